@@ -7,6 +7,8 @@ fix:
 	scripts/setup.sh gateway,worker,dev
 	.venv/bin/python -m ruff check --fix .
 	.venv/bin/python -m ruff format .
+	scripts/setup.sh pages --with-checks
+	PATH="$$(scripts/find_node.sh):$$PATH" npm run --silent fix
 
 lock:
 	.venv/bin/python -m scripts.lock
@@ -19,6 +21,7 @@ settings:
 
 protocol:
 	.venv/bin/python -m core.schemas.export
+	.venv/bin/python -m scripts.http_types
 
 pages:
 	scripts/setup.sh pages

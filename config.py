@@ -17,7 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from settings.fields import PROJECT_ROOT, Section
+from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
 from settings.sections import (
     AudioSettings,
     CascadeSettings,
@@ -44,8 +44,11 @@ from settings.sources import (
     read_file,
     unknown_keys,
 )
+from settings.workers import LAST_PORT, WorkerPlace
 
 __all__ = [
+    "HOME",
+    "IS_INSTALLED",
     "PRIVATE_UMASK",
     "PROJECT_ROOT",
     "AudioSettings",
@@ -68,7 +71,6 @@ __all__ = [
 
 CONFIG_FILE = "config.json"
 PRIVATE_UMASK = 0o077  # what the programs write is readable by their own user only
-LAST_PORT = 65_535
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +154,7 @@ class Settings(BaseSettings):
         host = self.service.worker_host
         if host in {"0.0.0.0", "::"}:
             host = "127.0.0.1"  # bound to every address, so reached over loopback
-        if ":" in host:
-            host = f"[{host}]"
-        return [f"{host}:{self.worker_port(index)}" for index in range(count)]
+        return [WorkerPlace(host, self.worker_port(index)).netloc for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
         """Return what pages receive.
@@ -183,7 +183,7 @@ def load_settings(
     Unknown keys of the file and the environment are named in a warning and ignored.
 
     Args:
-        path: of the file; None is `config.json` at the project's root, which may be missing.
+        path: of the file; None is `config.json` in `HOME`, which may be missing.
         overrides: values of the command line by "section.key"; None stands for "not given".
 
     Raises:
@@ -195,7 +195,7 @@ def load_settings(
     if not keys.keys() >= given.keys():
         raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
     sources = [
-        read_file(path or PROJECT_ROOT / CONFIG_FILE, is_required=path is not None),
+        read_file(path or HOME / CONFIG_FILE, is_required=path is not None),
         read_environment(Settings),
         Source(COMMAND_LINE, given),
     ]

@@ -32,7 +32,7 @@ from core.schemas.chat import ChatRequest
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sockets as openai_sockets
 from gateway_modules.openai import transcription as openai_transcription
-from gateway_modules.routes import admin, assets, chat, pages, queue, sessions, sockets, watch
+from gateway_modules.routes import admin, assets, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import HttpEdge
 from gateway_modules.service import Gateway, Timing, build_gateway
 from gateway_modules.web.answers import (
@@ -71,7 +71,7 @@ def create_app(
 
     Args:
         settings: The configuration.
-        worker_addresses: "host:port" of each worker; None takes those of the configuration.
+        worker_addresses: As `service.workers`; None takes those of the configuration.
         timing: How long and how often; tests are in more of a hurry.
         host_names: What this server is called, beyond the settings.
 
@@ -79,7 +79,9 @@ def create_app(
         OSError: The administrator's token can be neither read nor written.
     """
     if worker_addresses is None:
-        worker_addresses = settings.worker_addresses(max(1, settings.service.num_workers))
+        worker_addresses = settings.service.workers or settings.worker_addresses(
+            max(1, settings.service.num_workers)
+        )
     gateway = build_gateway(settings, worker_addresses, timing, host_names)
 
     @asynccontextmanager
@@ -97,6 +99,7 @@ def create_app(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await gateway.pool.stop()
+            gateway.store.close()
 
     app = FastAPI(
         title=TITLE,
@@ -114,7 +117,7 @@ def create_app(
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
-    for routes in (queue, chat, assets, sessions, admin, watch, pages, sockets):
+    for routes in (queue, chat, assets, sessions, admin, pages, sockets):
         app.include_router(routes.router)
     app.include_router(admin.admin_router)
     app.include_router(pages.assets)
@@ -160,10 +163,10 @@ def main(
     host: Annotated[str | None, typer.Option(help="Address to bind to.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to bind to.")] = None,
     workers: Annotated[
-        str | None, typer.Option(help="Addresses of the workers: host:port[,host:port...].")
+        str | None, typer.Option(help="Where workers are: host:port or dns:NAME:PORT, by commas.")
     ] = None,
     num_workers: Annotated[
-        int | None, typer.Option(help="Without --workers: how many there are on this machine.")
+        int | None, typer.Option(help="Where nothing lists them: workers of this machine.")
     ] = None,
     max_queue_size: Annotated[int | None, typer.Option(help="Requests that may wait.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Of one HTTP call to a worker, s.")] = None,

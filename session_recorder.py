@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from core.files import write_file
+from core.files import atomic_write
 from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import disk, names, pcm
+from recording import names, pcm
 from recording.attachments import Picture
 from recording.files import wav_header
+from recording.folder import append_sound
 from recording.jobs import Backlog, RecorderThreads
 from recording.names import generate_recording_id, generate_session_id
 from recording.options import Clock, RecorderOptions
@@ -364,9 +365,9 @@ class TurnBasedSessionRecorder(SessionRecorder):
             voice.size_bytes += len(body)
             header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, voice.size_bytes)
             if voice.size_bytes == len(body):
-                write_file(path, header + body)
+                atomic_write(path, header + body)
             else:
-                disk.append_sound(path, header, body)
+                append_sound(path, header, body)
 
         self._save(voice.name, write, pcm.size_bytes(kept), lane=TIMELINE_LANE)
 

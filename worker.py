@@ -25,6 +25,7 @@ from core.logging_setup import setup_logging
 from core.metrics import new_registry
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.names import worker_name
 from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
@@ -82,7 +83,7 @@ def create_app(
         options: What concerns this worker alone.
     """
     chosen, registry = options or WorkerOptions(), new_registry()
-    metrics = WorkerMetrics(registry)
+    metrics = WorkerMetrics(registry, chosen.identity.worker_id)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -158,8 +159,11 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
             settings.model.pt_path,
             choose_device(gpu_id),
             settings.audio.ref_audio_path,
+            weights=settings.model.weights,
             show_progress=False,
             slots=settings.service.worker_slots or 1,
+            cache=settings.model.cache,
+            tokens_each=settings.duplex.usual_tokens,
             engine=engine,
             on_progress=report,
         )
@@ -194,6 +198,10 @@ def main(
     host: Annotated[str | None, typer.Option(help="Address to bind to.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; else the base port + index.")] = None,
     worker_index: Annotated[int, typer.Option(min=0, help="Number of this worker.")] = 0,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Its name; else worker_INDEX, or off loopback the host's."),
+    ] = None,
     gpu_id: Annotated[int | None, typer.Option(min=0, help="GPU; else the index.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
     model_path: Annotated[str | None, typer.Option(help="Checkpoint folder or hub id.")] = None,
@@ -226,18 +234,23 @@ def main(
         address = host or settings.service.worker_host
         check_exposure(address, settings.security)
         times = fake_times(fake_ms or ())
+        called = worker_name(address, worker_index, name)
     except (SettingsError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNUSABLE) from None
-    name, gpu = f"worker_{worker_index}", worker_index if gpu_id is None else gpu_id
-    setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=name)
+    gpu = worker_index if gpu_id is None else gpu_id
+    setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=called)
     is_fake = backend is BackendName.FAKE
     app = create_app(
         settings,
         lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
-        WorkerOptions(Identity(name, gpu_id, SUPERVISED_VARIABLE in os.environ)),
+        WorkerOptions(Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ)),
     )
-    server = make_server(app, settings, address, bound)
+    try:
+        server = make_server(app, settings, address, bound)
+    except (OSError, ValueError) as error:
+        typer.echo(f"The worker's certificate cannot be used: {error}", err=True)
+        raise typer.Exit(UNUSABLE) from None
     server.run()
     raise typer.Exit(server.exit_code)
 

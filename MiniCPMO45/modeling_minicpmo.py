@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -12,11 +13,18 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.kernels.quantised import QuantisedWeight
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
-from MiniCPMO45.loading.checkpoint_source import find_checkpoint, require_full_precision
+from MiniCPMO45.loading.checkpoint_source import (
+    CheckpointError,
+    find_checkpoint,
+    require_full_precision,
+)
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
+from MiniCPMO45.model.linears import Quantisable
+from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
+from MiniCPMO45.settings import Weights
 
 UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
 """Tensors that are stored but that no path reads (28.3 M parameters)."""
@@ -120,6 +128,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         *,
         device: torch.device,
         dtype: torch.dtype,
+        weights: Weights = Weights.BF16,
         overlay: Path | None = None,
         show_progress: bool = True,
         on_progress: Callable[[float], None] | None = None,
@@ -131,6 +140,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
             config: the configuration; the folder's own when None.
             device: where the weights go.
             dtype: of the weights there.
+            weights: whether the language model's are quantised, and how.
             overlay: a `.pt` file whose tensors take precedence over the checkpoint's.
             show_progress: show a bar that counts bytes.
             on_progress: called with the share that is loaded, 0 to 1, after each tensor.
@@ -145,11 +155,39 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
             folder,
             device=device,
             dtype=dtype,
+            weights=weights,
             overlay=overlay,
             show_progress=show_progress,
             on_progress=on_progress,
         )
         return model
+
+    @property
+    def weights(self) -> Weights:
+        """How the language model's weights are kept."""
+        layer = self.llm.model.layers[0]
+        assert isinstance(layer, DecoderLayer)
+        stored = layer.mlp.down_proj.stored
+        return Weights(stored.scheme) if isinstance(stored, QuantisedWeight) else Weights.BF16
+
+    def num_parameters(self, *arguments: Any, **options: Any) -> int:
+        """Return the number of weights as the library does; quantised ones count as published."""
+        parts = [part for part in self.modules() if isinstance(part, Quantisable)]
+        quantised = sum(math.prod(part.stored.shape) for part in parts if part.is_quantised)
+        return super().num_parameters(*arguments, **options) + quantised
+
+    def save_pretrained(self, *arguments: Any, **options: Any) -> None:
+        """Save the model as the library does.
+
+        Raises:
+            CheckpointError: the weights are quantised, which the published layout cannot hold.
+        """
+        if self.weights is not Weights.BF16:
+            raise CheckpointError(
+                "The weights were quantised while loading and cannot be saved. Load the checkpoint "
+                "with weights bf16 and save that."
+            )
+        super().save_pretrained(*arguments, **options)
 
     def drop_unused(self) -> None:
         """Free the parameters that no path reads; the model cannot be saved afterwards."""

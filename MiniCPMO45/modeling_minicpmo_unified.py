@@ -78,6 +78,7 @@ class UnifiedModel:
         model = MiniCPMOForConditionalGeneration.from_folder(
             folder,
             dtype=options.dtype,
+            weights=options.weights,
             device=options.device,
             overlay=options.overlay,
             show_progress=options.show_progress,

@@ -11,7 +11,16 @@ from typing import Final, Literal
 import torch
 
 LEAST_CONVERSATIONS: Final = 4  # that a card is made ready for
+MOST_TOGETHER: Final = 64  # conversations in one pass
 GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax instead of a draw
+
+
+class Weights(StrEnum):
+    """How the language model's weights are kept; see `loading.quantising`."""
+
+    BF16 = "bf16"  # as published; float32 on a CPU
+    FP8 = "fp8"
+    INT4 = "int4"
 
 
 class WindowMode(StrEnum):
@@ -20,6 +29,13 @@ class WindowMode(StrEnum):
     OFF = "off"
     BASIC = "basic"
     CONTEXT = "context"
+
+
+class CacheKind(StrEnum):
+    """How the language model's keys and values are held."""
+
+    BF16 = "bf16"  # as they are computed: float32 on a CPU
+    INT8 = "int8"
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,7 @@ class LoadOptions:
     Attributes:
         device: where weights and caches live.
         dtype: of the model; the vocoder's weights are always float32.
+        weights: whether the language model's are quantised while they are loaded, and how.
         overlay: a `.pt` file applied over the checkpoint.
         hub: where a hub id is looked up.
         with_speech: load the vocoder; without it replies are text.
@@ -118,10 +135,13 @@ class LoadOptions:
             mantissa is that of TF32, and float32 elsewhere.
         has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a card.
         duplex_defaults: settings of duplex sessions that bring none.
-        slots: conversations at once that a card is made ready for; more take turns.
+        slots: conversations at once that a card has memory for; more wait for pages.
         most_rows: rows of one prefill pass; longer input is fed in several.
+        text_cache: how keys and values of the language model are held: as they are computed, or as
+            8-bit codes with a scale per row.
+        tokens_each: what a conversation's text holds on average.
         text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
-            is free, at most what all conversations need at `TOKENS_EACH`.
+            is free, at most what all conversations need at `tokens_each`.
         speech_cache_bytes: memory of all speech-decoder caches, likewise.
         show_progress: draw progress bars.
         on_progress: called with what is being loaded, and how much of it is there, 0 to 1, if
@@ -130,6 +150,7 @@ class LoadOptions:
 
     device: torch.device = torch.device("cpu")
     dtype: torch.dtype = torch.float32
+    weights: Weights = Weights.BF16
     overlay: Path | None = None
     hub: Literal["huggingface", "modelscope"] = "huggingface"
     with_speech: bool = True
@@ -139,6 +160,8 @@ class LoadOptions:
     duplex_defaults: DuplexSettings = DuplexSettings()
     slots: int = 64
     most_rows: int = 1024
+    text_cache: CacheKind = CacheKind.BF16
+    tokens_each: int = 4096
     text_cache_bytes: int | None = None
     speech_cache_bytes: int | None = None
     show_progress: bool = True
@@ -146,8 +169,8 @@ class LoadOptions:
 
     @property
     def conversations(self) -> int:
-        """How many conversations share one pass."""
-        return max(self.slots, LEAST_CONVERSATIONS)
+        """How many conversations share one pass; more take turns."""
+        return min(max(self.slots, LEAST_CONVERSATIONS), MOST_TOGETHER)
 
     def report(self, stage: str, share: float | None = None) -> None:
         """Say what is being loaded now."""

@@ -9,9 +9,13 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import PAGE_TOKENS, RowMap, attend
+from MiniCPMO45.kernels.cached_rows import encode_rows
 from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu
 
 DTYPE = torch.bfloat16
+
+Pages = tuple[Tensor, Tensor | None]
+"""Pages of one layer, and their scales if they hold codes."""
 
 
 @dataclass(frozen=True)
@@ -113,20 +117,22 @@ class DecoderStep:
         weights = [weight for layer in self._layers for weight in layer.values()]
         self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
 
-    def cache(self, row_map: RowMap) -> Tensor:
-        """Draw the caches of the sequences, [layers, pages, 2, kv heads, PAGE_TOKENS, d]."""
+    def cache(self, row_map: RowMap, *, has_codes: bool = False) -> list[Pages]:
+        """Draw the caches of the sequences, layer by layer."""
         shape = self.shape
         kv_heads, d = shape.num_key_value_heads, shape.head_dim
-        pages = row_map.page_table.numel()
-        size = (shape.num_hidden_layers, pages, 2, kv_heads, PAGE_TOKENS, d)
-        return torch.randn(size, device="cuda", dtype=DTYPE)
+        size = (row_map.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d)
+        layers = (
+            torch.randn(size, device="cuda", dtype=DTYPE) for _ in range(shape.num_hidden_layers)
+        )
+        return [encode_rows(layer) if has_codes else (layer, None) for layer in layers]
 
-    def attend(self, qkv: Tensor, row_map: RowMap, pages: Tensor) -> Tensor:
+    def attend(self, qkv: Tensor, row_map: RowMap, pages: Pages) -> Tensor:
         """Run one layer's attention."""
         eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
-        return attend(qkv, self._head_norms, eps, tables, row_map, pages)
+        return attend(qkv, self._head_norms, eps, tables, row_map, *pages)
 
-    def run(self, rows: Tensor, row_map: RowMap, cache: Tensor) -> Tensor:
+    def run(self, rows: Tensor, row_map: RowMap, cache: list[Pages]) -> Tensor:
         """Run rows [M, width] through all layers and the head."""
         eps, norm, each = self.shape.rms_norm_eps, self._norm, self._products
         for weights, pages in zip(self._layers, cache, strict=True):
@@ -136,3 +142,8 @@ class DecoderStep:
             inner = each["gate_up"].run(rows, norm, eps, weights["gate_up"], rows)
             rows = each["down"].run(inner, norm, eps, weights["down"], rows)
         return each["head"].run(rows, norm, eps, self._head, rows)
+
+
+def pages_bytes(cache: list[Pages]) -> int:
+    """Return the bytes of all pages and scales."""
+    return sum(part.nbytes for pages in cache for part in pages if part is not None)

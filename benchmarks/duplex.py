@@ -29,7 +29,7 @@ from benchmarks.talker import BenchmarkError, Script
 from benchmarks.talks import Talks
 from MiniCPMO45.engine.kv_cache import CacheFullError
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.settings import WindowMode, WindowSettings
+from MiniCPMO45.settings import CacheKind, Weights, WindowMode, WindowSettings
 
 MOST_BYTES = 26e9  # plainly run, the published model and one conversation; a requirement
 MOST_BUILD_S = 60.0  # the same
@@ -106,6 +106,10 @@ RandomFull = Annotated[
 Source = Annotated[str | None, typer.Option(help="A checkpoint folder or hub id instead.")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu")]
 DtypeName = Annotated[Dtype, typer.Option(help="auto is bf16 on a GPU, fp32 on a CPU")]
+WeightsName = Annotated[Weights, typer.Option(help="How the language model's weights are kept.")]
+Slots = Annotated[
+    int, typer.Option(min=1, help="Conversations at once the card is made ready for.")
+]
 Units = Annotated[int, typer.Option(min=1, help="Measured units of each conversation.")]
 WarmUp = Annotated[
     int, typer.Option(min=0, help="Units before them, rounded up to whole patterns.")
@@ -139,6 +143,7 @@ TalkNames = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the GPU after each stage.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
+Cache = Annotated[CacheKind, typer.Option(help="How keys and values are held.")]
 FlowSteps = Annotated[int, typer.Option(min=1, help="ODE steps of the vocoder.")]
 Seed = Annotated[int, typer.Option(help="Of weights, inputs and draws.")]
 JsonPath = Annotated[Path | None, typer.Option("--json", help="Write everything measured here.")]
@@ -153,6 +158,8 @@ def main(
     device: Device = "cuda",
     threads: Threads = 1,
     dtype: DtypeName = Dtype.AUTO,
+    weights: WeightsName = Weights.BF16,
+    slots: Slots = 64,
     talk: TalkNames = None,
     units: Units = 200,
     warm_up: WarmUp = 12,
@@ -163,6 +170,7 @@ def main(
     text_tokens: TextTokens = 10,
     wait: Wait = True,
     flow_steps: FlowSteps = 5,
+    cache: Cache = CacheKind.BF16,
     seed: Seed = 0,
     json_path: JsonPath = None,
     profile: ProfilePath = None,
@@ -190,14 +198,12 @@ def main(
     if soak_minutes:
         soak = _of_kind(Kind.OMNI, plan, None)
         kept = replace(soak.script, window=WindowSettings(mode=WindowMode.BASIC))
-        count = UNITS_PER_MINUTE * soak_minutes
         talks[f"omni, {soak_minutes} minutes"] = replace(
-            soak, script=kept, units=count, most_spread=MOST_SPREAD
+            soak, script=kept, units=UNITS_PER_MINUTE * soak_minutes, most_spread=MOST_SPREAD
         )
-    options = RigOptions(place, _dtype(dtype, place), seed, flow_steps)
-    asked = Asked(checkpoint, options, talks, prepares, crowds)
+    options = RigOptions(place, _dtype(dtype, place), weights, slots, seed, flow_steps, cache=cache)
     try:
-        verdicts = _report(asked, json_path, profile)
+        verdicts = _report(Asked(checkpoint, options, talks, prepares, crowds), json_path, profile)
     except (CheckpointError, CacheFullError, BenchmarkError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_REFUSED) from error

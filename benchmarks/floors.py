@@ -164,7 +164,7 @@ def _vocoder_ms(rig: Rig, rates: Rates) -> float:
 
 
 def _bytes(module: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in module.parameters())
+    return sum(tensor.nbytes for tensor in module.state_dict().values())
 
 
 def _count(module: nn.Module) -> int:

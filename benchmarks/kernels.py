@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from benchmarks.decoder_step import DTYPE, DecoderStep, Product, lay_out, products
+from benchmarks.decoder_step import DTYPE, DecoderStep, Product, lay_out, pages_bytes, products
 from benchmarks.floors import measure_rates
 from benchmarks.graph_clock import replay_us
 from benchmarks.machine import describe, waiter
@@ -30,6 +30,7 @@ PREFILL_ROWS = 80  # an omni unit
 PREFILL_TILE = 16
 STEP_TOKENS = {"llm": 4_096, "tts": 256}
 LONG_TOKENS = 8_192
+CACHE_TOKENS = (4_096, 16_384)  # at which values and codes are compared
 US_PER_S = 1e6
 ROTATED_BYTES = 5e8  # of weights taken in turn: ten times the L2 cache
 EXIT_REFUSED = 2
@@ -119,16 +120,35 @@ class Measured:
                 replay_us(library) / count,
             )
 
-    def _attention(self, step: DecoderStep, sequences: int, rows: int, tokens: int) -> Timing:
+    def caches(self) -> Iterator[Timing]:
+        """Measure attention alone, over values and over codes."""
+        step = DecoderStep(self.shape, self.head_columns)
+        for tokens in CACHE_TOKENS:
+            for rows in STEP_ROWS:
+                for has_codes in (False, True):
+                    yield self._attention(step, rows, 1, tokens, has_codes=has_codes)
+            for has_codes in (False, True):
+                yield self._attention(step, 1, PREFILL_ROWS, tokens, has_codes=has_codes)
+
+    def _attention(
+        self,
+        step: DecoderStep,
+        sequences: int,
+        rows: int,
+        tokens: int,
+        *,
+        has_codes: bool = False,
+    ) -> Timing:
         row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
-        cache = step.cache(row_map)
+        cache = step.cache(row_map, has_codes=has_codes)
         shape = self.shape
         columns = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
         qkv = torch.randn(sequences * rows, columns, device="cuda", dtype=DTYPE)
         us = replay_us(lambda: [step.attend(qkv, row_map, pages) for pages in cache])
-        name = f"{self.name} attention" if rows == 1 else f"{self.name} attention, prefill"
+        name = f"{self.name} attention" + (", codes" if has_codes else "")
+        name += "" if rows == 1 else ", prefill"
         layers = shape.num_hidden_layers
-        floor_us = cache.nbytes / layers / self.bytes_per_us
+        floor_us = pages_bytes(cache) / layers / self.bytes_per_us
         return Timing(name, sequences * rows, tokens, floor_us, us / layers, None)
 
     def _step(self, step: DecoderStep, sequences: int, rows: int, tokens: int) -> Timing:
@@ -136,7 +156,7 @@ class Measured:
         cache = step.cache(row_map)
         x = torch.randn(sequences * rows, self.shape.hidden_size, device="cuda", dtype=DTYPE)
         us = replay_us(lambda: step.run(x, row_map, cache))
-        floor_us = (step.weight_bytes + cache.nbytes) / self.bytes_per_us
+        floor_us = (step.weight_bytes + pages_bytes(cache)) / self.bytes_per_us
         name = f"{self.name} step" if rows == 1 else f"{self.name} pass, prefill"
         return Timing(name, sequences * rows, tokens, floor_us, us, None)
 
@@ -144,6 +164,7 @@ class Measured:
 @torch.inference_mode()
 def main(
     decoder: Annotated[str, typer.Option(help="llm, tts or both")] = "both",
+    caches: Annotated[bool, typer.Option(help="attention over values and codes alone")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="keep everything here")] = None,
 ) -> None:
     """Measure the operations of the device engine on the card."""
@@ -164,7 +185,8 @@ def main(
     found: list[Timing] = []
     for name, (shape, head_columns) in shapes.items():
         if decoder in (name, "both"):
-            timings = list(Measured(name, shape, head_columns, bytes_per_us).measure())
+            measured = Measured(name, shape, head_columns, bytes_per_us)
+            timings = list(measured.caches() if caches else measured.measure())
             print(format_table(header, [timing.cells() for timing in timings]), flush=True)
             found += timings
             torch.cuda.empty_cache()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import typer
 
-from core.audio import encode_wire_audio
+from core.audio import encode_wire_audio, to_pcm
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect, Finalize, Prefill, Send, Step
@@ -54,7 +54,7 @@ class Talk:
         rng = np.random.default_rng(1)
         sound = (rng.standard_normal(OUTPUT_SAMPLE_RATE_HZ) / 10).astype(np.float32)
         spoken = DuplexGenerateResult(
-            is_listen=False, text="I am speaking now.", audio_data=encode_wire_audio(sound)
+            is_listen=False, text="I am speaking now.", audio_data=to_pcm(sound)
         )
         self._unit = StepDone(spoken, kv_tokens=10)
         self.sent_chars = 0

@@ -5,6 +5,7 @@ The voice is always synthetic, so no voice model is needed.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +20,14 @@ from torch import nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.loading.checkpoint import random_weights
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
+from MiniCPMO45.loading.checkpoint import random_weights, read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.unit_input import SlicedPicture
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.settings import LoadOptions
+from MiniCPMO45.settings import CacheKind, LoadOptions, Weights
 from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
@@ -47,16 +49,22 @@ class RigOptions:
     Attributes:
         device: where everything lives.
         dtype: of the model; the vocoder is float32.
+        weights: whether the language model's are quantised, and how.
+        slots: conversations at once that a card is made ready for.
         seed: of every random weight.
         flow_steps: ODE steps of the vocoder.
         voice_s: length of the synthetic voice in seconds.
+        cache: how the language model's keys and values are held.
     """
 
     device: torch.device
     dtype: torch.dtype
+    weights: Weights = Weights.BF16
+    slots: int = 64
     seed: int = 0
     flow_steps: int = 5
     voice_s: float = 6.0
+    cache: CacheKind = CacheKind.BF16
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +110,13 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
         sizes = Token2WavConfig()
         flow, hift = Flow(sizes.flow), HiFT(sizes.hift)
     seconds.lap("modules_seconds")
-    n_model = random_weights(model, device=options.device, dtype=options.dtype, seed=options.seed)
+    n_model = random_weights(
+        model,
+        device=options.device,
+        dtype=options.dtype,
+        weights=options.weights,
+        seed=options.seed,
+    )
     model.drop_unused()
     seconds.lap("model_seconds")
     n_vocoder = sum(
@@ -134,9 +148,13 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
     model = MiniCPMOForConditionalGeneration.from_folder(
-        folder, dtype=options.dtype, device=options.device, show_progress=False
+        folder,
+        dtype=options.dtype,
+        weights=options.weights,
+        device=options.device,
+        show_progress=False,
     )
-    n_model = sum(tensor.numel() for tensor in model.state_dict().values())
+    n_model = sum(math.prod(stored.shape) for stored in read_headers(folder).values())
     model.drop_unused()
     seconds.lap("model_seconds")
     vocoder = load_token2wav(
@@ -209,7 +227,8 @@ def _finish(
     voices: VoiceLibrary,
     seconds: _Seconds,
 ) -> Rig:
-    executor = Executor(model[0], vocoder[0], voices)
+    kept = LoadOptions(slots=options.slots, text_cache=options.cache)
+    executor = Executor(model[0], vocoder[0], voices, options=kept)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():
@@ -220,6 +239,7 @@ def _finish(
         **seconds.parts,
         "model_parameters": model[1],
         "vocoder_parameters": vocoder[1],
+        "text_cache_tokens": executor.llm_store.free_pages * PAGE_TOKENS,
         "model_bytes": _bytes_of(model[0]),
         "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
         "voice_bytes": voice.nbytes,

@@ -11,7 +11,7 @@ import asyncio
 import json
 import tempfile
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +28,8 @@ from benchmarks.session_crowd import (
     print_memory,
 )
 from benchmarks.summary import BYTES_PER_MIB, Verdict
+from core.schemas.limits import SLOTS_MAX
 
-SLOTS_MAX = 64  # sessions a worker takes at once
 MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # what an allocator may add without it being a leak
 SAMPLES = 20  # of memory during a churn
 NO_LIMIT = 1_000_000
@@ -49,6 +49,7 @@ class Load:
         is_recorded: sessions are recorded.
         checkpoint: what the workers load; None is the fake backend.
         device: of the checkpoint.
+        cache: how the checkpoint's keys and values are held.
     """
 
     crowds: tuple[Crowd, ...]
@@ -58,6 +59,7 @@ class Load:
     is_recorded: bool = False
     checkpoint: Path | None = None
     device: Device = Device.CPU
+    cache: str = "bf16"
 
     @property
     def most_sessions(self) -> int:
@@ -83,7 +85,7 @@ def plan_of(load: Load) -> Plan:
     }
     if load.checkpoint is None:
         return Plan(workers=load.workers, backend="fake", config=config)
-    config["model"] = {"model_path": str(load.checkpoint.resolve())}
+    config["model"] = {"model_path": str(load.checkpoint.resolve()), "cache": load.cache}
     config["logging"] = {"level": "INFO"}
     return Plan(
         workers=load.workers,
@@ -177,6 +179,9 @@ def main(
     workers: Annotated[int | None, typer.Option(min=1, max=64, help="4; 1 with a model.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Of the workers, else fake.")] = None,
     device: Annotated[Device, typer.Option(help="Of the checkpoint.")] = Device.CPU,
+    cache: Annotated[
+        list[str] | None, typer.Option(help="bf16 or int8; given twice, one after the other.")
+    ] = None,
     record: Annotated[bool, typer.Option(help="Record the sessions.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Keep logs and the like here.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
@@ -195,18 +200,26 @@ def main(
         checkpoint,
         device,
     )
+    verdicts: list[Verdict] = []
+    for kind in cache or (load.cache,):
+        path = json_path.with_stem(f"{json_path.stem}-{kind}") if json_path and cache else json_path
+        verdicts += measure(replace(load, cache=kind), folder, path)
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def measure(load: Load, folder: Path | None, json_path: Path | None) -> list[Verdict]:
+    """Start a system, measure it and write everything down; return the conditions."""
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as place:
         Path(place).mkdir(parents=True, exist_ok=True)
         with LaunchedSystem(Path(place), plan_of(load)) as system:
-            print(f"up after {system.start_s:.1f} s")
-            measured = measure_churn(system, load) if churn else measure_crowds(system, load)
+            print(f"up after {system.start_s:.1f} s, cache {load.cache}")
+            measured = measure_churn(system, load) if load.churn else measure_crowds(system, load)
     if json_path is not None:
         host = processes.describe_host("websockets", "uvicorn", "starlette")
         record_of = {"options": asdict(load), "machine": host, **measured}
         json_path.write_text(json.dumps(record_of, indent=1, default=str) + "\n", encoding="utf8")
-    verdicts = [Verdict(**verdict) for verdict in measured["verdicts"]]  # type: ignore[attr-defined]
-    if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(EXIT_FAILED)
+    return [Verdict(**verdict) for verdict in measured["verdicts"]]  # type: ignore[attr-defined]
 
 
 def print_verdicts(verdicts: list[Verdict]) -> None:

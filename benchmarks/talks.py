@@ -27,6 +27,8 @@ class Talks:
         """Measure the device."""
         executor = rig.executor
         self.rates = measure_rates(executor.device, executor.dtype, waiter(executor.device))
+        if executor.device.type == "cuda":
+            torch.cuda.empty_cache()  # of what the rates were measured with
         self._rig = rig
 
     def rates_record(self) -> dict[str, float]:

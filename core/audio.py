@@ -88,8 +88,7 @@ def decode_wire_audio(
 
     Raises:
         AudioTooLongError: It is longer than the limit.
-        AudioEmptyError: There is not one sample.
-        AudioCorruptError: It is not Base64, not whole samples, or holds NaN or infinity.
+        AudioCorruptError: It is not Base64; and what `check_pcm` raises.
     """
     if len(text) > audio_chars(max_duration_s, sample_rate_hz):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
@@ -97,13 +96,26 @@ def decode_wire_audio(
         raw = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise AudioCorruptError("The audio is not valid Base64.") from error
-    if not raw:
+    return check_pcm(raw)
+
+
+def check_pcm(sound: bytes) -> FloatArray:
+    """Return what a client sent as samples clipped to -1..1 [T], writable.
+
+    Args:
+        sound: Little-endian float32 samples, mono.
+
+    Raises:
+        AudioEmptyError: There is not one sample.
+        AudioCorruptError: It is not whole samples, or holds NaN or infinity.
+    """
+    if not sound:
         raise AudioEmptyError()
-    if len(raw) % SAMPLE_BYTES:
+    if len(sound) % SAMPLE_BYTES:
         raise AudioCorruptError(
-            f"The audio has {len(raw)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
+            f"The audio has {len(sound)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
         )
-    return _in_range(np.frombuffer(raw, dtype="<f4").astype(np.float32))
+    return _in_range(np.frombuffer(sound, dtype="<f4").astype(np.float32))
 
 
 def decode_voice(text: str | None) -> FloatArray | None:
@@ -115,9 +127,19 @@ def decode_voice(text: str | None) -> FloatArray | None:
     return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
 
 
+def to_pcm(samples: FloatArray) -> bytes:
+    """Return samples [T] as little-endian float32."""
+    return samples.astype("<f4", copy=False).tobytes()
+
+
+def from_pcm(sound: bytes) -> FloatArray:
+    """Return the samples [T] that are little-endian float32; they cannot be written to."""
+    return np.frombuffer(sound, "<f4").astype(np.float32, copy=False)
+
+
 def encode_wire_audio(samples: FloatArray) -> str:
     """Turn samples [T] into wire audio: Base64 of little-endian float32."""
-    return b64encode_as_string(samples.astype("<f4", copy=False).tobytes())
+    return b64encode_as_string(to_pcm(samples))
 
 
 def read_audio(

@@ -6,8 +6,10 @@ Everything goes through `os`; what the operating system refuses is raised as the
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,36 +19,64 @@ UNFINISHED_SUFFIX: Final = ".tmp"  # a hidden file of this name is still being w
 SAFE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(path: Path, content: bytes, *, is_durable: bool = False) -> None:
-    """Write a whole file, or leave what was there.
-
-    Writers of the same file do not disturb each other: each has a temporary name of its own, and
-    the last to finish wins.
+def atomic_write(
+    path: Path, content: bytes, *, is_durable: bool = False, mode: int = FILE_MODE
+) -> None:
+    """Write a whole file, or leave what was there; see `replacing`.
 
     Args:
         path: Its folder is made if need be, but not the folder above.
         content: All of it.
         is_durable: Wait until the file and its name would survive a power cut too.
+        mode: Who may read it.
 
     Raises:
         OSError: The disk is full, or refuses.
     """
     path.parent.mkdir(exist_ok=True)
-    descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{path.name}.", path.parent)
-    try:
+    with replacing(path, is_durable=is_durable) as unfinished:
+        descriptor = os.open(unfinished, os.O_WRONLY | SAFE_FLAGS)
         try:
+            if mode != FILE_MODE:
+                os.fchmod(descriptor, mode)
             write_all(descriptor, content)
-            if is_durable:
-                os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
+    """Give an empty hidden file to write to; it becomes `path` if the block ends well.
+
+    Writers of the same file do not disturb each other: each has a temporary name of its own, and
+    the last to finish wins.
+
+    Raises:
+        OSError: The disk is full, or refuses.
+    """
+    descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{path.name}.", path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(unfinished)
+        if is_durable:
+            _sync(unfinished, os.O_RDONLY)
         os.replace(unfinished, path)
-    except OSError:
+    finally:  # after that there is nothing left to remove
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
-        raise
     if is_durable:
-        _sync_folder(path.parent)
+        _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder for the block; the kernel lets go when the process ends."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def append(path: Path, content: bytes) -> None:
@@ -74,9 +104,9 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[written:]
 
 
-def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync(path: Path | str, flags: int) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from core.audio import FloatArray
+from core.audio import FloatArray, to_pcm
 from core.media_process import PROJECT_FOLDER, pack, unpack
 from core.transcription import (
     DEFAULT_OPTIONS,
@@ -72,7 +72,7 @@ class WhisperProcess:
             watch.start()
             try:
                 assert process.stdin is not None and process.stdout is not None
-                sound = samples.astype("<f4", copy=False).tobytes()
+                sound = to_pcm(samples)
                 pack(process.stdin, asdict(options), [sound])
                 answer, _ = unpack(process.stdout)
                 passages = tuple(Passage(**passage) for passage in answer["passages"])

@@ -18,9 +18,12 @@ from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
+from core.store import Store
+from core.worker_tls import client_context
 from gateway_modules.admin.admin_sessions import ensure_admin_token
 from gateway_modules.admin.app_registry import AppRegistry
-from gateway_modules.admin.audit import AUDIT_FILE, AuditLog
+from gateway_modules.admin.audit import AuditLog
+from gateway_modules.admin.earlier_files import take_over_files
 from gateway_modules.admin.log_tail import LogTail
 from gateway_modules.admin.security import (
     ADMIN_HEADER,
@@ -59,8 +62,6 @@ from recording.listing import RecordingList
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
-APP_STATE_FILE: Final = "app_state.json"
-ETA_FILE: Final = "eta_settings.json"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
 
 LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
@@ -109,6 +110,7 @@ class Gateway:
     languages: Languages
     web_files: WebFiles
     pages: Pages
+    store: Store
     recordings: RecordingList
     files: SessionFiles
     cleanup: CleanupSchedule
@@ -162,12 +164,13 @@ def build_gateway(
 
     Args:
         settings: The configuration.
-        worker_addresses: "host:port" of each worker.
+        worker_addresses: As `service.workers`.
         timing: How long and how often.
         host_names: What this server is called, beyond the settings.
 
     Raises:
-        OSError: The administrator's token can be neither read nor written.
+        OSError: The administrator's token can be neither read nor written, or what an earlier
+            version kept cannot be taken over.
         ValueError: A catalogue of words cannot be used, or the configured language is not there.
     """
     timing, limits = timing or Timing(), settings.limits
@@ -175,23 +178,23 @@ def build_gateway(
     languages = Languages(STATIC / "i18n")
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
-    voices = _voices(settings, SoundDecoder())
+    store = Store(data_dir)
+    take_over_files(store, data_dir)
+    voices = _voices(settings, store, SoundDecoder())
     registry = new_registry()
-    eta = EtaStore(data_dir / ETA_FILE, settings.service)
+    eta = EtaStore(store, settings.service)
     pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
     connections = _connections(limits, access)
-    # Half of the connections at most, so that one more socket can be accepted and told why not.
-    sockets = max(1, min(limits.max_connections, connections.limit // 2))
     return Gateway(
         settings=settings,
         timing=timing,
         pool=pool,
-        live=LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s),
+        live=_live(limits, connections.limit, timing),
         connections=connections,
         refusals=RefusalLog(),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
         access=access,
-        apps=AppRegistry(data_dir / APP_STATE_FILE),
+        apps=AppRegistry(store),
         voices=voices,
         transcripts=Transcripts(),
         client_secrets=ClientSecrets(),
@@ -203,12 +206,11 @@ def build_gateway(
         languages=languages,
         web_files=WebFiles(),
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
-        recordings=RecordingList(data_dir),
-        files=_files(settings),
-        cleanup=CleanupSchedule(
-            data_dir, settings.recording.session_retention_days, settings.recording.max_storage_gb
-        ),
-        audit=AuditLog(data_dir / AUDIT_FILE),
+        store=store,
+        recordings=RecordingList(data_dir, store),
+        files=_files(settings, store),
+        cleanup=_cleanup(settings),
+        audit=AuditLog(store),
         logs=LogTail(data_dir),
         trends=Trends(pool, metrics),
     )
@@ -292,9 +294,10 @@ def admin_token(settings: Settings) -> str:
     return ensure_admin_token(settings.service.data_dir)
 
 
-def _files(settings: Settings) -> SessionFiles:
+def _files(settings: Settings, store: Store) -> SessionFiles:
     return SessionFiles(
         settings.service.data_dir,
+        store,
         comment_chars=settings.limits.comment_chars,
         upload_bytes=settings.limits.recording_upload_bytes,
         min_free_gb=settings.recording.min_free_gb,
@@ -309,6 +312,19 @@ def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:
     )
 
 
+def _cleanup(settings: Settings) -> CleanupSchedule:
+    recording = settings.recording
+    return CleanupSchedule(
+        settings.service.data_dir, recording.session_retention_days, recording.max_storage_gb
+    )
+
+
+def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessions:
+    # Half of the connections at most, so that one more socket can be accepted and told why not.
+    sockets = max(1, min(limits.max_connections, connections // 2))
+    return LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
+
+
 def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
     service, secret = settings.service, settings.security.worker_secret
     return WorkerPool(
@@ -320,16 +336,18 @@ def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) ->
             request_timeout_s=service.request_timeout,
             secret=secret.get_secret_value() if secret is not None else None,
             heartbeat_s=settings.limits.heartbeat_s,
+            tls=client_context(settings),
         ),
     )
 
 
-def _voices(settings: Settings, decoder: SoundDecoder) -> VoiceLibrary:
+def _voices(settings: Settings, store: Store, decoder: SoundDecoder) -> VoiceLibrary:
     limits = settings.limits
     uploaded = settings.service.data_dir / VOICES_FOLDER
     return VoiceLibrary(
         RefAudioRegistry(
             uploaded,
+            store,
             max_bytes=limits.reference_upload_bytes,
             max_duration_s=limits.reference_max_s,
             decoder=decoder,

@@ -25,10 +25,11 @@ from core.errors import (
     StillWritingError,
     TooBigError,
 )
-from core.files import FILE_MODE, SAFE_FLAGS, write_file
+from core.files import FILE_MODE, SAFE_FLAGS, atomic_write
+from core.store import Store
 from recording.cleanup import delete_recording
-from recording.disk import LowDiskError, check_room
-from recording.folder import is_live, is_owner, read_meta, touch_access
+from recording.folder import LowDiskError, check_room, is_live, is_owner, read_meta
+from recording.listing import touch_access
 from recording.names import (
     COMMENT_FILE,
     META_FILE,
@@ -76,17 +77,25 @@ class SessionFiles:
     """
 
     def __init__(
-        self, data_dir: Path, *, comment_chars: int, upload_bytes: int, min_free_gb: float
+        self,
+        data_dir: Path,
+        store: Store,
+        *,
+        comment_chars: int,
+        upload_bytes: int,
+        min_free_gb: float,
     ) -> None:
         """Take where they are.
 
         Args:
             data_dir: The data folder.
+            store: Keeps who was last looked at.
             comment_chars: Longest comment.
             upload_bytes: Largest uploaded file.
             min_free_gb: With less of the disk free no file is taken, GB.
         """
         self._data_dir = data_dir
+        self._store = store
         self._comment_chars = comment_chars
         self._upload_bytes = upload_bytes
         self._min_free_gb = min_free_gb
@@ -103,7 +112,7 @@ class SessionFiles:
         folder = recording_folder(self._data_dir, recording_id)
         if not folder.is_dir() or folder.is_symlink():
             raise NotFoundError("There is no such recording.")
-        touch_access(folder)
+        touch_access(self._store, recording_id)
         return folder
 
     def is_owner(self, recording_id: str, secret: str) -> bool:
@@ -188,7 +197,7 @@ class SessionFiles:
         if len(text) > self._comment_chars:
             raise TooBigError(f"A comment has at most {self._comment_chars} characters.")
         if text:
-            write_file(folder / COMMENT_FILE, text.encode("utf-8", "replace"))
+            atomic_write(folder / COMMENT_FILE, text.encode("utf-8", "replace"))
         else:
             (folder / COMMENT_FILE).unlink(missing_ok=True)
         return len(text)

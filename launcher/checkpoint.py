@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from config import PROJECT_ROOT
+from config import HOME, PROJECT_ROOT
 from core.sums import SUMS_FILE
 from launcher.display import Display
 from launcher.pace import Pace
@@ -48,8 +48,8 @@ async def ensure_checkpoint(
 
 
 def shown(path: Path) -> str:
-    """Return a path for people: relative to the project if it lies there."""
-    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)
+    """Return a path for people: relative where relative paths start, if it lies there."""
+    return str(path.relative_to(HOME)) if path.is_relative_to(HOME) else str(path)
 
 
 def _content(file: Path) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -45,8 +46,13 @@ def create_app(setup: Setup) -> typer.Typer:
     app = typer.Typer(
         add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
     )
+    app.command()(start_command(setup))
+    return app
 
-    @app.command()
+
+def start_command(setup: Setup) -> Callable[..., None]:
+    """Return the command that starts, shows and stops the system."""
+
     def start_all(
         workers: Annotated[
             int | None,
@@ -95,7 +101,7 @@ def create_app(setup: Setup) -> typer.Typer:
             code = _run(planner, folder, setup.pace)
         raise typer.Exit(code)
 
-    return app
+    return start_all
 
 
 def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:

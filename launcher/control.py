@@ -11,6 +11,7 @@ from types import FrameType
 from rich.table import Table
 
 from launcher.display import Display
+from launcher.plan import COMMAND
 from launcher.processes import LogFile, ProcessId, end_processes, until
 from launcher.run_folder import Phase, RunFolder
 from launcher.system import EXIT_FAILED, EXIT_INTERRUPTED
@@ -57,7 +58,7 @@ def report_running(folder: RunFolder, display: Display) -> int:
     display.error(f"It is already running here ({who}).")
     for url in record.urls if record else []:
         display.say(f"  {url}")
-    display.say("  look: ./start_all.sh --status   stop: ./start_all.sh --stop")
+    display.say(f"  look: {COMMAND} --status   stop: {COMMAND} --stop")
     return EXIT_FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
+from core.worker_tls import SNI
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,11 @@ class GatewayAnswer(BaseModel):
 class HealthClient:
     """HTTP client with one connection pool for all programs of this machine."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, worker_tls: ssl.SSLContext | None = None) -> None:
         # Proxies from the environment are for other machines.
-        self._plain = httpx.AsyncClient(trust_env=False, timeout=limit_s)
+        self._plain = httpx.AsyncClient(
+            trust_env=False, timeout=limit_s, verify=worker_tls or False
+        )
         self._limit_s = limit_s
 
     async def close(self) -> None:
@@ -49,7 +53,7 @@ class HealthClient:
 
     async def worker(self, url: str) -> Health:
         """Ask a worker."""
-        answer = await _get(self._plain, url)
+        answer = await _get(self._plain, url, SNI)
         return read_worker(answer) if answer else Health()
 
     async def gateway(self, url: str, trusted: ssl.SSLContext | None) -> Health:
@@ -69,9 +73,11 @@ class HealthClient:
         return read_gateway(answer) if answer else Health()
 
 
-async def _get(client: httpx.AsyncClient, url: str) -> httpx.Response | None:
+async def _get(
+    client: httpx.AsyncClient, url: str, extensions: Mapping[str, str] | None = None
+) -> httpx.Response | None:
     try:
-        return await client.get(url)
+        return await client.get(url, extensions=extensions)
     except httpx.HTTPError:
         return None
 

@@ -10,18 +10,26 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from config import PROJECT_ROOT, Settings
+from config import IS_INSTALLED, PROJECT_ROOT, Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
+from core.serving.names import worker_name
 from gateway_modules.admin.log_tail import LOGS_FOLDER
 from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
+from settings.sections import WeightsName
 
+COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as a person types it
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # allowances for the full-size model.
 MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
-SESSION_GIB = 0.875  # of one conversation beside its text: speech, hearing and its own voice
-KV_TOKEN_BYTES = 147_456  # keys and values: 2 x 36 layers x 8 heads x 128 values x 2 bytes
+SAVED_GIB: dict[WeightsName, float] = {"bf16": 0, "fp8": 7.0, "int4": 10.7}  # of these
+LEFT_FREE = 0.1  # of the card, since allocators leave gaps
+SESSION_GIB = 0.35  # of one conversation beside its text: hearing, a stream of speech, its codes
+KV_TOKEN_BYTES = {  # keys and values: 2 x 36 layers x 8 heads of 128 values
+    "bf16": 576 * 128 * 2,
+    "int8": 576 * (128 + 4),  # codes and a scale
+}
 SECRET_BYTES = 16
 SECRET_VARIABLE = "OMNI_SECURITY_WORKER_SECRET"
 
@@ -102,18 +110,28 @@ def url_host(host: str) -> str:
     return f"[{reached}]" if ":" in reached else reached
 
 
-def slots_of(gpu: Gpu, max_kv_tokens: int, sharing: int = 1) -> int:
+def slots_of(
+    gpu: Gpu,
+    usual_tokens: int,
+    sharing: int = 1,
+    weights: WeightsName = "bf16",
+    cache: str = "bf16",
+) -> int:
     """Return how many conversations fit into a GPU's memory beside the full-size model.
 
-    The worker measures by itself how many of them it serves in time.
+    They share the memory of their text and hold what they have written. The worker measures by
+    itself how many of them it serves in time, and how much of that memory is free.
 
     Args:
         gpu: the GPU.
-        max_kv_tokens: longest context of a conversation.
+        usual_tokens: what a conversation holds on average.
         sharing: number of workers on the GPU.
+        weights: how the language model's are kept.
+        cache: how its keys and values are held.
     """
-    session_gib = SESSION_GIB + max_kv_tokens * KV_TOKEN_BYTES / 2**30
-    room = (gpu.memory_gib / sharing - MODEL_GIB) / session_gib
+    session_gib = SESSION_GIB + usual_tokens * KV_TOKEN_BYTES[cache] / 2**30
+    usable_gib = gpu.memory_gib * (1 - LEFT_FREE) / sharing
+    room = (usable_gib - MODEL_GIB + SAVED_GIB[weights]) / session_gib
     return min(max(1, int(room)), SLOTS_MAX)
 
 
@@ -179,7 +197,8 @@ class Planner:
             certfile: for TLS; None is plain HTTP.
             keyfile: of the certificate.
         """
-        flags = ["--workers", ",".join(self.settings.worker_addresses(worker_count))]
+        listed = [*self.settings.worker_addresses(worker_count), *self.settings.service.workers]
+        flags = ["--workers", ",".join(listed)]
         if certfile and keyfile:
             flags += ["--https", "--ssl-certfile", str(certfile), "--ssl-keyfile", str(keyfile)]
         else:
@@ -196,25 +215,29 @@ class Planner:
 
     def _worker(self, index: int, devices: Sequence[Gpu | None]) -> ProgramPlan:
         device, sharing = devices[index], devices.count(devices[index])
-        flags = ["--worker-index", str(index)]
+        service = self.settings.service
+        name = worker_name(service.worker_host, index)
+        flags = ["--worker-index", str(index), "--name", name]
         # A worker sees its own GPU only, as the first; the number is for people.
         visible = device.visible_as if device else ""
         variables = {VISIBLE: visible, SUPERVISED_VARIABLE: "1"}
         if device:
             flags += ["--gpu-id", str(device.index)]
-            if self.settings.service.worker_slots is None:
-                slots = slots_of(device, self.settings.duplex.max_kv_tokens, sharing)
+            if service.worker_slots is None:
+                usual, model = self.settings.duplex.usual_tokens, self.settings.model
+                slots = slots_of(device, usual, sharing, model.weights, model.cache)
                 flags += ["--slots", str(slots)]
         elif "OMP_NUM_THREADS" not in self.environment:
             variables["OMP_NUM_THREADS"] = str(max(1, self.cpu_count // len(devices)))
         if self.options.backend:
             flags += ["--backend", self.options.backend.value]
         return self._program(
-            f"worker_{index}",
+            name,
             self.programs.worker,
             flags,
             variables,
-            (self.settings.service.worker_host, self.settings.worker_port(index)),
+            (service.worker_host, self.settings.worker_port(index)),
+            scheme="https" if self.settings.security.worker_tls else "http",
             runs_on=f"GPU {device.index} ({device.name})" if device else "CPU",
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from core.files import write_file
+from core.files import atomic_write
 from core.schemas.worker import RESTART_EXIT_CODE
 
 BOUND_EXEC = Path(__file__).with_name("bound_exec.py")
@@ -86,7 +86,7 @@ def identify(pid: int) -> ProcessId:
 
 def write_pid_file(path: Path, process: ProcessId) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, f"{process.pid} {process.started}\n".encode("ascii"))
+    atomic_write(path, f"{process.pid} {process.started}\n".encode("ascii"))
 
 
 def read_pid_file(path: Path) -> ProcessId | None:

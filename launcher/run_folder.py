@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from core.files import write_file
+from core.files import atomic_write
 from launcher.processes import ProcessId, identify, read_pid_file, write_pid_file
 
 STATE_FILE = "state.json"
@@ -116,7 +116,7 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     def write(self, record: SystemRecord) -> None:
-        write_file(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
+        atomic_write(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
 
     def read(self) -> SystemRecord | None:
         """Return the state, None if there is none."""

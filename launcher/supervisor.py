@@ -99,6 +99,7 @@ class Supervisor:
         *,
         drain_s: float,
         load_limit_s: float,
+        worker_tls: ssl.SSLContext | None = None,
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -108,6 +109,7 @@ class Supervisor:
             pace: intervals and limits.
             drain_s: how long running sessions may continue after a stop was requested.
             load_limit_s: longest wait for a model to load.
+            worker_tls: what the workers' certificates are checked against; None for plain HTTP.
         """
         self.hurry = asyncio.Event()  # set: do not wait for running sessions
         self.urls: list[str] = []
@@ -115,7 +117,7 @@ class Supervisor:
         self._display = display
         self._pace = pace
         self._limits_s = (drain_s, load_limit_s)
-        self._client = HealthClient(pace.answer_limit_s)
+        self._client = HealthClient(pace.answer_limit_s, worker_tls)
         self._trusted: ssl.SSLContext | None = None
         self._phase, self._started = Phase.STARTING, datetime.now(UTC)
         self._workers: list[Program] = []

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from config import Settings, SettingsError
+from core.worker_tls import client_context
 from gateway_modules.admin.admin_sessions import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
 from launcher.checkpoint import ensure_checkpoint, shown
@@ -15,7 +16,7 @@ from launcher.fetching import Fetching
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
 from launcher.pace import Pace
-from launcher.plan import EVERY_ADDRESS, Backend, Planner, ProgramPlan, url_host
+from launcher.plan import COMMAND, EVERY_ADDRESS, Backend, Planner, ProgramPlan, url_host
 from launcher.processes import end_processes
 from launcher.run_folder import Phase, RunFolder
 from launcher.supervisor import StartError, Supervisor
@@ -44,6 +45,7 @@ class System:
             pace,
             drain_s=self._service.drain_timeout_s,
             load_limit_s=self._service.start_timeout_s,
+            worker_tls=client_context(planner.settings),
         )
         self._fetching = Fetching(planner, display, pace)
         self._is_up = False
@@ -183,7 +185,7 @@ class System:
         say(f"  {self._planner.settings.recording.summary}")
         announce_admin(self._display, self._supervisor.urls[0], self._planner.settings)
         say(f"  logs: {shown(self._planner.logs)}")
-        say("  stop: Ctrl-C, or ./start_all.sh --stop")
+        say(f"  stop: Ctrl-C, or {COMMAND} --stop")
 
 
 def announce_admin(display: Display, url: str, settings: Settings) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from core.schemas.queue import RequestType
 from recording import names
-from recording.disk import newest_change_s
 from recording.files import WavShape, is_whole_mp4, is_whole_picture, readable_wav
+from recording.folder import newest_change_s
 from recording.records import (
     DUPLEX_TYPES,
     Chunk,

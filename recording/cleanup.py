@@ -10,7 +10,8 @@ import contextlib
 import logging
 import os
 import shutil
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from core.errors import SessionInUseError
-from recording.disk import GIGABYTE, newest_change_s
-from recording.folder import is_live, last_access, read_meta, total_size_bytes
+from core.files import locked_folder
+from core.store import Store
+from recording.folder import GIGABYTE, is_live, newest_change_s, read_meta, total_size_bytes
+from recording.listing import forget_accesses, last_accesses
 from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta, Record
-from recording.recovery import alone, needs_recovery, recover_all, recover_session
+from recording.recovery import needs_recovery, recover_all, recover_session
 
 logger: Final = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ class _Cleanup:
 
     now: datetime
     is_dry: bool
+    accesses: Mapping[str, datetime]
     sessions: list[_Session] = field(default_factory=list)
     deleted: list[DeletedSession] = field(default_factory=list)
     errors: list[CleanupError] = field(default_factory=list)
@@ -128,7 +132,7 @@ class _Cleanup:
             size_bytes=size_bytes,
             is_live=live,
             created_at=meta.created_at if meta else changed,
-            used_at=last_access(folder) or (meta.ended_at if meta else None) or changed,
+            used_at=self.accesses.get(folder.name) or (meta.ended_at if meta else None) or changed,
         )
 
     def _recovered(self, folder: Path) -> Meta | None:
@@ -200,7 +204,7 @@ def cleanup_sessions(
         recovered = [] if dry_run else recover_all(data_dir)
         return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
     place = Path(data_dir) / SESSIONS_FOLDER
-    with alone(place) if place.is_dir() else nullcontext():
+    with locked_folder(place) if place.is_dir() else nullcontext():
         return _clean(data_dir, retention_days, max_storage_gb, dry_run, now)
 
 
@@ -211,11 +215,20 @@ def _clean(
     dry_run: bool,
     now: datetime | None,
 ) -> CleanupReport:
-    run = _Cleanup(datetime.now(UTC) if now is None else now, dry_run)
-    if not dry_run:
-        _finish_deleting(Path(data_dir) / SESSIONS_FOLDER)
-    for folder in recording_folders(data_dir):
-        run.look_at(folder)
+    with closing(Store(Path(data_dir))) as store:
+        accesses = last_accesses(store)
+        run = _Cleanup(datetime.now(UTC) if now is None else now, dry_run, accesses)
+        if not dry_run:
+            _finish_deleting(Path(data_dir) / SESSIONS_FOLDER)
+        for folder in recording_folders(data_dir):
+            run.look_at(folder)
+        _delete_by_limits(run, retention_days, max_storage_gb)
+        if not dry_run:
+            forget_accesses(store, accesses.keys() - {one.folder.name for one in run.sessions})
+    return _report(run)
+
+
+def _delete_by_limits(run: _Cleanup, retention_days: float, max_storage_gb: float) -> None:
     if retention_days > 0:
         oldest = run.now - timedelta(days=retention_days)
         for session in [one for one in run.sessions if one.created_at < oldest]:
@@ -223,7 +236,6 @@ def _clean(
                 run.delete(session, "expired")
     if max_storage_gb > 0:
         _make_room(run, round(max_storage_gb * GIGABYTE))
-    return _report(run)
 
 
 def _make_room(run: _Cleanup, limit_bytes: int) -> None:

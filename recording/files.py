@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from recording.disk import mend_head
+from recording.folder import mend_head
 
 # A WAV file of 16-bit PCM. Source: Microsoft, "Multiple channel audio data and WAVE files".
 WAV_HEADER: Final = struct.Struct("<4sI4s4sIHHIIHH4sI")

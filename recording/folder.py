@@ -1,25 +1,24 @@
-"""What a recording says about itself: `meta.json`, `recording.json`, its lock and its owner.
+"""What a recording's folder holds: `meta.json`, `recording.json`, sound, its lock and its owner.
 
 Blocks on the disk: an event loop calls these in a thread."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import hmac
 import os
+import shutil
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, write_file
-from recording.disk import folder_size_bytes
+from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, atomic_write, write_all
 from recording.names import (
-    ACCESS_FILE,
     COMMENT_FILE,
     LOCK_FILE,
     META_FILE,
@@ -30,6 +29,7 @@ from recording.names import (
 )
 from recording.records import Meta, Recording
 
+GIGABYTE: Final = 10**9
 JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
 ADDED_FILES: Final = (META_FILE, OWNER_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
 
@@ -50,7 +50,7 @@ def write_meta(folder: Path, meta: Meta) -> None:
     Raises:
         OSError: The disk is full, or refuses.
     """
-    write_file(folder / META_FILE, meta.to_json(JSON_INDENT).encode(), is_durable=True)
+    atomic_write(folder / META_FILE, meta.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
 def read_recording(folder: Path) -> Recording | None:
@@ -67,25 +67,7 @@ def write_recording(folder: Path, recording: Recording) -> None:
     Raises:
         OSError: The disk is full, or refuses.
     """
-    write_file(folder / RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True)
-
-
-def touch_access(folder: Path) -> None:
-    """Record an access, so that the recording is deleted later than others.
-
-    The time is that of an empty file of its own: a reader never rewrites what the recorder writes.
-    Looking at a recording must not fail for this, so what the disk refuses is passed over.
-    """
-    with contextlib.suppress(OSError):
-        (folder / ACCESS_FILE).touch(FILE_MODE)
-
-
-def last_access(folder: Path) -> datetime | None:
-    """Return the time of the last access; None if there was none."""
-    try:
-        return datetime.fromtimestamp((folder / ACCESS_FILE).stat().st_mtime, UTC)
-    except OSError:
-        return None
+    atomic_write(folder / RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
 def content_size_bytes(folder: Path) -> int:
@@ -117,7 +99,7 @@ def write_owner(folder: Path, secret: str) -> None:
     Raises:
         OSError: The disk is full, or refuses.
     """
-    write_file(folder / OWNER_FILE, _hash(secret))
+    atomic_write(folder / OWNER_FILE, _hash(secret))
 
 
 def is_owner(folder: Path, secret: str) -> bool:
@@ -185,3 +167,80 @@ def is_live(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+class LowDiskError(OSError):
+    """So little of the disk is free that the rest is kept for others."""
+
+
+def check_room(folder: Path, min_free_gb: float) -> None:
+    """Refuse to take more of a disk that is nearly full.
+
+    Args:
+        folder: Where something is to be written.
+        min_free_gb: What has to stay free, GB; 0: nothing.
+
+    Raises:
+        LowDiskError: Less is free.
+        OSError: The folder is not there.
+    """
+    if min_free_gb and shutil.disk_usage(folder).free < min_free_gb * GIGABYTE:
+        raise LowDiskError(errno.ENOSPC, f"less than {min_free_gb:g} GB are free")
+
+
+def append_sound(path: Path, header: bytes, samples: bytes) -> None:
+    """Add PCM to a WAV file that stays readable in between.
+
+    Args:
+        path: Made if need be, with its folder.
+        header: What the file begins with once `samples` are in it.
+        samples: What to add.
+
+    Raises:
+        OSError: The disk is full, or refuses.
+    """
+    path.parent.mkdir(exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
+    try:
+        # The sizes come last: until then the file says it is as long as it was.
+        if os.lseek(descriptor, 0, os.SEEK_END) == 0:
+            write_all(descriptor, header)
+        write_all(descriptor, samples)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        write_all(descriptor, header)
+    finally:
+        os.close(descriptor)
+
+
+def mend_head(path: Path, head: bytes, size_bytes: int) -> None:
+    """Replace a file's first bytes and cut it to a size; doing so twice changes nothing more."""
+    descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
+    try:
+        os.ftruncate(descriptor, size_bytes)
+        write_all(descriptor, head)
+    finally:
+        os.close(descriptor)
+
+
+def folder_size_bytes(folder: Path) -> int:
+    """Return the size of all files below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
+
+
+def newest_change_s(folder: Path) -> float:
+    """Return when a folder or a file directly in it was last written, Unix seconds.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    newest = folder.stat().st_mtime
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+    return newest

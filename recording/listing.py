@@ -1,13 +1,15 @@
-"""Lists recordings: what each is, how large, how old. Reads, and changes nothing.
+"""Lists recordings: what each is, how large, how old, when somebody last looked.
+
+Changes no recording: what was read of one is kept in the store until its folder changes.
 
 Blocks on the disk: an event loop calls it in a thread.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,16 +17,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, ValidationError
 
 from core.schemas.queue import RequestType
+from core.store import Store
 from recording.folder import is_live, read_meta, total_size_bytes
 from recording.names import COMMENT_FILE, UPLOAD_STEM, recording_folders
 from recording.records import Record, Status
 
-REMEMBERED_MAX: Final = 50_000  # recordings known by heart; others are read each time
-
 SETTLED_NS: Final = 10**9  # far above the step of a file system's clock: no change goes unseen
+ACCESS_STEP_S: Final = 60.0  # a page that shows a recording reads many of its files
 
 
 class Order(StrEnum):
@@ -79,17 +81,17 @@ KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, s
 
 
 class RecordingList:
-    """The recordings of one data folder; remembers what it has read until it changes."""
+    """The recordings of one data folder."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, store: Store) -> None:
         """Read nothing yet.
 
         Args:
             data_dir: The data folder.
+            store: Keeps what was read.
         """
         self._data_dir = data_dir
-        self._known: dict[str, _Known] = {}
-        self._lock = threading.Lock()
+        self._store = store
 
     def page(self, offset: int, limit: int, order: Order = Order.NEWEST) -> RecordingPage:
         """Return a part of the list.
@@ -99,8 +101,7 @@ class RecordingList:
             limit: Most to return.
             order: Which come first.
         """
-        with self._lock:
-            everything = self._read()
+        everything = self._read()
         everything.sort(key=KEYS[order])
         return RecordingPage(
             total=len(everything),
@@ -109,25 +110,59 @@ class RecordingList:
         )
 
     def _read(self) -> list[ListedRecording]:
-        before, self._known = self._known, {}
-        listed = []
+        before = {row[0]: row[1:] for row in self._store.rows("SELECT * FROM recordings")}
+        gone = set(before)
+        listed, changed = [], []
         for folder in recording_folders(self._data_dir):
             try:
                 known = _look(folder, before.get(folder.name))
             except OSError:  # it was deleted meanwhile
                 continue
             listed.append(known.listed)
-            if known.changed_ns and len(self._known) < REMEMBERED_MAX:
-                self._known[folder.name] = known
+            if known.changed_ns:
+                gone.discard(folder.name)
+                if known.changed_ns != before.get(folder.name, (0,))[0]:
+                    changed.append((folder.name, known.changed_ns, known.listed.to_json()))
+        if gone or changed:
+            with suppress(OSError), self._store.transaction() as state:
+                state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+                state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", changed)
         return listed
 
 
-def _look(folder: Path, known: _Known | None) -> _Known:
+def touch_access(store: Store, recording_id: str) -> None:
+    """Record that somebody looks at a recording, so that it is deleted later than others.
+
+    Looking at a recording must not fail for this, so what the disk refuses is passed over.
+    """
+    now_s = time.time()
+    sql = "SELECT 1 FROM accesses WHERE recording_id = ? AND at_s > ?"
+    if not store.rows(sql, (recording_id, now_s - ACCESS_STEP_S)):
+        with suppress(OSError), store.transaction() as state:
+            state.execute("REPLACE INTO accesses VALUES (?, ?)", (recording_id, now_s))
+
+
+def last_accesses(store: Store) -> dict[str, datetime]:
+    """Return when somebody last looked at each recording."""
+    rows = store.rows("SELECT * FROM accesses")
+    return {recording_id: datetime.fromtimestamp(at_s, UTC) for recording_id, at_s in rows}
+
+
+def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
+    """Forget recordings that are gone."""
+    if recording_ids:
+        with suppress(OSError), store.transaction() as state:
+            rows = ((one,) for one in recording_ids)
+            state.executemany("DELETE FROM accesses WHERE recording_id = ?", rows)
+
+
+def _look(folder: Path, before: tuple[int, str] | None) -> _Known:
     """Return what a recording is; a time of change of 0 says that it has to be read again."""
     changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
     is_running = is_live(folder)
-    if known is not None and known.changed_ns == changed_ns and not is_running:
-        return known
+    if before is not None and before[0] == changed_ns and not is_running:
+        with suppress(ValidationError):  # of another version
+            return _Known(changed_ns, ListedRecording.model_validate_json(before[1]))
     meta = read_meta(folder)
     began = meta.created_at if meta else datetime.fromtimestamp(folder.stat().st_mtime, UTC)
     lasted_s = meta.duration_s if meta else None

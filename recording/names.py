@@ -29,7 +29,6 @@ RECORDING_FILE: Final = "recording.json"
 TIMELINE_FILE: Final = "events.jsonl"
 DIAGNOSTICS_FILE: Final = "diagnostics.jsonl"
 LOCK_FILE: Final = ".lock"
-ACCESS_FILE: Final = ".accessed"  # empty; its time says when somebody last looked
 OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending says its kind

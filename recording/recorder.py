@@ -13,14 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from core.files import append, write_file
+from core.files import append, atomic_write
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import names, pcm
 from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
-from recording.disk import LowDiskError, check_room
 from recording.files import wav_header
-from recording.folder import RecordingLock, write_meta, write_owner
+from recording.folder import LowDiskError, RecordingLock, check_room, write_meta, write_owner
 from recording.jobs import RecorderThreads, RecordingJobs
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media
 from recording.pcm import Sound
@@ -240,7 +239,7 @@ class SessionRecorder:
 
         def write() -> None:
             body = pcm.encode_pcm16(kept, rate_hz)
-            write_file(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
+            atomic_write(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, pcm.size_bytes(kept))
 
@@ -248,7 +247,7 @@ class SessionRecorder:
         if name is None:
             return None
         path = self.folder / name
-        return self._save(name, lambda: write_file(path, content_bytes(content)), len(content))
+        return self._save(name, lambda: atomic_write(path, content_bytes(content)), len(content))
 
     def _save(
         self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None

@@ -6,21 +6,18 @@ Needs only the folder. Doing it twice, or being killed while doing it, loses not
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from core.errors import SessionInUseError
-from core.files import UNFINISHED_SUFFIX
+from core.files import UNFINISHED_SUFFIX, locked_folder
 from recording.build import Identity, build_recording, identify, length
-from recording.disk import newest_change_s
 from recording.folder import (
     content_size_bytes,
     is_live,
+    newest_change_s,
     read_meta,
     read_recording,
     remove_lock,
@@ -152,19 +149,8 @@ def recover_all(data_dir: Path | str) -> list[str]:
     place = Path(data_dir) / SESSIONS_FOLDER
     if not place.is_dir():
         return []
-    with alone(place):
+    with locked_folder(place):
         return _recover_below(data_dir)
-
-
-@contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Hold a folder for the block; the kernel lets go when the process ends."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _recover_below(data_dir: Path | str) -> list[str]:

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,13 +15,17 @@ from typing import Final
 import av
 from av.codec.codec import UnknownCodecError
 
-from core.files import UNFINISHED_SUFFIX, write_file
+from core.files import atomic_write, replacing
 from recording.folder import read_recording, write_recording
 from recording.names import REPLAY_SOUND_FILE, REPLAY_SUBTITLES_FILE, REPLAY_VIDEO_FILE
 from recording.records import ReplayTiming
 from recording.replay_plan import REPLAY_RATE_HZ, plan_replay
-from recording.replay_sound import write_replay_sound
-from recording.replay_video import ReplayTooSlowError, VideoOptions, write_replay_video
+from recording.replay_video import (
+    ReplayTooSlowError,
+    VideoOptions,
+    write_replay_sound,
+    write_replay_video,
+)
 from recording.subtitles import cues_of, webvtt
 
 logger: Final = logging.getLogger(__name__)
@@ -82,35 +84,24 @@ def build_replay(
     if not 0 < plan.samples <= max_duration_s * REPLAY_RATE_HZ:
         return ReplayFiles()
     sound = folder / REPLAY_SOUND_FILE
-    with _appearing(sound) as unfinished:
+    with replacing(sound) as unfinished:
         write_replay_sound(unfinished, plan)
     made = ReplayFiles(sound=sound)
     known: dict[str, str] = {"merged_replay": sound.name, "merged_replay_timing": timing}
     if plan.pictures:
         film, cues = folder / REPLAY_VIDEO_FILE, cues_of(plan)
         try:
-            with _appearing(film) as unfinished:
+            with replacing(film) as unfinished:
                 write_replay_video(unfinished, plan, sound, cues, video)
             made = ReplayFiles(sound=sound, video=film)
             known["merged_replay_video"] = film.name
             if cues:
-                write_file(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
+                atomic_write(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
                 known["merged_replay_subtitles"] = REPLAY_SUBTITLES_FILE
         except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
             logger.warning("no video of %s: %r", folder.name, error)
     write_recording(folder, recording.model_copy(update=known))
     return made
-
-
-@contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Give a name to write to; the file gets its own name only if all went well."""
-    unfinished = path.with_name(f".{path.name}{UNFINISHED_SUFFIX}")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -24,6 +24,9 @@ const KEPT_VERSIONS = 2; // a gateway that still runs serves the one before
 /** What starts beside a page, and what must run before its first paint: names without ending. */
 const SEPARATE = ["duplex/lib/capture-processor", "shared/early-theme"];
 
+/** What programs import, as one file; node and other servers' pages have no use for addresses of a version. */
+const CLIENT = "client/index";
+
 /** Library -> module or style sheet of its package; what the pages load is `vendor/LIBRARY/index.…`. */
 const LIBRARIES = {
   marked: ["marked"],
@@ -183,6 +186,10 @@ async function buildAll(folder, version) {
   await build({
     entryPoints: Object.fromEntries(SEPARATE.map((name) => [name, join(STATIC, `${name}.js`)])),
     ...{ bundle: true, format: "iife", minify: true, outdir: folder, target: "es2022" },
+  });
+  await build({
+    entryPoints: { [CLIENT]: join(STATIC, `${CLIENT}.js`) },
+    ...{ bundle: true, format: "esm", minify: true, outdir: folder, target: "es2022" },
   });
   const pages = names.filter((name) => name.endsWith(".html")).map(readPage);
   await Promise.all([...pages.map((page) => buildPage(page, folder, version)), buildLibraries(folder)]);

@@ -44,7 +44,8 @@ def versions() -> dict[str, str]:
             except PackageNotFoundError:
                 continue  # of an extra that is not installed
             if each not in seen and not OF_THE_MACHINE.match(each[0]):
-                found[each[0]] = version.partition("+")[0]
+                if each[0] != PROJECT:  # an extra may hold another
+                    found[each[0]] = version.partition("+")[0]
                 waiting.append(each)
             seen.add(each)
     return found

@@ -52,6 +52,7 @@ def _rate(counter: str, by: str) -> str:
 
 
 UNIT_P99: Final = _quantile(0.99, "omni_gateway_unit_seconds", "mode")
+NAMED: Final = " * on (instance) group_left (worker) omni_worker_info"  # else by address
 LATE: Final = "sum(rate(omni_worker_late_units_total[5m]))"
 
 PANELS: Final = (
@@ -84,9 +85,9 @@ PANELS: Final = (
     Panel(
         "Work of the model's thread",
         "percentunit",
-        (("{{instance}}", "rate(omni_worker_engine_seconds[5m])"),),
+        (("{{worker}}", f"rate(omni_worker_engine_seconds[5m]){NAMED}"),),
     ),
-    Panel("Capacity", "none", (("{{instance}}", "omni_worker_capacity"),)),
+    Panel("Capacity", "none", (("{{worker}}", f"omni_worker_capacity{NAMED}"),)),
     Panel("Errors told to clients", "ops", (("{{code}}", _rate("omni_gateway_errors", "code")),)),
     Panel("HTTP answers", "ops", (("{{status}}", _rate("omni_gateway_requests", "status")),)),
 )

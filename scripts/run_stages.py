@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "data" / "tests"
 PYTHON = (sys.executable, "-m")
 CORES = os.cpu_count() or 1
-LESS_URGENT = ("nice", "-n", "10")
 
 NOTHING_CHOSEN = 5
 """pytest's exit status when no test was chosen; correct where PYTEST_ARGS chooses."""
@@ -82,6 +81,8 @@ def static_checks() -> list[Stage]:
         Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.01),
         Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.01),
         Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.01),
+        Stage("lint of the pages", ("npm", "run", "--silent", "lint"), share=0.01),
+        Stage("format of the pages", ("npm", "run", "--silent", "format"), share=0.01),
         page_modules(),
         Stage("types", (*PYTHON, "mypy"), share=0.06),
     ]
@@ -109,21 +110,18 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.20)
         )
-    if is_everything and "gates" not in left_out:
-        # What is measured together goes to one process. One of these processes computes longer
-        # than all else takes, so the other stages compute only where it leaves a core idle.
-        together = ("-n", "auto", "--dist", "loadgroup")
-        marks = ("-m", f"{EVERYWHERE} and gate")
-        gates = pytest_stage("gates", "tests/gates", *marks, *together)
-        stages = [gates, *(replace(each, command=(*LESS_URGENT, *each.command)) for each in stages)]
     yield [*stages, *static_checks()]
     if is_everything:
+        beside = [Stage("stock clients", (*PYTHON, "scripts.stock_clients"))]
+        if "gates" not in left_out:
+            marks = ("-m", f"{EVERYWHERE} and gate")
+            beside.insert(0, pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
+        yield beside
         # What is measured in real time has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime")
         lacking = [name for name in ("browser", "gates") if name in left_out]
         ignored = [f"--ignore=tests/{name}" for name in lacking]
         yield [pytest_stage("real-time tests", "tests", *ignored, *marks, "-rP")]
-        yield [Stage("stock clients", (*PYTHON, "scripts.stock_clients"))]
 
 
 @dataclass(frozen=True)

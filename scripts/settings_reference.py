@@ -24,7 +24,8 @@ A value is taken from the command line, else from the environment, else from `co
 is the default. `config.json` is a copy of `config.example.json` with your
 changes; each key can also be given as a variable, `OMNI_<SECTION>_<KEY>`: `service.gateway_port` is
 `OMNI_SERVICE_GATEWAY_PORT`. Lists in variables are separated by commas, relative paths start at the
-project's folder, and a wrong value is named at the start with its place and its limits.
+project's folder or at `MINICPMO_HOME`, and a wrong value is named at the start with its place and
+its limits.
 """
 
 

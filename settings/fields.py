@@ -1,8 +1,9 @@
-"""Field types the sections share, and the folder that relative paths start from."""
+"""Field types the sections share, and the folders of the program and of its files."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -10,7 +11,27 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from settings.workers import WorkerAddress
+
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
+"""Where the programs and what they only read lie."""
+
+IS_INSTALLED: Final = not (PROJECT_ROOT / "pyproject.toml").is_file()
+"""From a wheel: the program's folder is no place for files of one's own."""
+
+
+def _home() -> Path:
+    given = os.environ.get("MINICPMO_HOME")
+    if given:
+        return Path(given).expanduser().absolute()
+    if not IS_INSTALLED:
+        return PROJECT_ROOT
+    # Source: XDG Base Directory Specification, section 3.
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "minicpmo-live"
+
+
+HOME: Final = _home()
 """Relative paths start here, wherever a program was started from."""
 
 NO_LIMIT = -1
@@ -32,12 +53,12 @@ class Section(BaseModel):
 
 
 def _in_project(path: Path) -> Path:
-    return PROJECT_ROOT / path.expanduser()
+    return HOME / path.expanduser()
 
 
 def _model_place(place: str) -> str:
     """Make a local folder absolute; what is no folder is the id of a published checkpoint."""
-    local = PROJECT_ROOT / Path(place).expanduser()
+    local = HOME / Path(place).expanduser()
     is_local = place.startswith((".", "/", "~")) or local.exists()
     return str(local) if is_local else place
 
@@ -75,7 +96,7 @@ def _upper(value: object) -> object:
 
 
 ProjectPath = Annotated[Path, AfterValidator(_in_project)]
-"""A path; a relative one starts at the project's root."""
+"""A path; a relative one starts at `HOME`."""
 
 ModelPlace = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_model_place)]
 """A checkpoint's folder, or its id on a hub."""
@@ -104,6 +125,9 @@ DayLimit = Annotated[int, Field(ge=NO_LIMIT, le=DAYS_MAX), AfterValidator(_days)
 
 GigabyteLimit = Annotated[float, Field(ge=NO_LIMIT, le=GIGABYTES_MAX), AfterValidator(_gigabytes)]
 """Gigabytes; -1 is no limit, and 0 is read as -1."""
+
+WorkerList = Annotated[tuple[WorkerAddress, ...], BeforeValidator(_split_list)]
+"""Where workers are."""
 
 UpperCase = BeforeValidator(_upper)
 """Lets a word be written in any letter case."""

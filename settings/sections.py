@@ -25,12 +25,14 @@ from settings.fields import (
     Section,
     TextList,
     UpperCase,
+    WorkerList,
 )
 
 RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: docs/specification/service.md#1.5
 REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: docs/specification/service.md#1.3
 DIAGNOSTIC_SESSION_BYTES = wire.MIB  # source: docs/specification/service.md#2.5.7
 DIAGNOSTIC_MESSAGE_BYTES = 16 * 1024  # source: docs/specification/service.md#2.5.7
+WeightsName = Literal["bf16", "fp8", "int4"]
 TranscribesBy = Literal["auto", "whisper", "model", "none"]
 TRAINED_CONTEXT_TOKENS = 8_192  # what the published checkpoint was trained with
 LONGEST_CONTEXT_TOKENS = 40_960  # the published checkpoint's positions
@@ -49,6 +51,16 @@ class ModelSettings(Section):
         "for them; nano: nothing more is fetched; toy: random weights.",
     )
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
+    weights: WeightsName = Field(
+        "bf16",
+        description="How the language model's weights are kept: bf16 as published (float32 on a "
+        "CPU), fp8 and int4 quantised while they are loaded, for less memory and time.",
+    )
+    cache: Literal["bf16", "int8"] = Field(
+        "bf16",
+        description="Keys and values of the language model. bf16: as they are computed (float32 on "
+        "a CPU); int8: codes with a scale per row, which hold twice the tokens in the same memory.",
+    )
 
 
 class CascadeSettings(Section):
@@ -97,6 +109,11 @@ class ServiceSettings(Section):
     worker_host: str = Field("127.0.0.1", min_length=1, description="Address workers bind to.")
     worker_base_port: Port = Field(22_400, description="Port of worker 0; the next has the next.")
     num_workers: int = Field(0, ge=0, le=64, description="Workers; 0: one per GPU, at least one.")
+    workers: WorkerList = Field(
+        (),
+        description="Workers of other machines, host:port or dns:NAME:PORT for one at each address "
+        "that DNS has for the name; beside those that the launcher starts.",
+    )
     worker_slots: int | None = Field(
         None,
         ge=1,
@@ -188,6 +205,11 @@ class DuplexSettings(Section):
         4, ge=1, le=wire.FRAMES_PER_MESSAGE_MAX, description="Newest frames used of one unit."
     )
 
+    @property
+    def usual_tokens(self) -> int:
+        """What a conversation holds on average: it grows evenly until its context is full."""
+        return self.max_kv_tokens // 2
+
 
 _VAD = VadConfig()
 
@@ -243,12 +265,34 @@ class SecuritySettings(Section):
         min_length=8,
         description="Shared by gateway and workers; null: the launcher makes one at each start.",
     )
+    worker_tls: bool = Field(
+        False, description="Workers serve TLS, and the gateway checks their certificates."
+    )
+    worker_ca: ProjectPath | None = Field(
+        None,
+        description="CA of the workers' certificates, PEM; null: one is made in the data folder, "
+        "certs/worker_ca.pem, whose key signs a worker's certificate at each start.",
+    )
+    worker_certfile: ProjectPath | None = Field(
+        None,
+        description="A worker's certificate chain for worker.minicpmo-live.internal, PEM; null: "
+        "the CA's key signs one.",
+    )
+    worker_keyfile: ProjectPath | None = Field(None, description="Key of it, PEM.")
     api_keys: tuple[SecretStr, ...] = Field(
         (), description="Keys for the routes below /v1; none: they are open, as the pages are."
     )
     trusted_proxies: NetworkList = Field(
         (), description="Proxies whose X-Forwarded-For is believed."
     )
+
+    @model_validator(mode="after")
+    def _files_come_with_tls(self) -> Self:
+        if (self.worker_certfile is None) != (self.worker_keyfile is None):
+            raise ValueError("worker_certfile and worker_keyfile are given together or not at all")
+        if not self.worker_tls and (self.worker_ca or self.worker_certfile):
+            raise ValueError("worker_ca and worker_certfile have no effect without worker_tls")
+        return self
 
 
 class LimitSettings(Section):

@@ -51,6 +51,7 @@ from MiniCPMO45.kernels.device import (
     HAS_TRITON,
     SPEECH_ROWS_EACH,
     SPEECH_SHARE,
+    SPEECH_TOKENS_EACH,
     TEXT_SHARE,
     CardMemory,
     capture_all,
@@ -63,7 +64,7 @@ from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.processing.streaming_mel import MelState
-from MiniCPMO45.settings import LoadOptions
+from MiniCPMO45.settings import LEAST_CONVERSATIONS, CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.token2wav.voices import VoiceLibrary
@@ -108,13 +109,16 @@ class Executor:
         self.vocoder = vocoder
         self.voices = voices
         self.options = options or LoadOptions()
+        model.llm.model.fuse()  # first, since it takes memory beside the weights for a moment
+        model.tts.model.fuse()
         free_bytes = settle_on(self.device)
         shapes = model.config.decoder, model.config.tts_config.decoder
         asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
-        self.llm_store = self._store(shapes[0], asked[0], int(TEXT_SHARE * free_bytes))
-        self.tts_store = self._store(shapes[1], asked[1], int(SPEECH_SHARE * free_bytes))
-        model.llm.model.fuse()
-        model.tts.model.fuse()
+        each = self.options.tokens_each, SPEECH_TOKENS_EACH
+        most_bytes = int(TEXT_SHARE * free_bytes), int(SPEECH_SHARE * free_bytes)
+        has_codes = self.options.text_cache is CacheKind.INT8
+        self.llm_store = self._store(shapes[0], asked[0], most_bytes[0], each[0], has_codes)
+        self.tts_store = self._store(shapes[1], asked[1], most_bytes[1], each[1])
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
         speech_rows = SPEECH_ROWS_EACH * self.options.conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
@@ -138,12 +142,12 @@ class Executor:
     @property
     def device(self) -> torch.device:
         """Where weights and caches are."""
-        return self.model.llm.lm_head.weight.device
+        return self.model.llm.model.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype the decoders and encoders compute in."""
-        return self.model.llm.lm_head.weight.dtype
+        return self.model.llm.model.norm.weight.dtype
 
     @property
     def speech_head(self) -> Tensor:
@@ -224,11 +228,19 @@ class Executor:
         most = self.options.conversations
         return PassLimits(most, most_rows, is_exact=not self._has_graphs)
 
-    def _store(self, shape: DecoderConfig, asked_bytes: int | None, most_bytes: int) -> KvStore:
+    def _store(
+        self,
+        shape: DecoderConfig,
+        asked_bytes: int | None,
+        most_bytes: int,
+        tokens_each: int,
+        has_codes: bool = False,
+    ) -> KvStore:
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
-        token_bytes = cached_bytes(shape, self.dtype)
+        token_bytes = cached_bytes(shape, torch.int8 if has_codes else self.dtype)
         if asked_bytes is None:
-            most = most_tokens(shape, self.options.conversations)
+            slots = max(self.options.slots, LEAST_CONVERSATIONS)
+            most = most_tokens(shape, slots, tokens_each)
             asked_bytes = min(most_bytes, most * token_bytes)
         return KvStore(
             shape,
@@ -236,6 +248,7 @@ class Executor:
             device=self.device,
             dtype=self.dtype,
             pages=max(FEWEST_PAGES, asked_bytes // (PAGE_TOKENS * token_bytes)),
+            has_codes=has_codes,
             can_grow=not self._has_graphs,
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 import torch
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
+from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens
 from MiniCPMO45.kernels.device import upload
-from MiniCPMO45.kernels.products import Rope, move_tokens
+from MiniCPMO45.kernels.products import Rope
 
 SLOTS = 512  # caches open at a time: conversations and forks of theirs
 
@@ -41,11 +42,19 @@ class KvRows:
         keys: [layers, kv heads, n, d], rotated for positions start ... start+n-1.
         values: [layers, kv heads, n, d].
         start: position of the first row.
+        scales: float32 [2, layers, kv heads, n] of keys and of values that are codes.
     """
 
     keys: Tensor
     values: Tensor
     start: int
+    scales: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all rows."""
+        scales = 0 if self.scales is None else self.scales.nbytes
+        return self.keys.nbytes + self.values.nbytes + scales
 
 
 class KvStore:
@@ -56,6 +65,7 @@ class KvStore:
         rope: its rotary tables.
         handles: the handles that were neither closed nor dropped.
         pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
+        scales: float32 [layers, pages, 2, kv heads, page tokens] if the pool holds 8-bit codes.
         page_table: int32 [slots, most pages of a conversation] on the device.
         page_tokens: tokens of one page.
         tables: cos and sin, float32 [positions, d] each, that new rows are rotated with.
@@ -69,6 +79,7 @@ class KvStore:
         device: torch.device,
         dtype: torch.dtype,
         pages: int,
+        has_codes: bool = False,
         can_grow: bool = False,
         page_tokens: int = PAGE_TOKENS,
         slots: int = SLOTS,
@@ -79,8 +90,9 @@ class KvStore:
             shape: the decoder's shape.
             rope: its rotary tables.
             device: where the pool lies.
-            dtype: of keys and values.
+            dtype: of keys and values, as they are computed.
             pages: pages of the pool.
+            has_codes: hold keys and values as 8-bit codes, see `cached_rows`.
             can_grow: double a pool that is full; not under captured graphs, which keep addresses.
             page_tokens: tokens of one page.
             slots: caches that may hold tokens at a time.
@@ -88,11 +100,11 @@ class KvStore:
         self.shape = shape
         self.rope = rope
         self.device = device
-        self.dtype = dtype
         self.handles: WeakSet[KvHandle] = WeakSet()
         self.page_tokens = page_tokens
         self.can_grow = can_grow
-        self.pool = self._allocate(pages)
+        self.pool = self._allocate(pages, torch.int8 if has_codes else dtype)
+        self.scales = self._scales(pages) if has_codes else None
         self.page_table = torch.zeros(
             (slots, -(-shape.max_position_embeddings // page_tokens)),
             dtype=torch.int32,
@@ -107,7 +119,7 @@ class KvStore:
     @property
     def bytes_per_token(self) -> int:
         """Memory of one token's keys and values in all layers."""
-        return cached_bytes(self.shape, self.dtype)
+        return cached_bytes(self.shape, self.pool.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -129,6 +141,10 @@ class KvStore:
         handle = KvHandle(self)
         self.handles.add(handle)
         return handle
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor | None]:
+        """Return the pages of one layer and their scales, as `attend` takes them."""
+        return self.pool[index], None if self.scales is None else self.scales[index]
 
     def take_pages(self, count: int) -> list[int]:
         """Take pages out of the pool.
@@ -178,23 +194,31 @@ class KvStore:
 
     def _grow(self, count: int) -> None:
         held = self.pool.shape[1]
-        grown = self._allocate(max(2 * held, held + count))
+        pages = max(2 * held, held + count)
+        grown = self._allocate(pages, self.pool.dtype)
         grown[:, :held] = self.pool
         self.pool = grown
-        for page in range(held, grown.shape[1]):
+        if self.scales is not None:
+            scales = self._scales(pages)
+            scales[:, :held] = self.scales
+            self.scales = scales
+        for page in range(held, pages):
             heapq.heappush(self._free_pages, page)
 
-    def _allocate(self, pages: int) -> Tensor:
+    def _allocate(self, pages: int, dtype: torch.dtype) -> Tensor:
         """Make an empty pool; pages in order of one that grows can be viewed as one."""
         shape = self.shape
         layers, heads = shape.num_hidden_layers, shape.num_key_value_heads
         rest = (self.page_tokens, shape.head_dim)
         if not self.can_grow:
-            return self._zeros((layers, pages, 2, heads, *rest))
-        return self._zeros((layers, 2, heads, pages, *rest)).permute(0, 3, 1, 2, 4, 5)
+            return torch.zeros((layers, pages, 2, heads, *rest), dtype=dtype, device=self.device)
+        grown = torch.zeros((layers, 2, heads, pages, *rest), dtype=dtype, device=self.device)
+        return grown.permute(0, 3, 1, 2, 4, 5)
 
-    def _zeros(self, size: tuple[int, ...]) -> Tensor:
-        return torch.zeros(size, dtype=self.dtype, device=self.device)
+    def _scales(self, pages: int) -> Tensor:
+        shape = self.shape
+        size = (shape.num_hidden_layers, pages, 2, shape.num_key_value_heads, self.page_tokens)
+        return torch.zeros(size, device=self.device)
 
 
 class KvHandle:
@@ -280,7 +304,10 @@ class KvHandle:
         pages, offsets = self._places(start, stop)
         taken = self.store.pool[:, pages, :, :, offsets]  # [n, layers, 2, kv heads, d]
         keys, values = taken.permute(2, 1, 3, 0, 4)
-        return KvRows(keys, values, start)
+        scales = self.store.scales
+        if scales is not None:
+            scales = scales[:, pages, :, :, offsets].permute(2, 1, 3, 0)
+        return KvRows(keys, values, start, scales)
 
     def put(self, rows: KvRows) -> None:
         """Append rows taken earlier, rotated to the positions they get now."""
@@ -288,12 +315,25 @@ class KvHandle:
         if count == 0:
             return
         self.reserve(self.length + count)
-        keys = self.store.rope.move(rows.keys, rows.start, self.length)
         pages, offsets = self._places(self.length, self.length + count)
-        for index, new in enumerate((keys, rows.values)):
+        moved = self._moved(rows)
+        for index, new in enumerate((moved.keys, moved.values)):
             into = self.store.pool[:, :, index]
             into[:, pages, :, offsets] = new.permute(2, 0, 1, 3)
+        if self.store.scales is not None and moved.scales is not None:
+            self.store.scales[:, pages, :, :, offsets] = moved.scales.permute(3, 1, 0, 2)
         self.length += count
+
+    def _moved(self, rows: KvRows) -> KvRows:
+        """Rotate rows to the positions behind the last; those that are there stay as they are."""
+        target, rope = self.length, self.store.rope
+        if target == rows.start:
+            return rows
+        if rows.scales is None:
+            return replace(rows, keys=rope.move(rows.keys, rows.start, target))
+        keys = decode_rows(rows.keys, rows.scales[0], torch.float32)
+        codes, scales = encode_rows(rope.move(keys, rows.start, target))
+        return replace(rows, keys=codes, scales=torch.stack((scales, rows.scales[1])))
 
     def drop(self, start: int, stop: int) -> None:
         """Remove cached positions [start, stop) and close the gap in place.
@@ -312,7 +352,8 @@ class KvHandle:
             distance = torch.full((1,), start - stop, device=self.store.device)
             cos, sin = self.store.rope.tables(distance, torch.float32)
             pages = self.store.page_table[self.slot]
-            move_tokens(self.store.pool, pages, stop, start, count, cos[0], sin[0])
+            held = self.store.pool, self.store.scales
+            move_tokens(*held, pages, stop, start, count, (cos[0], sin[0]))
         self.truncate(start + count)
 
     def close(self) -> None:
@@ -330,9 +371,10 @@ class KvHandle:
 
 
 def cached_bytes(shape: DecoderConfig, dtype: torch.dtype) -> int:
-    """Return the memory of one token's keys and values in all layers."""
-    values = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
-    return values * dtype.itemsize
+    """Return the memory of one token's keys and values in all layers; codes have scales."""
+    rows = 2 * shape.num_hidden_layers * shape.num_key_value_heads
+    scale = torch.float32.itemsize if dtype is torch.int8 else 0
+    return rows * (shape.head_dim * dtype.itemsize + scale)
 
 
 def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:

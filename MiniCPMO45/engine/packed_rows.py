@@ -256,5 +256,5 @@ class PagedBatch:
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
         """See `RowBatch.attend`."""
         store = self.store
-        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
-        return attend(qkv, norms, eps, store.tables, self.rows, pages)
+        eps, pages = store.shape.rms_norm_eps, store.layer(layer)
+        return attend(qkv, norms, eps, store.tables, self.rows, *pages)

@@ -106,13 +106,13 @@ class HeadPass:
     """
 
     def __init__(self, llm: CausalLM, rows: int) -> None:
-        weight = llm.lm_head.weight.data
-        self.hidden = torch.zeros(rows, weight.shape[1], dtype=weight.dtype, device=weight.device)
-        self.logits = torch.zeros(rows, weight.shape[0], dtype=weight.dtype, device=weight.device)
-        self.sampler = UnitSampler(rows, weight.shape[0], weight.device)
+        norm, n_tokens = llm.model.norm.weight, llm.lm_head.out_features
+        self.hidden = norm.new_zeros(rows, len(norm))
+        self.logits = norm.new_zeros(rows, n_tokens)
+        self.sampler = UnitSampler(rows, n_tokens, norm.device)
         self.piece = Piece(f"head of {rows}", lambda: self.score(self.hidden))
         self.choice = Piece(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
-        self._weight = weight
+        self._weight = llm.lm_head.stored
 
     def score(self, hidden: Tensor) -> Scores:
         """Score hidden states [rows, width] and choose."""
@@ -131,7 +131,7 @@ class DecodePass:
         self._store = store
 
     def _work(self) -> Scores:
-        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
+        embedded = self._decoder.embed_tokens(self.packed.ids)
         batch = PagedBatch(self._store, self.packed.map.fresh())
         return self.head.score(self._decoder(embedded, batch))
 
@@ -145,8 +145,8 @@ class PrefillPass:
 
     def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
         self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
-        table = llm.model.embed_tokens.weight
-        self.vectors = torch.zeros(rows, table.shape[1], dtype=table.dtype, device=table.device)
+        norm = llm.model.norm.weight
+        self.vectors = norm.new_zeros(rows, len(norm))
         self.piece = Piece(f"prefill of {rows}", self._work)
         self._decoder = llm.model
         self._store = store
@@ -158,7 +158,7 @@ class PrefillPass:
 
     def _work(self) -> tuple[Tensor, Tensor]:
         """Return hidden states [rows, width] and those of last rows [sequences, width]."""
-        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
+        embedded = self._decoder.embed_tokens(self.packed.ids)
         chosen = self.packed.vector_of_row
         vectors = self.vectors.index_select(0, chosen.clamp(min=0))
         inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)

@@ -18,6 +18,7 @@ from MiniCPMO45.kernels.attention_kernels import (
     combine_splits,
     rotate_and_store,
 )
+from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.device import overlaps_launches, runs_kernels, tl, triton
 from MiniCPMO45.kernels.products import normalise, rotate
 
@@ -149,6 +150,7 @@ class Attention:
     sin_table: Tensor
     rows: RowMap
     kv_layer: Tensor
+    kv_scales: Tensor | None
     scale: float
     plan: AttentionPlan
 
@@ -190,7 +192,12 @@ class Attention:
         rows = self.rows
         norms, tables = (self.q_norm, self.k_norm), (self.cos_table, self.sin_table)
         places = (rows.positions, rows.sequences, rows.page_table)
-        return (self.qkv, *norms, *tables, *places, self.kv_layer)
+        return (self.qkv, *norms, *tables, *places, *self._pages)
+
+    @property
+    def _pages(self) -> tuple[Tensor, Tensor]:
+        """The layer's pages and their scales; any pointer where there are none."""
+        return self.kv_layer, self.kv_layer if self.kv_scales is None else self.kv_scales
 
     def _attend_rows(self, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
         attend_one_row[(self.plan.splits, self.kv_layer.shape[2], self.qkv.shape[0])](
@@ -228,7 +235,7 @@ class Attention:
         tiles = self.rows.tile_rows.shape[0]
         attend_tile[(self.plan.splits, self.kv_layer.shape[2], tiles)](
             queries,
-            self.kv_layer,
+            *self._pages,
             self.rows.positions,
             self.rows.sequences,
             self.rows.page_table,
@@ -252,7 +259,8 @@ class Attention:
 
     def _shape(self) -> dict[str, int]:
         kv_heads, d = self.kv_layer.shape[2], self.kv_layer.shape[4]
-        return {"H": self.heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **self._overlap()}
+        sizes = {"H": self.heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS}
+        return {**sizes, "IS_CODED": self.kv_scales is not None, **self._overlap()}
 
     def _cut(self) -> dict[str, int]:
         group = self.heads // self.kv_layer.shape[2]
@@ -359,6 +367,7 @@ def attend(
     tables: tuple[Tensor, Tensor],
     rows: RowMap,
     kv_layer: Tensor,
+    kv_scales: Tensor | None = None,
 ) -> Tensor:
     """Rotate queries and keys, store keys and values in their pages, and attend.
 
@@ -370,6 +379,8 @@ def attend(
         rows: which sequence and position each row has.
         kv_layer: [pages, 2, KVH, PAGE_TOKENS, D] one layer of the pool; rows are written into
             it. What was never written may hold anything.
+        kv_scales: float32 [pages, 2, KVH, PAGE_TOKENS] where the pages hold int8 codes; see
+            `cached_rows`.
 
     Returns:
         [M, H * D] in the dtype of `qkv`; zeros for padding rows.
@@ -382,19 +393,23 @@ def attend(
             qkv.shape[0], rows.rows_per_tile, kv_heads, is_grouped=qkv.shape[1] > 3 * kv_heads * d
         )
         q_norm, k_norm = norms or (None, None)
-        return Attention(qkv, q_norm, k_norm, eps, *tables, rows, kv_layer, d**-0.5, plan).run()
-    is_in_order = kv_layer.stride(0) == PAGE_TOKENS * d  # pages of one head follow each other
+        pages, scale = (kv_layer, kv_scales), d**-0.5
+        return Attention(qkv, q_norm, k_norm, eps, *tables, rows, *pages, scale, plan).run()
+    # pages of one head follow each other, and rows can be read where they lie
+    is_in_order = kv_scales is None and kv_layer.stride(0) == PAGE_TOKENS * d
     plain = rows.plain(tables, is_in_order=is_in_order)
     queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, plain.cos, plain.sin)
     mixed = torch.zeros_like(queries)
     for span in plain.spans:
         own = span.rows
-        held = _extended(span, keys[own], values[own], kv_layer)
+        held = _extended(span, keys[own], values[own], kv_layer, kv_scales)
         mixed[own] = _attend_span(queries[own], held, span.mask)
     return mixed.flatten(1)  # [M, heads * D]
 
 
-def _extended(span: Span, keys: Tensor, values: Tensor, kv_layer: Tensor) -> Tensor:
+def _extended(
+    span: Span, keys: Tensor, values: Tensor, kv_layer: Tensor, kv_scales: Tensor | None
+) -> Tensor:
     """Store new rows [n, KVH, D] of a sequence; return all it holds, [2, KVH, length, D]."""
     first, length = span.length - len(keys), span.length
     if isinstance(span.pages, slice):  # a view into which rows can be written
@@ -403,8 +418,14 @@ def _extended(span: Span, keys: Tensor, values: Tensor, kv_layer: Tensor) -> Ten
         return held
     at = torch.arange(first, length, device=keys.device)
     pages, places = span.pages[at // PAGE_TOKENS], at % PAGE_TOKENS
-    kv_layer[pages, 0, :, places], kv_layer[pages, 1, :, places] = keys, values
-    return kv_layer[span.pages].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
+    for plane, rows in enumerate((keys, values)):
+        if kv_scales is not None:
+            rows, kv_scales[pages, plane, :, places] = encode_rows(rows)
+        kv_layer[pages, plane, :, places] = rows
+    held = kv_layer[span.pages]
+    if kv_scales is not None:
+        held = decode_rows(held, kv_scales[span.pages], keys.dtype)
+    return held.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
 
 
 def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
 
 from __future__ import annotations
 
+from MiniCPMO45.kernels.cached_rows import encode, row_scale
 from MiniCPMO45.kernels.device import LINE, await_rows, let_next_start, prefetch_line, tl, triton
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -13,26 +14,17 @@ LOWEST = tl.constexpr(-1.0e30)  # stands for minus infinity without making NaN o
 
 @triton.jit
 def attend_pages(
-    query,
-    seen,
-    kv_head_pages,
-    table,
-    first_page,
-    last_page,
-    keys_held,
-    scale,
-    LINES: tl.constexpr,
-    KVH: tl.constexpr,
-    D: tl.constexpr,
-    WIDE: tl.constexpr,
-    PAGE: tl.constexpr,
-):
+    query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, keys_held, scale,
+    LINES: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    PAGE: tl.constexpr, IS_CODED: tl.constexpr,
+):  # fmt: skip
     """Attend lines of queries to the pages [first_page, last_page) of one sequence.
 
     Args:
         query: [LINES, WIDE].
         seen: [LINES] keys each line may attend to.
         kv_head_pages: pointer to the key plane of this head in page 0.
+        kv_head_scales: pointer to the scales of these keys; unused where there are no codes.
         table: pointer to the sequence's page table.
         first_page: index into the table.
         last_page: one past the last index.
@@ -43,6 +35,7 @@ def attend_pages(
         D: head width.
         WIDE: the same rounded up to what a tensor core takes; what is beyond D is zero.
         PAGE: keys in a page.
+        IS_CODED: keys and values are codes.
 
     Returns:
         The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
@@ -56,17 +49,24 @@ def attend_pages(
     sums = tl.zeros((LINES,), tl.float32)
     answer = tl.zeros((LINES, WIDE), tl.float32)
     for index in tl.range(first_page, last_page):
-        held = kv_head_pages + tl.load(table + index).to(tl.int64) * (2 * PLANE) + inside
-        is_held = (index * PAGE + key < keys_held)[:, None] & (d < D)[None, :]
-        keys = tl.load(held, mask=is_held, other=0.0)
+        page = tl.load(table + index).to(tl.int64)
+        held = kv_head_pages + page * (2 * PLANE) + inside
+        is_key = index * PAGE + key < keys_held
+        is_held = is_key[:, None] & (d < D)[None, :]
+        keys = tl.load(held, mask=is_held, other=0).to(query.dtype)  # codes are exact in it
         scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+        if IS_CODED:
+            row_scales = kv_head_scales + page * (2 * KVH * PAGE) + key
+            scores *= tl.load(row_scales, mask=is_key, other=0.0)[None, :]
         sees = (index * PAGE + key)[None, :] < seen[:, None]
         scores = tl.where(sees, scores, LOWEST)
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.where(sees, tl.exp2(scores - higher[:, None]), 0.0)
         shrink = tl.exp2(top - higher)
         sums = sums * shrink + tl.sum(weights, 1)
-        values = tl.load(held + PLANE, mask=is_held, other=0.0)
+        values = tl.load(held + PLANE, mask=is_held, other=0).to(query.dtype)
+        if IS_CODED:
+            weights *= tl.load(row_scales + KVH * PAGE, mask=is_key, other=0.0)[None, :]
         answer = tl.dot(
             weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
         )
@@ -198,12 +198,24 @@ def _prefetch_pages(
 
 
 @triton.jit
+def _store_row(into, row_scale_at, row, is_value, IS_CODED: tl.constexpr):
+    """Store a row [1, WIDE], or its codes and its scale."""
+    if IS_CODED:
+        wide = tl.where(is_value, row.to(tl.float32), 0.0)
+        inverse, scale = row_scale(tl.max(tl.abs(wide), 1))
+        tl.store(into, encode(wide, inverse[:, None]), mask=is_value)
+        tl.store(row_scale_at + tl.arange(0, 1), scale)
+    else:
+        tl.store(into, row, mask=is_value)
+
+
+@triton.jit
 def attend_one_row(
     qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
-    mixed, parts, part_stats, max_pages, eps, scale,
+    kv_scales, mixed, parts, part_stats, max_pages, eps, scale,
     HAS_NORM: tl.constexpr, H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, PAGE: tl.constexpr, LINES: tl.constexpr, SPLITS: tl.constexpr,
-    EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr,
+    EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
     """One program: one row, one key-value head, one range of keys; a line is a query head.
 
@@ -224,6 +236,7 @@ def attend_one_row(
     table = page_table + tl.load(sequences + row).to(tl.int64) * max_pages
     first_page, last_page = split_pages(position + 1, split, PAGE, SPLITS)
     kv_head_pages = kv_layer + kv_head * (PAGE * D)
+    kv_head_scales = kv_scales + kv_head * PAGE
     if EARLY_PAGES > 0:
         early = tl.minimum(last_page, first_page + EARLY_PAGES)
         _prefetch_pages(kv_head_pages, table, first_page, early, KVH, D, WIDE, PAGE, OVERLAPS)
@@ -244,15 +257,16 @@ def attend_one_row(
         new = own + (H + kv_head + tl.arange(0, 1))[:, None] * D
         key = _rotate(new, k_norm, cos, sin, eps, HAS_NORM, D, WIDE)
         value = tl.load(new + KVH * D + d[None, :], mask=is_d, other=0.0)
-        tl.store(into, key.to(kv_layer.dtype.element_ty), mask=is_d)
-        tl.store(into + PLANE, value, mask=is_d)
+        row_scales = kv_head_scales + page * (2 * KVH * PAGE) + position % PAGE
+        _store_row(into, row_scales, key.to(value.dtype), is_d, IS_CODED)
+        _store_row(into + PLANE, row_scales + KVH * PAGE, value, is_d, IS_CODED)
         tl.debug_barrier()  # other threads than those that stored the new key read it below
     query = query.to(qkv.dtype.element_ty)
     held = position + 1
     seen = tl.zeros((LINES,), tl.int32) + held
     answer, top, sums = attend_pages(
-        query, seen, kv_head_pages, table, first_page, last_page, held, scale,
-        LINES, KVH, D, WIDE, PAGE,
+        query, seen, kv_head_pages, kv_head_scales, table, first_page, last_page, held, scale,
+        LINES, KVH, D, WIDE, PAGE, IS_CODED,
     )  # fmt: skip
     leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)
 
@@ -293,28 +307,11 @@ def _turn(
 
 @triton.jit
 def rotate_and_store(
-    qkv,
-    q_norm,
-    k_norm,
-    cos_table,
-    sin_table,
-    positions,
-    sequences,
-    page_table,
-    kv_layer,
-    queries,
-    mixed,
-    max_pages,
-    eps,
-    HAS_NORM: tl.constexpr,
-    H: tl.constexpr,
-    KVH: tl.constexpr,
-    D: tl.constexpr,
-    HALF: tl.constexpr,
-    PAGE: tl.constexpr,
-    HEADS: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
+    kv_scales, queries, mixed, max_pages, eps, HAS_NORM: tl.constexpr, H: tl.constexpr,
+    KVH: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr,
+    HEADS: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
+):  # fmt: skip
     """One program: HEADS heads of one kind (query, key, value) of one row."""
     let_next_start(OVERLAPS)
     await_rows(OVERLAPS)
@@ -339,7 +336,9 @@ def rotate_and_store(
         first, second = _turn(
             first, second, q_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
         )
-        into = queries + row * H * D + head[:, None] * D + half[None, :]
+        query_at = queries + row * H * D + head[:, None] * D + half[None, :]
+        tl.store(query_at, first, mask=is_half)
+        tl.store(query_at + D // 2, second, mask=is_half)
     else:
         if not is_value:
             first, second = _turn(
@@ -350,33 +349,25 @@ def rotate_and_store(
         plane = page * 2 + tl.where(is_value, 1, 0)
         line = (plane * KVH + (head - H) % KVH) * PAGE + position % PAGE
         into = kv_layer + line[:, None] * D + half[None, :]
-    tl.store(into, first, mask=is_half)
-    tl.store(into + D // 2, second, mask=is_half)
+        if IS_CODED:
+            wide, wide_second = first.to(tl.float32), second.to(tl.float32)
+            top = tl.maximum(tl.max(tl.abs(wide), 1), tl.max(tl.abs(wide_second), 1))
+            inverse, scale = row_scale(top)
+            tl.store(into, encode(wide, inverse[:, None]), mask=is_half)
+            tl.store(into + D // 2, encode(wide_second, inverse[:, None]), mask=is_half)
+            tl.store(kv_scales + line, scale)
+        else:
+            tl.store(into, first, mask=is_half)
+            tl.store(into + D // 2, second, mask=is_half)
 
 
 @triton.jit
 def attend_tile(
-    queries,
-    kv_layer,
-    positions,
-    sequences,
-    page_table,
-    tile_first_row,
-    tile_rows,
-    mixed,
-    parts,
-    part_stats,
-    max_pages,
-    scale,
-    H: tl.constexpr,
-    KVH: tl.constexpr,
-    D: tl.constexpr,
-    WIDE: tl.constexpr,
-    PAGE: tl.constexpr,
-    LINES: tl.constexpr,
-    SPLITS: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    queries, kv_layer, kv_scales, positions, sequences, page_table, tile_first_row, tile_rows,
+    mixed, parts, part_stats, max_pages, scale, H: tl.constexpr, KVH: tl.constexpr,
+    D: tl.constexpr, WIDE: tl.constexpr, PAGE: tl.constexpr, LINES: tl.constexpr,
+    SPLITS: tl.constexpr, OVERLAPS: tl.constexpr, IS_CODED: tl.constexpr,
+):  # fmt: skip
     """One program: one tile of rows, one key-value head, one range of keys.
 
     A line is one query head of one row: line = row * (H / KVH) + head within the group.
@@ -400,6 +391,7 @@ def attend_tile(
         tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0),
         first_position + group // GROUP + 1,
         kv_layer + kv_head * (PAGE * D),
+        kv_scales + kv_head * PAGE,
         page_table + tl.load(sequences + row).to(tl.int64) * max_pages,
         first_page,
         last_page,
@@ -410,5 +402,6 @@ def attend_tile(
         D,
         WIDE,
         PAGE,
+        IS_CODED,
     )
     leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)

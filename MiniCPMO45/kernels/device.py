@@ -271,7 +271,7 @@ def read_back(values: Tensor) -> Tensor:
     return host
 
 
-TOKENS_EACH = 8192  # the context a conversation usually ends at; longer ones share the pool
+SPEECH_TOKENS_EACH = 1024  # forty seconds of one turn
 TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
 SPEECH_SHARE = 0.1
 SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer starts are fed in several passes
@@ -307,15 +307,16 @@ class CardMemory:
         return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
 
 
-def most_tokens(shape: DecoderConfig, conversations: int) -> int:
+def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
     """Return how many tokens caches are made for, so that another worker finds room on the card.
 
     Args:
         shape: the decoder's shape.
         conversations: at once; a single one may always use every position there is.
+        tokens_each: what they hold on average; they share the pool.
     """
     positions = shape.max_position_embeddings
-    return max(conversations * min(TOKENS_EACH, positions), positions)
+    return max(conversations * min(tokens_each, positions), positions)
 
 
 def settle_on(device: torch.device) -> int:

@@ -7,8 +7,6 @@ operand, so that few rows fill the narrow side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from MiniCPMO45.kernels.device import (
@@ -20,28 +18,16 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
+from MiniCPMO45.kernels.packed_products import multiply_packed_row, multiply_packed_rows
+from MiniCPMO45.kernels.product_plans import FEW_ROWS, FewRowsPlan, OneRowPlan
+from MiniCPMO45.kernels.quantised import QuantisedWeight, Weight
 
-WIDTH = tl.constexpr(8)  # bfloat16 values in a 16-byte load
-
-
-@dataclass(frozen=True)
-class OneRowPlan:
-    """How the product is cut into programs.
-
-    Attributes:
-        block_n: output columns of a program.
-        block_k: inputs taken at a time.
-        warps: per program.
-    """
-
-    block_n: int
-    block_k: int
-    warps: int
+LOADED_BYTES = 16  # by one thread at a time
 
 
 @triton.jit
-def _sum_neighbours(x):
-    """Add up what one thread holds of a 16-byte load: [N, K] to [N, K / WIDTH]."""
+def _sum_neighbours(x, WIDTH: tl.constexpr):
+    """Add up what one thread holds of one load: [N, K] to [N, K / WIDTH]."""
     return tl.sum(tl.reshape(x, (x.shape[0], x.shape[1] // WIDTH, WIDTH)), 2)
 
 
@@ -55,12 +41,23 @@ def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
+def _scaled(answer, scales, n, N, HAS_SCALES: tl.constexpr):
+    """Multiply the answers of columns n with their weight's scale, if there is one."""
+    if HAS_SCALES:
+        answer *= tl.load(scales + n, mask=n < N, other=0.0)
+    return answer
+
+
+@triton.jit
 def _multiply_row(
-    x, norm, weight, residual, out, N, eps, K: tl.constexpr,
-    HAS_NORM: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, OVERLAPS: tl.constexpr,
+    x, norm, weight, scales, residual, out, N, eps, K: tl.constexpr, HAS_NORM: tl.constexpr,
+    HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTH: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Row [K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up."""
+    """Row [K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up.
+
+    With HAS_SCALES a weight's row is what is stored times its scale.
+    """
     # Attention follows a product that is neither gated nor added, and reads positions early.
     IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
     if not IS_BEFORE_ATTENTION:
@@ -90,9 +87,9 @@ def _multiply_row(
         if HAS_NORM:
             squares += value * value
             value *= _load(norm + start + k, k, start, K, BLOCK_K).to(tl.float32)
-        total += _sum_neighbours(tile.to(tl.float32) * value[None, :])
+        total += _sum_neighbours(tile.to(tl.float32) * value[None, :], WIDTH)
         if HAS_GATE:
-            total_beside += _sum_neighbours(tile_beside.to(tl.float32) * value[None, :])
+            total_beside += _sum_neighbours(tile_beside.to(tl.float32) * value[None, :], WIDTH)
         if K > BLOCK_K:
             tile = following
             if HAS_GATE:
@@ -100,9 +97,10 @@ def _multiply_row(
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
-    answer = tl.sum(total, 1) * scale
+    answer = _scaled(tl.sum(total, 1) * scale, scales, n, N, HAS_SCALES)
     if HAS_GATE:
-        answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(total_beside, 1) * scale)
+        answer = answer / (1.0 + tl.exp(-answer))
+        answer *= _scaled(tl.sum(total_beside, 1) * scale, scales, N + n, 2 * N, HAS_SCALES)
     if HAS_RESIDUAL:
         answer += before
     tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
@@ -112,7 +110,7 @@ def multiply_row(
     x: Tensor,
     norm: Tensor | None,
     eps: float,
-    weight: Tensor,
+    weight: Weight,
     residual: Tensor | None,
     *,
     is_gated: bool,
@@ -124,7 +122,7 @@ def multiply_row(
         x: [1, K].
         norm: [K], or None to leave the norm out.
         eps: of the norm.
-        weight: [N, K], or [2N, K] if gated.
+        weight: [N, K], or [2N, K] if gated; dense or quantised.
         residual: [1, N] to be added, or None.
         is_gated: whether the answer is silu(gate) * up of the two halves.
         plan: the cut.
@@ -135,21 +133,28 @@ def multiply_row(
     k = x.shape[1]
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(1, n)
+    if isinstance(weight, QuantisedWeight) and weight.is_packed:
+        multiply_packed_row(x, norm, eps, weight, residual, out, is_gated=is_gated, plan=plan)
+        return out
+    values, scales = _stored(weight)
     overlaps = overlaps_launches(x)
     _multiply_row[(triton.cdiv(n, plan.block_n),)](
         x,
         norm,
-        weight,
+        values,
+        scales,
         residual,
         out,
         n,
         eps,
         k,
         HAS_NORM=norm is not None,
+        HAS_SCALES=scales is not None,
         HAS_GATE=is_gated,
         HAS_RESIDUAL=residual is not None,
         BLOCK_N=plan.block_n,
         BLOCK_K=plan.block_k,
+        WIDTH=LOADED_BYTES // values.element_size(),
         OVERLAPS=overlaps,
         num_warps=plan.warps,
         launch_pdl=overlaps,
@@ -157,45 +162,24 @@ def multiply_row(
     return out
 
 
-FEWEST_ROWS = 16  # of a tensor core's product
+def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
+    """Return the values of a weight, and the scales of its rows if it is quantised."""
+    if isinstance(weight, QuantisedWeight):
+        return weight.values, weight.scales
+    return weight, None
+
+
 MOST_ROWS = 64  # of a program; each takes accumulators
 EARLY_INPUTS = 512  # whose weights are asked for before the rows are there
 
 
-@dataclass(frozen=True)
-class FewRowsPlan:
-    """How the product is cut into programs.
-
-    Attributes:
-        block_n: output columns of a program.
-        block_k: inputs taken at a time; divides the number of inputs.
-        warps: per program.
-        stages: weight tiles in flight.
-    """
-
-    block_n: int
-    block_k: int
-    warps: int
-    stages: int
-
-
 @triton.jit
 def _multiply_rows(
-    x,
-    weight,
-    residual,
-    out,
-    M,
-    N,
-    K: tl.constexpr,
-    HAS_GATE: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    EARLY_K: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
+    x, weight, scales, residual, out, M, N, K: tl.constexpr,
+    HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    EARLY_K: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
     """Rows [M, K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up."""
     # Attention follows a product that is neither gated nor added, and reads positions early.
     IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
@@ -220,11 +204,15 @@ def _multiply_rows(
     total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     for start in range(0, K, BLOCK_K):
         values = tl.trans(tl.load(rows + start, mask=is_row, other=0.0))  # [K, M]
-        tile = tl.load(own + start + k)
+        tile = tl.load(own + start + k).to(values.dtype)
         total = tl.dot(tile, values, total, input_precision="ieee")
         if HAS_GATE:
-            tile_beside = tl.load(beside + start + k)
+            tile_beside = tl.load(beside + start + k).to(values.dtype)
             total_beside = tl.dot(tile_beside, values, total_beside, input_precision="ieee")
+    if HAS_SCALES:
+        total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
+        if HAS_GATE:
+            total_beside *= tl.load(scales + N + n, mask=n < N, other=0.0)[:, None]
     if HAS_GATE:
         total = total / (1.0 + tl.exp(-total)) * total_beside
     at = m.to(tl.int64)[None, :] * N + n[:, None]
@@ -235,13 +223,13 @@ def _multiply_rows(
 
 
 def multiply_rows(
-    x: Tensor, weight: Tensor, residual: Tensor | None, *, is_gated: bool, plan: FewRowsPlan
+    x: Tensor, weight: Weight, residual: Tensor | None, *, is_gated: bool, plan: FewRowsPlan
 ) -> Tensor:
     """Multiply rows with a weight.
 
     Args:
         x: [M, K].
-        weight: [N, K], or [2N, K] if gated.
+        weight: [N, K], or [2N, K] if gated; dense or quantised.
         residual: [M, N] to be added, or None.
         is_gated: whether the answer is silu(gate) * up of the two halves.
         plan: the cut.
@@ -253,15 +241,23 @@ def multiply_rows(
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(count, n)
     overlaps = overlaps_launches(x)
-    block_m = min(max(triton.next_power_of_2(count), FEWEST_ROWS), MOST_ROWS)
+    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), MOST_ROWS)
+    if isinstance(weight, QuantisedWeight) and weight.is_packed:
+        multiply_packed_rows(
+            x, weight, residual, out, is_gated=is_gated, plan=plan, block_m=block_m
+        )
+        return out
+    values, scales = _stored(weight)
     _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
         x,
-        weight,
+        values,
+        scales,
         residual,
         out,
         count,
         n,
         k,
+        HAS_SCALES=scales is not None,
         HAS_GATE=is_gated,
         HAS_RESIDUAL=residual is not None,
         BLOCK_M=block_m,

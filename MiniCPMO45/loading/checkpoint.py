@@ -31,6 +31,8 @@ from MiniCPMO45.loading.checkpoint_source import (
     read_json_object,
     require_full_precision,
 )
+from MiniCPMO45.loading.quantising import reserve_quantised, stored_tensors
+from MiniCPMO45.settings import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +167,7 @@ def load_weights(
     *,
     device: torch.device | str,
     dtype: torch.dtype = torch.bfloat16,
+    weights: Weights = Weights.BF16,
     overlay: Path | None = None,
     show_progress: bool = True,
     on_progress: Callable[[float], None] | None = None,
@@ -176,6 +179,7 @@ def load_weights(
         folder: the checkpoint folder.
         device: where the weights go.
         dtype: what they are stored as there.
+        weights: whether those of the language model are quantised, and how.
         overlay: a `.pt` file whose tensors take precedence; names the model lacks are logged.
         show_progress: show a bar that counts bytes.
         on_progress: called with the share of the bytes that is loaded, 0 to 1, after each tensor.
@@ -187,6 +191,7 @@ def load_weights(
     start = time.perf_counter()
     stored, shapes = read_headers(folder), expected_shapes(module)
     _require_match(shapes, stored, folder)
+    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
     replaced = {} if overlay is None else _read_overlay(overlay, shapes)
     total, loaded = sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize, 0
     tensors: dict[str, Tensor] = {}
@@ -194,10 +199,10 @@ def load_weights(
         total=total, desc="Loading weights", unit="B", unit_scale=True, disable=not show_progress
     ) as bar:
         for name, source in _read_tensors(stored, replaced):
-            # The copy owns its memory: later changes of the mapped file cannot reach it.
-            tensors[name] = source.to(device=device, dtype=dtype, copy=True)
-            bar.update(tensors[name].nbytes)
-            loaded += tensors[name].nbytes
+            tensors |= stored_tensors(name, source, schemes.get(name), device, dtype)
+            n_bytes = source.numel() * dtype.itemsize
+            bar.update(n_bytes)
+            loaded += n_bytes
             if on_progress is not None:
                 on_progress(loaded / total)
     module.load_state_dict(tensors, strict=True, assign=True)
@@ -264,7 +269,12 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 
 def random_weights(
-    module: nn.Module, *, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, seed: int
+    module: nn.Module,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.bfloat16,
+    weights: Weights = Weights.BF16,
+    seed: int,
 ) -> int:
     """Fill a module built on the meta device with random values, drawn on the device itself.
 
@@ -272,19 +282,23 @@ def random_weights(
         module: its tensors are replaced; they need no gradient afterwards.
         device: where the weights are made.
         dtype: what they are.
+        weights: whether those of the language model are quantised, and how.
         seed: of the generator; the same seed, device and dtype give the same weights.
 
     Returns:
         The number of elements.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
-    tensors = {}
-    for name, shape in expected_shapes(module).items():
-        tensors[name] = torch.empty(shape, device=device, dtype=dtype)
-        fill_randomly(name, tensors[name], generator)
+    shapes = expected_shapes(module)
+    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
+    tensors: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        drawn = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, drawn, generator)
+        tensors |= stored_tensors(name, drawn, schemes.get(name), device, dtype)
     module.load_state_dict(tensors, strict=True, assign=True)
     module.requires_grad_(False).eval()
-    return sum(tensor.numel() for tensor in tensors.values())
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:

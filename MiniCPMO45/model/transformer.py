@@ -20,6 +20,7 @@ from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
 from MiniCPMO45.kernels.device import runs_kernels
 from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu, rms_norm
 from MiniCPMO45.kernels.stream_norms import gated_norm
+from MiniCPMO45.model.linears import Embedding, JoinedWeight, Linear
 
 Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
 
@@ -54,54 +55,16 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
-class JoinedWeight:
-    """The weights of linear layers with one input as one matrix, [all outputs, inputs].
-
-    The layers keep their parameters and so their names in a state dict. Once `fuse` was called,
-    their weights are views of the matrix, which costs no memory and no copy.
-    """
-
-    def __init__(self, *linears: nn.Linear) -> None:
-        self._linears = linears
-        self._fused: Tensor | None = None
-
-    def __call__(self) -> Tensor:
-        """Return the matrix: a copy that records gradients where they are wanted, else shared."""
-        fused = self._fused
-        is_current = fused is not None and fused.data_ptr() == self._linears[0].weight.data_ptr()
-        if fused is None or not is_current or torch.is_grad_enabled():
-            return torch.cat([linear.weight for linear in self._linears])
-        return fused
-
-    def fuse(self) -> None:
-        """Make the layers' weights views of one matrix; harmless where they are."""
-        weights = [linear.weight.data for linear in self._linears]
-        if self._fused is None or not _are_rows_of(self._fused, weights):
-            self._fused = torch.cat(weights)
-        views = self._fused.split([len(weight) for weight in weights])
-        for linear, view in zip(self._linears, views, strict=True):
-            linear.weight.data = view
-
-
-def _are_rows_of(joined: Tensor, weights: list[Tensor]) -> bool:
-    at = joined.data_ptr()
-    for weight in weights:
-        if weight.data_ptr() != at:
-            return False
-        at += weight.nbytes
-    return True
-
-
 class Attention(nn.Module):
     """Weights of grouped-query attention with optional norms on queries and keys."""
 
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         width, d = shape.hidden_size, shape.head_dim
-        self.q_proj = nn.Linear(width, shape.num_attention_heads * d, bias=False)
-        self.k_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
-        self.v_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
-        self.o_proj = nn.Linear(shape.num_attention_heads * d, width, bias=False)
+        self.q_proj = Linear(width, shape.num_attention_heads * d)
+        self.k_proj = Linear(width, shape.num_key_value_heads * d)
+        self.v_proj = Linear(width, shape.num_key_value_heads * d)
+        self.o_proj = Linear(shape.num_attention_heads * d, width)
         self.has_norms = shape.has_qk_norm
         if shape.has_qk_norm:
             self.q_norm = RMSNorm(d, shape.rms_norm_eps)
@@ -119,9 +82,9 @@ class MLP(nn.Module):
 
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.gate_proj = Linear(shape.hidden_size, shape.intermediate_size)
+        self.up_proj = Linear(shape.hidden_size, shape.intermediate_size)
+        self.down_proj = Linear(shape.intermediate_size, shape.hidden_size)
         self.gate_up = JoinedWeight(self.gate_proj, self.up_proj)
 
 
@@ -141,9 +104,9 @@ class DecoderLayer(nn.Module):
         before, after = self.input_layernorm, self.post_attention_layernorm
         qkv = norm_linear(rows, before.weight, before.eps, attention.qkv())
         mixed = batch.attend(layer, qkv, attention.norms)
-        rows = linear_add(mixed, attention.o_proj.weight, rows)
+        rows = linear_add(mixed, attention.o_proj.stored, rows)
         inner = norm_swiglu(rows, after.weight, after.eps, mlp.gate_up())
-        return linear_add(inner, mlp.down_proj.weight, rows)
+        return linear_add(inner, mlp.down_proj.stored, rows)
 
 
 class Decoder(nn.Module):
@@ -151,7 +114,7 @@ class Decoder(nn.Module):
 
     def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(vocab_size, shape.hidden_size)
+        self.embed_tokens = Embedding(vocab_size, shape.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
@@ -183,7 +146,7 @@ class CausalLM(nn.Module):
     def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
         super().__init__()
         self.model = Decoder(shape, vocab_size)
-        self.lm_head = nn.Linear(shape.hidden_size, vocab_size, bias=False)
+        self.lm_head = Linear(shape.hidden_size, vocab_size)
 
 
 class Projector(nn.Module):

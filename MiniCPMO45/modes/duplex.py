@@ -15,6 +15,7 @@ import torch
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.pressure import window_now
 from MiniCPMO45.engine.session import PendingUnit, Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
@@ -219,9 +220,10 @@ class DuplexCapability:
         turn.closing = (*terminator, self.tokens.unit_end)
         said = () if pending.is_listen else pending.ids
         text_ids = [token for token in said if token not in self.tokens.untold_ids]
-        window, settings = session.window, session.settings.window
+        window = session.window
         window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
+        settings = window_now(session.kv, session.settings.window)
         if units_to_drop(window, settings):
             yield from self._write_closing(session)
             yield from maintain_units(session.kv, window, settings)

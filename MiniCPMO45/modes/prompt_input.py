@@ -261,7 +261,7 @@ class PromptCache:
     @property
     def nbytes(self) -> int:
         """Memory of all rows kept."""
-        return sum(_size(rows) for rows in self._prompts.values())
+        return sum(rows.nbytes for rows in self._prompts.values())
 
     def recall(self, key: str, kv: KvHandle) -> bool:
         """Put a prompt into an empty cache, exactly as it was fed; False if it is not kept."""
@@ -276,12 +276,8 @@ class PromptCache:
     def keep(self, key: str, kv: KvHandle) -> None:
         """Keep a copy of all that a cache holds, unless it is larger than the room for all."""
         rows = kv.rows(0, kv.length)
-        if _size(rows) > self.max_bytes:
+        if rows.nbytes > self.max_bytes:
             return
         self._prompts[key] = rows
         while self.nbytes > self.max_bytes:
             self._prompts.popitem(last=False)
-
-
-def _size(rows: KvRows) -> int:
-    return rows.keys.nbytes + rows.values.nbytes

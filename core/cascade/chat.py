@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import numpy as np
-
-from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
+from core.audio import encode_wire_wav, from_pcm
 from core.cascade.talk import CascadeView, sampling_of, since
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
@@ -53,7 +50,9 @@ class CascadeChatView(CascadeView):
         sound = whole.audio_data
         return ChatResponse(
             text=end.text,
-            audio_data=None if sound is None else _wav(sound),
+            audio_data=None
+            if sound is None
+            else encode_wire_wav(from_pcm(sound), OUTPUT_SAMPLE_RATE_HZ),
             tokens_generated=end.generated_tokens,
             duration_ms=since(began_s)[0],
             prompt=prompt if request.return_prompt else None,
@@ -67,17 +66,8 @@ class CascadeChatView(CascadeView):
 
 async def _joined(pieces: AsyncGenerator[StreamingChunk, None]) -> StreamingChunk:
     chunks = [chunk async for chunk in pieces]
-    waves = [_wave(chunk.audio_data) for chunk in chunks if chunk.audio_data]
     return StreamingChunk(
         chunk_index=0,
         text_delta="".join(chunk.text_delta or "" for chunk in chunks) or None,
-        audio_data=encode_wire_audio(np.concatenate(waves)) if waves else None,
+        audio_data=b"".join(chunk.audio_data or b"" for chunk in chunks) or None,
     )
-
-
-def _wave(sound: str) -> FloatArray:
-    return np.frombuffer(base64.b64decode(sound), "<f4")
-
-
-def _wav(sound: str) -> str:
-    return encode_wire_wav(_wave(sound), OUTPUT_SAMPLE_RATE_HZ)

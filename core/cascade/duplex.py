@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, encode_wire_audio
+from core.audio import FloatArray, to_pcm
 from core.cascade.hearing import Hearing
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
@@ -339,7 +339,7 @@ class CascadeDuplexView(CascadeView):
         return DuplexGenerateResult(
             is_listen=False,
             text=text,
-            audio_data=encode_wire_audio(sound) if speaks else None,
+            audio_data=to_pcm(sound) if speaks else None,
             end_of_turn=is_last,
             n_tokens=len(words_of(text)) + 1,
         )

@@ -20,7 +20,7 @@ from core.audio import (
     FloatArray,
     decode_voice,
     decode_wire_audio,
-    encode_wire_audio,
+    to_pcm,
 )
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import (
@@ -255,9 +255,8 @@ class CascadeView:
             )
         yield StreamingChunk(chunk_index=count, is_final=True)
 
-    def _spoken(self, text: str) -> str | None:
-        wave = self._parts.voice.speak(text)
-        return encode_wire_audio(wave) if len(wave) else None
+    def _spoken(self, text: str) -> bytes | None:
+        return to_pcm(self._parts.voice.speak(text)) or None
 
 
 class CascadeStreamingView(CascadeView):

@@ -11,11 +11,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
@@ -59,13 +59,13 @@ class BaseEngine(ABC):
             pass
         return stream.result
 
-    def stream(self, steps: Steps[T], *, due_s: float | None = None) -> Stream[T]:
+    def stream(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
         """Run steps, yielding what they emit; arguments and errors as of `run`.
 
         They begin when the first value is asked for, and pause at each value until the next is
-        asked for. Close the stream if it is left before its end.
+        asked for. Close the task if it is left before its end.
         """
-        return Stream(self, self.passes.begin(steps, due_s))
+        return self.passes.begin(steps, due_s, self)
 
     @abstractmethod
     async def call(self, work: Callable[[], T]) -> T:
@@ -86,48 +86,6 @@ class BaseEngine(ABC):
 
         On the engine's own thread that happens at once, while everything else waits.
         """
-
-
-class Stream(AsyncIterator[Any], Generic[T]):
-    """What steps emit, one value after the other. Any: each capability has a type of its own.
-
-    Attributes:
-        result: what the steps returned; set when the stream is exhausted.
-    """
-
-    result: T
-
-    def __init__(self, engine: BaseEngine, task: Task[T]) -> None:
-        self._engine = engine
-        self._task = task
-
-    async def __anext__(self) -> Any:
-        """Return the next value; raises as `BaseEngine.run`."""
-        if self._task.has_ended:
-            raise StopAsyncIteration
-        try:
-            await self._resume()
-        except BaseException:
-            await self.aclose()  # cancelled once more, it leaves that to the engine
-            raise
-        value = self._task.take()
-        if not self._task.has_ended:
-            return value
-        self.result = value
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Close the steps before their next request is answered; harmless when they have ended."""
-        if not self._task.has_ended:
-            with suppress(ShuttingDownError):  # then nothing runs them any more
-                await self._engine.free(self._task.close)
-
-    async def _resume(self) -> None:
-        done = self._engine.resume(self._task)
-        if not done.done():  # it is on the engine's own thread
-            await asyncio.shield(asyncio.wrap_future(done))
-        elif error := done.exception():
-            raise error
 
 
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:

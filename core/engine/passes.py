@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.engine.scheduler import Waiting, joined, plan_pass, size_of
+from core.errors import ShuttingDownError
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
@@ -27,6 +30,9 @@ from MiniCPMO45.engine.steps import (
     resume,
 )
 
+if TYPE_CHECKING:
+    from core.engine.engine import BaseEngine
+
 T = TypeVar("T")
 
 
@@ -40,23 +46,32 @@ class TaskState(Enum):
     CANCELLED = auto()
 
 
-class Task(Generic[T]):
-    """The steps of one conversation under way.
+class Task(AsyncIterator[Any], Generic[T]):
+    """The steps of one conversation under way, as an iterator over what they emit.
+
+    Any: each capability emits values of its own type.
 
     Attributes:
+        result: what the steps returned; set when the iterator is exhausted.
         state: where it stands.
         due_s: when it must be done, on the clock of the passes; None if it is not live.
         request: what it waits for, or what is left of it.
         since_s: when that was asked.
     """
 
-    def __init__(self, steps: Steps[T], due_s: float | None = None) -> None:
+    result: T
+
+    def __init__(
+        self, steps: Steps[T], due_s: float | None = None, engine: BaseEngine | None = None
+    ) -> None:
         """Create a task that has not begun.
 
         Args:
             steps: see `MiniCPMO45.engine.steps`.
             due_s: when they must be done; None if it is not live.
+            engine: resumes and closes it; None if only passes do.
         """
+        self._engine = engine
         self.state = TaskState.RUNNING
         self.due_s = due_s
         self.request: Request | None = None
@@ -65,6 +80,34 @@ class Task(Generic[T]):
         self._value: Any = None  # Any: emitted or returned values, of the steps' own types
         self._answer: Any = None  # Any: of the type that the request documents
         self._answers: list[Any] = []  # to the portions answered so far
+
+    async def __anext__(self) -> Any:
+        """Return the next value; raises as `BaseEngine.run`."""
+        if self.has_ended:
+            raise StopAsyncIteration
+        assert self._engine is not None, "an engine has begun it"
+        try:
+            done = self._engine.resume(self)
+            if not done.done():
+                await asyncio.shield(asyncio.wrap_future(done))
+            elif error := done.exception():  # it is on the engine's own thread
+                raise error
+        except BaseException:
+            await self.aclose()  # cancelled once more, it leaves that to the engine
+            raise
+        value = self.take()
+        if not self.has_ended:
+            return value
+        self.result = value
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Close the steps before their next request is answered; harmless when they have ended."""
+        if self._engine is not None and not self.has_ended:
+            with suppress(ShuttingDownError):  # then nothing runs them any more
+                await self._engine.free(self.close)
+
+    # --- for the passes ---
 
     @property
     def is_paused(self) -> bool:
@@ -144,9 +187,9 @@ class PassRunner:
         self._executor = executor
         self._now_s = now_s
 
-    def begin(self, steps: Steps[T], due_s: float | None = None) -> Task[T]:
+    def begin(self, steps: Steps[T], due_s: float | None, engine: BaseEngine) -> Task[T]:
         """Return a task that has not begun; arguments as of `Task`."""
-        return Task(steps, due_s)
+        return Task(steps, due_s, engine)
 
     def run(self, tasks: Sequence[Task[Any]]) -> None:
         """Advance each task, and answer as much of what they ask as one pass takes.
@@ -166,6 +209,18 @@ class PassRunner:
             answers = self._answer([portion.request for portion in batch])
             for portion, answer in zip(batch, answers, strict=True):
                 measured[portion.index][0].answer(answer, portion.rest)
+
+    def run_all(self, works: Sequence[Steps[None]]) -> None:
+        """Run steps together to their ends; what they emit is dropped.
+
+        Raises:
+            Exception: whatever one of them raises.
+        """
+        tasks = [Task(steps) for steps in works]
+        while going := [task for task in tasks if not task.has_ended]:
+            self.run(going)
+        for task in tasks:
+            task.take()
 
     def run_alone(self, task: Task[Any]) -> Future[None]:
         """Run passes of one task until it pauses, and return a future that is done."""

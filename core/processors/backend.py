@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
-import numpy as np
 import torch
 from pydantic import Field, ValidationError
 
@@ -31,9 +30,8 @@ from core.processors import (
 )
 from core.processors.unified import OnProgress
 from core.processors.view import Threads, model_errors
-from core.schemas.common import Message, Role, WireModel
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import StreamingRequest
+from core.processors.warm_up import measure_units, speak_once
+from core.schemas.common import WireModel
 from core.schemas.worker import (
     MODEL_NAME_MAX_CHARS,
     SUGGESTIONS_MAX,
@@ -45,6 +43,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.settings import Weights
 
 BYTES_PER_MB = 1_000_000
 
@@ -85,7 +84,8 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
         folder = find_checkpoint(source)
     card = read_card(folder)
     config = model.model.config
-    parameters = sum(weight.numel() for weight in model.model.parameters())
+    parameters, weights = model.model.num_parameters(), model.model.weights
+    dtype = str(model.executor.dtype).removeprefix("torch.")
     kind = kind_of(config.model_variant, parameters, card.kind)
     names = {ModelKind.TINY_RANDOM: TINY_NAME, ModelKind.FULL: f"MiniCPM-o {config.version}"}
     name = card.name or names.get(kind) or config.model_variant or folder.name
@@ -94,7 +94,7 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
         kind=kind,
         parameters=parameters,
         device=_device_name(model.executor.device),
-        dtype=str(next(model.model.parameters()).dtype).removeprefix("torch."),
+        dtype=dtype if weights is Weights.BF16 else weights.value,
         try_saying=card.try_saying,
     )
 
@@ -140,7 +140,6 @@ def _device_name(device: torch.device) -> str:
 WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
 WARM_UP_SHARE: Final = 0.9
-WARM_UP_TOKENS: Final = 12
 
 Load = Callable[[Engine, OnProgress], UnifiedProcessor]
 """Loads a model whose views an engine runs, telling how far it has come."""
@@ -152,6 +151,8 @@ class RealBackend:
     Attributes:
         media: decode pictures and videos.
         ears: nothing of its own writes down what users say.
+        unit_s_by_sessions: how long a unit of so many sessions together took at the start; empty
+            without a card, where a worker has one slot unless it is told otherwise.
     """
 
     ears: ClassVar[None] = None
@@ -165,6 +166,7 @@ class RealBackend:
         """
         self.media = MediaProcesses(keeps_spare=True)
         self._load = load
+        self.unit_s_by_sessions: dict[int, float] = {}
         self._warms_up = warms_up
         self._context: ViewContext | None = None
         self._facts: ModelFacts | None = None
@@ -205,7 +207,10 @@ class RealBackend:
         engine.watch(partial(free_share, self._executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)
-            _warm_up(self._context)
+            speak_once(self._context)
+            if self._device.type == "cuda":
+                slots = self._executor.options.slots
+                self.unit_s_by_sessions = measure_units(self._context, slots)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
         self.tidy()
@@ -275,22 +280,6 @@ class RealBackend:
     @property
     def _device(self) -> torch.device:
         return self._executor.device
-
-
-def _warm_up(context: ViewContext) -> None:
-    """Speak once, so that no session waits for what is made at the first use."""
-    duplex = DuplexView(context)
-    duplex.prepare()
-    duplex.prefill(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32))
-    duplex.generate(force_listen=True)
-    duplex.finalize()
-    duplex.cleanup()
-    chat = StreamingView(context)
-    hello = [Message(role=Role.USER, content="Hello")]
-    chat.prefill(StreamingRequest(session_id="warm_up", messages=hello, is_last_chunk=True))
-    for _ in chat.generate("warm_up", max_new_tokens=WARM_UP_TOKENS):
-        pass
-    chat.cleanup()
 
 
 def _whole_share(stage: str, share: float | None) -> float | None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
+from core.audio import FloatArray, encode_wire_wav, to_pcm
 from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
@@ -316,7 +316,7 @@ class ChatView(TurnView):
 
     async def _whole(self, session_id: str) -> AsyncGenerator[StreamingChunk, None]:
         reply = await self.write_reply(session_id, self._options.reply)
-        sound = None if reply.waveform is None else encode_wire_audio(reply.waveform)
+        sound = None if reply.waveform is None else to_pcm(reply.waveform)
         self.reply_end = ReplyEnd(
             text=reply.text, generated_tokens=reply.n_tokens, stopped=reply.was_stopped
         )

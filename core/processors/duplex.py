@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from core.audio import FloatArray, encode_wire_audio, read_audio
+from core.audio import FloatArray, read_audio, to_pcm
 from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
@@ -343,7 +343,7 @@ class DuplexView(View):
         return DuplexGenerateResult(
             is_listen=unit.is_listen,
             text=unit.text,
-            audio_data=None if sound is None else encode_wire_audio(sound),
+            audio_data=None if sound is None else to_pcm(sound),
             end_of_turn=unit.end_of_turn,
             current_time=unit.current_time * self.settings.chunk_ms,
             cost_llm_ms=(feed_s + unit.cost_llm) * MS_PER_S,

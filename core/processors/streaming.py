@@ -191,10 +191,6 @@ class StreamingView(TurnView):
         """
         self.session.take_snapshot()
 
-    def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
-        return self._session is not None and self._session.can_rollback
-
     def rollback(self) -> RollbackResult:
         """Return to the point kept before the reply; it is used up."""
         if self._session is None:

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.audio import FloatArray, encode_wire_audio, write_wav
-from core.engine.engine import Stream, run_inline
+from core.audio import FloatArray, to_pcm, write_wav
+from core.engine.engine import run_inline
+from core.engine.passes import Task
 from core.errors import BadConfigError, OutOfOrderError
 from core.processors.content import model_messages, read_voice
 from core.processors.view import View, ViewContext, model_errors
@@ -278,7 +279,7 @@ def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | No
 
 
 async def _chunks(
-    session: Session, stream: Stream[ReplyResult]
+    session: Session, stream: Task[ReplyResult]
 ) -> AsyncGenerator[StreamingChunk, None]:
     """Return the pieces of a reply as chunks; closed early, the reply is stopped in order."""
     last_s, index = time.perf_counter(), 0
@@ -302,7 +303,7 @@ def _chunk(
     return StreamingChunk(
         chunk_index=index,
         text_delta=text or None,
-        audio_data=encode_wire_audio(waveform) if has_sound and waveform is not None else None,
+        audio_data=to_pcm(waveform) if has_sound and waveform is not None else None,
         duration_ms=duration_ms,
     )
 

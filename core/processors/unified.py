@@ -15,7 +15,7 @@ import torch
 
 from core.audio import FloatArray
 from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
-from core.engine.engine import Engine, InlineEngine
+from core.engine.engine import BaseEngine, Engine, InlineEngine
 from core.engine.passes import PassRunner
 from core.errors import AudioError, ModelError
 from core.processors.chat import ChatView
@@ -27,7 +27,7 @@ from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.settings import DuplexSettings, LoadOptions, WindowSettings
+from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights, WindowSettings
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the ch
 OnProgress = Callable[[str, float | None], None]
 """Takes the stage of loading and, if known, the share of it that is done, 0 to 1."""
 
+WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: Final = {
     "float32": torch.float32,
@@ -71,8 +72,11 @@ class UnifiedProcessor:
         window: WindowSettings | None = None,
         seed: int | None = None,
         dtype: DtypeName | None = None,
+        weights: WeightsName = "bf16",
         show_progress: bool = True,
         slots: int = 1,
+        cache: Literal["bf16", "int8"] = "bf16",
+        tokens_each: int = LoadOptions.tokens_each,
         engine: Engine | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -87,38 +91,34 @@ class UnifiedProcessor:
             window: when old units and rounds leave the cache.
             seed: of every session's draws; None takes a fresh seed for each.
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
+            weights: how the language model's are kept; "bf16" is as that dtype.
             show_progress: draw progress bars while loading.
-            slots: conversations at once that a GPU is made ready for; more take turns.
-            engine: runs the steps of the views' coroutines. Without one they run on the calling
-                thread, and the views' synchronous methods can be used everywhere.
+            slots: conversations at once that a GPU has memory for.
+            cache: how the language model's keys and values are held; see `CacheKind`.
+            tokens_each: what a conversation holds on average.
+            engine: runs the views' steps; without one the calling thread does, in every view.
             on_progress: takes the stage of loading and the share of it that is done, if known.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
         """
-        self.model_path = model_path
-        self.mode = ProcessorMode.CHAT
-        defaults = DuplexSettings(window=window or WindowSettings())
-        if duplex_config is not None:
-            defaults = duplex_settings(duplex_config, defaults)
-        usual = LoadOptions.for_device(_usable(device))
+        self.model_path, self.mode = model_path, ProcessorMode.CHAT
         options = replace(
-            usual,
-            dtype=usual.dtype if dtype is None else DTYPES[dtype],
+            _usual_options(device, dtype),
+            weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=defaults,
+            duplex_defaults=_duplex_defaults(duplex_config, window),
             show_progress=show_progress,
             slots=slots,
+            text_cache=CacheKind(cache),
+            tokens_each=tokens_each,
             on_progress=on_progress,
         )
         with model_errors():
             model = UnifiedModel.from_checkpoint(model_path, options)
-        passes = PassRunner(model.executor)
-        if engine is not None:
-            engine.use(passes)
         voice = _default_voice(model_path, ref_audio_path)
-        context = ViewContext(model, engine or InlineEngine(passes), voice, seed)
+        context = ViewContext(model, _running(model, engine), voice, seed)
         self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
     @property
@@ -191,6 +191,25 @@ class UnifiedProcessor:
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
+
+
+def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
+    defaults = DuplexSettings(window=window or WindowSettings())
+    return defaults if config is None else duplex_settings(config, defaults)
+
+
+def _running(model: UnifiedModel, engine: Engine | None) -> BaseEngine:
+    """Return what runs the model's steps: the engine, else the calling thread."""
+    passes = PassRunner(model.executor)
+    if engine is None:
+        return InlineEngine(passes)
+    engine.use(passes)
+    return engine
+
+
+def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
+    usual = LoadOptions.for_device(_usable(device))
+    return usual if dtype is None else replace(usual, dtype=DTYPES[dtype])
 
 
 def _usable(name: str) -> torch.device:

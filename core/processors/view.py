@@ -183,6 +183,10 @@ class View:
         """Return whether `stop` was called since the last start."""
         return self._session is not None and self._session.stop.is_set()
 
+    def can_rollback(self) -> bool:
+        """Return whether there is a point to roll back to."""
+        return self._session is not None and self._session.can_rollback
+
     def cleanup(self) -> None:
         """Free the caches of the conversation; on the engine's thread."""
         if self._session is not None:

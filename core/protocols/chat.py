@@ -62,7 +62,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
-        self._whole_audio: str | None = None  # of a reply that is not sent in pieces
+        self._whole_audio: bytes | None = None  # of a reply that is not sent in pieces
 
     @property
     def status(self) -> WorkerStatus:

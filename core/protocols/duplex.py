@@ -54,7 +54,7 @@ from core.schemas.duplex import (
     Timeout,
     VideoFrame,
 )
-from core.schemas.limits import audio_samples
+from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 
 
@@ -96,7 +96,7 @@ class DuplexMachine(DuplexContext):
         """Take in a unit's audio; begin the unit if nothing stands in its way."""
         assert isinstance(event.message, AudioChunk)
         self._since_s = event.at_s
-        self._heard_samples += audio_samples(event.message.audio)
+        self._heard_samples += len(event.message.audio) // SAMPLE_BYTES
         # A chunk that is too short takes the engine as long as a whole unit.
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
@@ -142,7 +142,7 @@ class DuplexMachine(DuplexContext):
 
     def sound_ready(self, event: SoundReady) -> list[Effect]:
         """Send the beginning of a unit's sound ahead."""
-        return [Send(self._units.part(event.audio_data, event.at_s))]
+        return [Send(self._units.part(event.pcm, event.at_s))]
 
     def step_done(self, event: StepDone) -> list[Effect]:
         """Send the result, then close the unit; or the other way round if so asked."""

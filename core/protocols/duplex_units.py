@@ -23,7 +23,7 @@ from core.protocols.effects import (
 )
 from core.protocols.events import MS_PER_S, StepDone, TimerName
 from core.schemas.duplex import AudioChunk, Result, ResultPart
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 
 
@@ -193,10 +193,10 @@ class ResultWriter:
         self._turn_id = 0
         self._heard_samples = 0
 
-    def write_part(self, audio_data: str, elapsed_ms: float) -> ResultPart:
-        """Describe the beginning of the sound, as wire audio, of a unit `write` will describe."""
+    def write_part(self, sound: bytes, elapsed_ms: float) -> ResultPart:
+        """Describe the beginning of the sound of a unit that `write` will describe."""
         return ResultPart(
-            audio_data=audio_data,
+            audio_data=sound,
             turn_id=self._turn_id,
             step=self._steps,
             elapsed_ms=max(0.0, elapsed_ms),
@@ -214,12 +214,12 @@ class ResultWriter:
             finalize_ms: Time of the bookkeeping since the last result.
         """
         given = done.result
-        self._heard_samples += audio_samples(chunk.audio)
+        self._heard_samples += len(chunk.audio) // SAMPLE_BYTES
         # Listening on for want of audio says nothing about the turn.
         is_barge_in = done.was_fed and given.is_listen and self.is_speaking
         fields = dict(given) | {
             "text": "" if given.is_listen else given.text,
-            "audio_data": "" if given.is_listen else given.audio_data or "",
+            "audio_data": b"" if given.is_listen else given.audio_data or b"",
             "current_time": self._heard_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
             "cost_all_ms": given.cost_all_ms + finalize_ms,
             "wall_clock_ms": max(0.0, wall_clock_ms),
@@ -350,7 +350,7 @@ class DuplexUnits:
             return [], None
         self._current = entry
         self._prefetch_plan.taken(entry.frames)
-        due_s = entry.arrived_s + audio_samples(entry.chunk.audio) / INPUT_SAMPLE_RATE_HZ
+        due_s = entry.arrived_s + len(entry.chunk.audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         step = Step(entry.chunk, tuple(entry.frames), self._next_index, due_s)
         self._next_index += 1
         self._warned.clear()
@@ -364,9 +364,9 @@ class DuplexUnits:
             self._is_waiting_for_frame = False
             self._backlog.stop_waiting_for_frames()
 
-    def part(self, audio_data: str, now_s: float) -> ResultPart:
+    def part(self, sound: bytes, now_s: float) -> ResultPart:
         """Describe sound, as wire audio, of the unit the engine works on."""
-        return self._writer.write_part(audio_data, self._wall_clock_ms(now_s))
+        return self._writer.write_part(sound, self._wall_clock_ms(now_s))
 
     def finalized(self, finalize_ms: float) -> None:
         """Note what a unit's bookkeeping took; the next result counts it."""

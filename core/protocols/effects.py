@@ -110,6 +110,7 @@ class Step:
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
     must_speak: bool = False  # whatever the client asks for
+    written: AudioFormat | None = None  # realtime: how the client reads its sound
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class TimerName(StrEnum):
     PACE = "pace"  # the next piece of sound is due
     QUEUE_UPDATE = "queue_update"  # the client hears how long it still waits
     WAIT = "wait"  # the client waits no longer for a worker
+    ANSWER = "answer"  # the model speaks by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,13 @@ class Disconnected(Event):
     """The socket is gone; nothing can be sent any more."""
 
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAway(Event):
+    """The socket broke, and another one may take its place; or one did."""
+
+    is_away: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +163,12 @@ class SoundReady(Event):
     """The beginning of a unit's sound; any number of them come before `StepDone`.
 
     Attributes:
-        audio_data: wire audio; what follows is in the unit's result.
+        pcm: little-endian float32 at 24 kHz; what follows is in the unit's result.
+        sound: realtime: the same as the client reads it.
     """
 
-    audio_data: str
+    pcm: bytes
+    sound: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,7 @@ class StepDone(Event):
         prefill_ms: time to encode the unit's sound and pictures.
         was_fed: False when there was too little audio and the model was not asked.
         kv_tokens: tokens in the KV cache.
+        sound: realtime: the result's sound as the client reads it.
     """
 
     result: DuplexGenerateResult
@@ -178,6 +189,7 @@ class StepDone(Event):
     vision_slices: int = 0
     vision_tokens: int = 0
     was_fed: bool = True
+    sound: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +253,16 @@ class ItemTranscribed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Heard(Event):
-    """How likely each window that followed holds speech, oldest first: ends `Hear`."""
+    """How likely each window that followed holds speech, oldest first: ends `Hear`.
+
+    Attributes:
+        probabilities: one for each window.
+        samples: the sound as the model hears it: little-endian float32, mono, 16 kHz.
+    """
 
     KIND: ClassVar[str] = "heard"
     probabilities: tuple[float, ...] = field(default=(), repr=False)
+    samples: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import CloseCode, ErrorCode
+from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
 from core.protocols.duplex_context import DuplexPhase
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Close, Effect, Send, StartTimer
+from core.protocols.effects import Close, Effect, Send, StartTimer, StopTimer
 from core.protocols.events import (
+    ClientAway,
     Detected,
     Event,
     Noticed,
@@ -40,7 +41,8 @@ from core.protocols.gpt_live_effects import (
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.live_talk import LiveTalk
 from core.protocols.machine import SessionNames
-from core.protocols.rebase import Append, Appended, CountTokens, Speaker
+from core.protocols.paced_sender import LATE_MAX_S
+from core.protocols.rebase import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas.gpt_live import (
@@ -58,12 +60,8 @@ from core.schemas.worker import WorkerStatus
 
 CONTENT_TOKENS: Final = 500  # the original's: of one append
 USAGE_PERIOD_S: Final = 15.0
+SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of sound were not read in time."
 IDLE_S: Final = 600.0  # ours: a client that says nothing, not even silence, is gone
-SPEAKERS: Final = {
-    "user": Speaker.USER,
-    "assistant": Speaker.ASSISTANT,
-    "developer": Speaker.DEVELOPER,
-}
 
 
 @dataclass
@@ -155,7 +153,7 @@ class GptLiveMachine:
             ref_audio_base64=settings.audio.output.voice_sample,
             early_audio=True,
         )
-        said = [(SPEAKERS[item.role], item.content[0].text) for item in settings.input or ()]
+        said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
         return self._said(self._talk.prepare(first, said, event.at_s))
 
     def started(self, event: PrefillDone) -> list[Effect]:
@@ -259,6 +257,8 @@ class GptLiveMachine:
     def tick(self, event: TimerFired) -> list[Effect]:
         """Send the sound that is due; whatever else goes by the clock happens here, too."""
         session, talk, at_s = self._session, self._talk, event.at_s
+        if talk.sender.is_too_late(at_s):
+            return self._said(talk.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
             send for piece in talk.due(at_s) for send in self._events.spoken(piece)
         ]
@@ -275,6 +275,14 @@ class GptLiveMachine:
             session.closing = "expired"
             return [*effects, *self._said(talk.handle(Received(Stop(), at_s=at_s)))]
         return [*effects, *self._said(talk.go_on(at_s))]
+
+    def wait_for_client(self, event: ClientAway) -> list[Effect]:
+        """Keep what the client has not heard until it comes back; then go on where it left."""
+        if event.is_away:
+            self._talk.pause()
+            return [StopTimer(TimerName.PACE)]
+        self._talk.resume(event.at_s)
+        return self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))
 
     # --- what the engine says ---
 
@@ -344,6 +352,7 @@ BEGUN: Final = (*PREPARING, *ACTIVE)
 OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
 MACHINE: Final = GptLiveMachine
+AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 CLIENT_ROWS: Final = (
     ("heard", f"{UNITS} {LAST}", MACHINE.hear),
     ("session.input_image.append", UNITS, MACHINE.see),
@@ -372,7 +381,8 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
     Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
     Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
-    Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, f"{SOUND} {UNITS} {LAST}", MACHINE.tick),
+    Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, AWAKE, MACHINE.tick),
+    Row(ACTIVE, "client_away", MAY_END, f"StopTimer(pace) {AWAKE}", MACHINE.wait_for_client),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
     *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),

@@ -14,7 +14,7 @@ from core.protocols.effects import Detect, Effect, Send
 from core.protocols.events import MS_PER_S, Happening, Segment
 from core.protocols.machine import AHEAD_MAX_S
 from core.schemas.half_duplex import COLD_START_MS, AudioChunk
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
 
 COLD_START_S: Final = COLD_START_MS / MS_PER_S
@@ -68,7 +68,7 @@ class Hearing:
 
     def hear(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
         """Take in sound that arrived at a time."""
-        samples = audio_samples(chunk.audio_base64)
+        samples = len(chunk.audio_base64) // SAMPLE_BYTES
         ignored = self._ignored_samples(samples, at_s)
         self._to_ignore_samples -= ignored
         if ignored == samples:

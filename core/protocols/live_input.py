@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pybase64 import b64encode_as_string
-
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 
@@ -46,6 +44,8 @@ class LiveInput:
 
     def hear(self, samples: bytes, at_s: float) -> bool:
         """Take in sound; say whether all of it was taken."""
+        if at_s - self._last_s >= SILENT_AFTER_S:
+            self.begin(at_s)  # what did not come meanwhile may not come at once now
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         taken = samples[: max(0, ahead - self._heard_bytes)]
@@ -59,25 +59,25 @@ class LiveInput:
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         self._take(bytes(max(0, now - self._heard_bytes)))
 
-    def take_unit(self) -> str | None:
-        """Take out a full unit as wire audio, if there is one."""
+    def take_unit(self) -> bytes | None:
+        """Take out a full unit, if there is one."""
         if len(self._unit) < UNIT_BYTES:
             return None
         unit = bytes(self._unit[:UNIT_BYTES])
         del self._unit[:UNIT_BYTES]
-        return b64encode_as_string(unit)
+        return unit
 
     def fill_unit(self) -> None:
         """End the unit that is not full with silence; this does not move the session's clock."""
         self._unit.extend(bytes(-len(self._unit) % UNIT_BYTES or UNIT_BYTES * (not self._unit)))
 
-    def take_undetected(self) -> str | None:
-        """Take out what voice detection has not heard as wire audio, a unit at most."""
+    def take_undetected(self) -> bytes | None:
+        """Take out what voice detection has not heard, a unit at most."""
         if len(self._undetected) < HEARD_AT_ONCE:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
         del self._undetected[: len(piece)]
-        return b64encode_as_string(piece)
+        return piece
 
     def _take(self, samples: bytes) -> None:
         self._heard_bytes += len(samples)

@@ -60,7 +60,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.tables import SAME, Row
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
@@ -276,20 +276,18 @@ class SoundPace:
         self._ahead_s = 0.0
         self._at_s = 0.0
 
-    def take(
-        self, audio_base64: str, now_s: float, shortest_ms: int = 0
-    ) -> RateLimitedError | None:
+    def take(self, sound: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
         """Count a chunk that came.
 
         Args:
-            audio_base64: Its sound.
+            sound: What it holds.
             now_s: When it came.
             shortest_ms: A shorter chunk counts as so long.
 
         Returns:
             The error for a client that is too fast.
         """
-        sound_s = audio_samples(audio_base64) / INPUT_SAMPLE_RATE_HZ
+        sound_s = len(sound) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
         self._ahead_s = left_s + max(sound_s, shortest_ms / MS_PER_S)
         self._at_s = now_s

@@ -1,7 +1,7 @@
 """Sound that leaves at the pace of the clock: a piece every 100 ms, silence where there is none.
 
 Pure: time comes in as an argument. Words leave with the sound they belong to. Bounded: what is
-more than `LONGEST_S` ahead is left out, the newest first, and what is late the oldest first.
+more than `LONGEST_S` ahead is left out, the newest first.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ PIECE_BYTES: Final = OUTPUT_SAMPLE_RATE_HZ * PIECE_MS // MS_PER_S * SAMPLE_BYTES
 SILENCE: Final = bytes(PIECE_BYTES)
 LONGEST_S: Final = 60.0  # ours: of sound that waits; no unit makes more than a few seconds
 LONGEST_BYTES: Final = int(LONGEST_S * OUTPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
-# Ours: 20 s. A client that reads more slowly than sound plays gets ever more pieces at once, and
-# misses what is older.
-LATE_PIECES: Final = 200
+LATE_MAX_S: Final = 20.0  # ours: a client that reads so much more slowly than sound plays is let go
 # A word with the space before it; in writing without spaces, a character.
 WORD: Final = re.compile(
     r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)|\s+$"
@@ -57,7 +55,7 @@ class PacedSender:
         """Begin with nothing; `begin` starts the clock."""
         self._began_s: float | None = None
         self._sent = 0  # pieces
-        self._sounds: deque[bytes] = deque()
+        self._sounds: deque[memoryview] = deque()  # views: a unit is not copied once for each piece
         self._waiting_bytes = 0
         self._words: deque[tuple[int, str]] = deque()  # each with the byte at which it is spoken
         self._unit_from: int | None = None  # byte at which the sound of the present unit begins
@@ -71,6 +69,10 @@ class PacedSender:
         """Start the clock; the first piece is due now."""
         self._began_s = at_s
 
+    def resume(self, at_s: float) -> None:
+        """Go on with the clock where it stood: the next piece is due now."""
+        self._began_s = at_s - self._sent * PIECE_S
+
     def wait_s(self, at_s: float) -> float:
         """Return how long it is until the next piece is due."""
         assert self._began_s is not None, "the clock runs"
@@ -78,13 +80,12 @@ class PacedSender:
 
     def put(self, samples: bytes) -> None:
         """Take in sound of the present unit: what follows is heard after it."""
-        room = LONGEST_BYTES - self._waiting_bytes
-        samples = samples[:room]
+        sound = memoryview(samples)[: LONGEST_BYTES - self._waiting_bytes]
         if self._unit_from is None:
             self._unit_from = self._end_bytes
-        if samples:
-            self._sounds.append(samples)
-            self._waiting_bytes += len(samples)
+        if sound:
+            self._sounds.append(sound)
+            self._waiting_bytes += len(sound)
 
     def end_unit(self, text: str) -> None:
         """Take in the words of the present unit, whose sound is complete: spread them over it."""
@@ -94,11 +95,17 @@ class PacedSender:
             self._words.append((first + length * word.start() // len(text), word[0]))
 
     def due(self, at_s: float) -> list[Piece]:
-        """Take out what has to leave by now, in order; of more than `LATE_PIECES` the newest."""
-        pieces: deque[Piece] = deque(maxlen=LATE_PIECES)
+        """Take out what has to leave by now, in order; ask first whether it `is_too_late`."""
+        pieces: list[Piece] = []
         while self._began_s is not None and self.wait_s(at_s) <= EARLY_S:
             pieces.append(self._next_piece())
-        return list(pieces)
+        return pieces
+
+    def is_too_late(self, at_s: float) -> bool:
+        """Whether what is due is due for so long that it cannot be taken in any more."""
+        if self._began_s is None:
+            return False
+        return at_s - self._began_s - self._sent * PIECE_S > LATE_MAX_S
 
     def drop(self) -> None:
         """Forget what has not left: sound and words."""

@@ -1,4 +1,4 @@
-"""OpenAI's Realtime protocol over the turn engine: items, turns by silence or by hand, responses.
+"""OpenAI's Realtime protocol: items, turns by silence, by hand or by the model, responses.
 
 Client events are handled in the order in which they come, and none waits for the engine.
 """
@@ -27,7 +27,8 @@ from core.protocols.realtime_answer import truncated
 from core.protocols.realtime_events import RealtimeEvent
 from core.protocols.realtime_input import SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
-from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase, ResponseMachine
+from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
+from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.openai_errors import FieldError
 from core.schemas.realtime import (
@@ -42,7 +43,7 @@ from core.schemas.realtime import (
 MIN_COMMIT_MS: Final = 100
 
 
-class RealtimeMachine(ResponseMachine):
+class RealtimeMachine(UnitResponses):
     """The rules of one Realtime session."""
 
     def _row(self, kind: str) -> Row[Any, Effect] | None:
@@ -53,6 +54,7 @@ class RealtimeMachine(ResponseMachine):
     def open(self, event: Opened) -> list[Effect]:
         """Tell the settings."""
         self._phase = RealtimePhase.IDLE
+        self._choose_engine()
         limit_s = self._limits.max_session_s
         timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
         return [
@@ -74,12 +76,16 @@ class RealtimeMachine(ResponseMachine):
             after.input_format,
         )
         effects = self._end_segment() if is_heard_otherwise else []
+        first = self._first
         self._config = after
+        if self._first != first:
+            self._changed()
         if is_heard_otherwise:
             if before.turn_detection is None:
                 self._ears.finder.start_at(self._ears.buffer.end_ms)
             self._ears.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
+        effects += self._choose_engine()
         return [*effects, *self._send(events.session("updated", self._wire()))]
 
     def expire(self, event: TimerFired) -> list[Effect]:
@@ -97,7 +103,8 @@ class RealtimeMachine(ResponseMachine):
         if buffer.is_too_far_behind:
             text = "Sound comes faster than it can be heard; this append is left out."
             return self._wrong(event, "rate_limit_exceeded", text)
-        buffer.append(message.audio, is_judged=self._config.turn_detection is not None)
+        is_judged = self._is_live or self._config.turn_detection is not None
+        buffer.append(message.audio, is_judged=is_judged)
         return self._hear()
 
     def heard(self, event: Heard) -> list[Effect]:
@@ -112,7 +119,7 @@ class RealtimeMachine(ResponseMachine):
                     effects += self._speech_began(start_ms, event.at_s)
                 case SpeechClosed(end_ms):
                     effects += self._speech_ended(end_ms, event.at_s)
-        return [*effects, *self._hear()]
+        return [*effects, *self._listen(event.samples), *self._hear()]
 
     def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
         """Tell the user's words; the item keeps them, unless it was deleted meanwhile."""
@@ -177,7 +184,10 @@ class RealtimeMachine(ResponseMachine):
             code = "item_create_invalid_previous_item_id"
             return self._wrong(event, code, text, "previous_item_id")
         item = item_of(message.item, item_id, self._config.input_format)
-        return self._added(item, store.add(item, after))
+        added = self._added(item, store.add(item, after))
+        if not item.is_picture:
+            self._changed()
+        return [*added, *self._show(item.content)]
 
     def retrieve_item(self, event: Received) -> list[Effect]:
         """Tell an item with its sound."""
@@ -204,7 +214,10 @@ class RealtimeMachine(ResponseMachine):
         if is_growing and active is not None:
             active.heard_ms = message.audio_end_ms
         else:
-            self._store.put(truncated(item, message.audio_end_ms))
+            cut = truncated(item, message.audio_end_ms)
+            self._store.put(cut)
+            if cut.text != item.text:
+                self._changed()
         self._audible_until_s = min(self._audible_until_s, event.at_s)
         sent = events.truncated(item.id, message.content_index, message.audio_end_ms)
         return self._send(sent)
@@ -216,6 +229,7 @@ class RealtimeMachine(ResponseMachine):
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
         self._store.delete(message.item_id)
+        self._changed()
         fields = {"item_id": message.item_id}
         return self._send(RealtimeEvent("conversation.item.deleted", fields))
 
@@ -243,7 +257,7 @@ class RealtimeMachine(ResponseMachine):
         item_id = self._start.new_id("item")
         self._ears.open(item_id, start_ms)
         sent = self._send(events.speech_started(item_id, start_ms))
-        effects: list[Effect] = [StopTimer(TimerName.IDLE), *sent]
+        effects: list[Effect] = [StopTimer(TimerName.IDLE), *self._await_no_answer(), *sent]
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
@@ -256,6 +270,8 @@ class RealtimeMachine(ResponseMachine):
         effects += self._commit(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
+        if self._is_live:
+            return [*effects, *self._expect_answer()]
         if self._active is None:
             return [*effects, *self._respond(None)]
         self._ears.is_unanswered = True
@@ -277,7 +293,11 @@ OPEN: Final = (*OPENING, *RUNNING)
 CLOSED: Final = RealtimePhase.CLOSED
 EITHER: Final = f"{SAME} idle responding"
 SENT: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
-MADE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle)"
+UNITS: Final = (
+    "Prefill Step Finalize Prefetch StartTimer(frame) StopTimer(frame) StartTimer(pace) "
+    "StartTimer(answer) StopTimer(answer)"
+)
+MADE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle) {UNITS}"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
 
 
@@ -300,17 +320,24 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         (
             "session.update",
             SAME,
-            f"Send(session) {SENT} StartTimer(idle)",
+            f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)",
             MACHINE.update,
         ),
         ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
         ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
+        ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.see),
+        *(
+            (kind, f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.unit_event)
+            for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")
+        ),
+        ("pace_timer", EITHER, MADE, MACHINE.fill),
+        ("answer_timer", EITHER, MADE, MACHINE.answer_is_due),
         ("item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
         ("input_audio_buffer.commit", SAME, SENT, MACHINE.commit),
         ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
         ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),
         ("idle_timer", EITHER, MADE, MACHINE.break_silence),
-        ("conversation.item.create", SAME, SENT, MACHINE.create_item),
+        ("conversation.item.create", SAME, f"{SENT} {UNITS}", MACHINE.create_item),
         ("conversation.item.retrieve", SAME, SENT, MACHINE.retrieve_item),
         ("conversation.item.truncate", SAME, SENT, MACHINE.truncate_item),
         ("conversation.item.delete", SAME, SENT, MACHINE.delete_item),
@@ -319,7 +346,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         ("stop_requested", EITHER, MADE, MACHINE.stop),
         ("chunk_ready", EITHER, MADE, MACHINE.piece),
         ("generate_done", EITHER, MADE, MACHINE.made),
-        ("turn_failed", EITHER, MADE, MACHINE.failed),
+        ("turn_failed", f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.failed),
         ("session_timer", CLOSED, FAILURE, MACHINE.expire),
         ("engine_failed", CLOSED, f"{FAILURE} {MADE}", MACHINE.engine_failed),
     ),

@@ -22,6 +22,7 @@ DELTAS_PER_S: Final = 5  # a delta holds 200 ms at most
 HEARD_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
 SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4
 INVALID_CALL: Final = "invalid_tool_call"
+NOTHING: Final = [(0, 0)]  # characters and bytes
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,14 @@ class Answer:
             "response.created", {"response": self._wire("in_progress", None, None)}
         )
 
-    def say(self, text: str, sound: bytes) -> list[RealtimeEvent]:
-        """Take a piece of the reply; words come before their sound."""
+    def say(self, text: str, sound: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
+        """Take a piece of the reply; words come before their sound.
+
+        Args:
+            text: Its words.
+            sound: Its sound.
+            is_marked: They belong together; otherwise `mark` says where they end.
+        """
         if self.failure is not None:
             return []
         sent: list[RealtimeEvent] = []
@@ -148,7 +155,14 @@ class Answer:
             sent += self._take(found)
         if sound and self._may_sound:
             sent += self._sound(sound)
+            if is_marked:
+                self.mark()
         return sent
+
+    def mark(self) -> None:
+        """Note that the words so far belong to the sound so far."""
+        if self._open is not None and len(self._open.pcm) > (self._open.marks or NOTHING)[-1][1]:
+            self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
     def finish(self, ending: Ending, stats: TokenStats) -> list[RealtimeEvent]:
         """Close what is open, and the response."""
@@ -200,7 +214,6 @@ class Answer:
         sent = self._message()
         assert self._open is not None
         self._open.pcm += pcm
-        self._open.marks.append((len(self._open.text), len(self._open.pcm)))
         written = self.output.format
         size = written.rate_hz // DELTAS_PER_S * written.sample_bytes
         for start in range(0, len(pcm), size):

@@ -6,7 +6,7 @@ being cut short waits for its end, and so do those outside the conversation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -132,6 +132,11 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         """Busy from the first moment: the worker is taken."""
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
+    @property
+    def _is_live(self) -> bool:
+        """The duplex engine answers."""
+        return False
+
     # --- responses ---
 
     def create_response(self, event: Received) -> list[Effect]:
@@ -176,9 +181,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             return []
         chunk = event.chunk
         sent = making.say(chunk.text_delta or "", event.sound)
-        duration_s = len(event.sound) / making.output.format.bytes_per_s
-        if duration_s > 0 and not making.is_outside:
-            self._audible_until_s = max(self._audible_until_s, event.at_s) + duration_s
+        self._note_sound(making, event.sound, event.at_s)
         if making.failure is None:
             return self._send(*sent)
         return [*self._send(*sent), *self._end_answer(making, making.failure), Interrupt()]
@@ -216,15 +219,19 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     # --- for the rest of the rules ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
+        """Begin a response of the conversation, and have it made."""
+        begun = self._begin_answer(patch, self._config.for_response(patch))
+        return [*begun, *self._make_next()]
+
+    def _begin_answer(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
         """Begin a response of the conversation."""
-        output = self._config.for_response(patch)
         metadata = patch.metadata if patch is not None else None
         belonging = Belonging(self._store, self._start.conversation_id, metadata)
         answer = Answer(output, belonging, self._start.new_id)
         answer.items = self._given_items(patch)
         self._active, self._ears.is_unanswered = answer, False
         self._phase = RealtimePhase.RESPONDING
-        return [StopTimer(TimerName.IDLE), *self._send(answer.created()), *self._make_next()]
+        return [StopTimer(TimerName.IDLE), *self._send(answer.created())]
 
     def _respond_outside(self, patch: ResponsePatch | None) -> list[Effect]:
         assert patch is not None
@@ -239,15 +246,26 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         """Have the engine make the next reply, unless it makes one."""
         if self._making is not None:
             return []
-        waiting = [*([self._active] if self._active is not None else []), *self._outside]
+        waiting = self._waiting()
         if not waiting:
             return []
         answer = self._making = waiting[0]
         items = tuple(self._store) if answer.items is None else answer.items
         is_outside = answer.items is not None
-        answer.request = request_of(items, answer.output, answer.id, is_outside=is_outside)
+        request = request_of(items, answer.output, answer.id, is_outside=is_outside)
+        answer.request = replace(request, is_beside_units=self._is_live)
         self._turn_index += 1
         return [self._begin(Generate(answer.request, self._turn_index - 1))]
+
+    def _waiting(self) -> list[Answer]:
+        """Return what is to be made, the conversation's first."""
+        return [*([self._active] if self._active is not None else []), *self._outside]
+
+    def _note_sound(self, answer: Answer, sound: bytes, at_s: float) -> None:
+        """Note how long the model will be heard."""
+        duration_s = len(sound) / answer.output.format.bytes_per_s
+        if duration_s > 0 and not answer.is_outside:
+            self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
 
     def _cut(self, answer: Answer, reason: str) -> list[Effect]:
         """End a response now; its reply is cut short."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from core.protocols.realtime_events import Json
 from core.schemas.realtime_session import (
@@ -23,6 +23,9 @@ from core.schemas.realtime_session import (
 
 Modality = Literal["audio", "text"]
 TokenLimit = int | Literal["inf"]
+Engine = Literal["turn", "live"]
+ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
+"""As they end a model's id that chooses one."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,15 @@ class SessionConfig:
             return self.output
         return _patched(self.output, patch, patch.audio.output if patch.audio else None)
 
+    def engine(self, model: str) -> Engine:
+        """Return who answers: turns, or the model itself unit by unit."""
+        for suffix in ENGINES:
+            if model.endswith(f"-{suffix}"):
+                return suffix
+        has_tools = self.output.tools and self.output.tool_choice != "none"
+        is_semantic = isinstance(self.turn_detection, SemanticVad)
+        return "live" if is_semantic and not has_tools else "turn"
+
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
         """Return the session object that clients read."""
         detection, words = self.turn_detection, self.transcription
@@ -141,7 +153,7 @@ class SessionConfig:
                 },
             },
             "include": None,
-            "minicpmo": {"engine": "turn"},
+            "minicpmo": {"engine": self.engine(model)},
         }
 
 

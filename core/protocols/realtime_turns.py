@@ -45,6 +45,7 @@ class TurnRequest:
         reply_key: what the reply is called when it is one of the turns.
         reply_start: what the reply has to begin with.
         is_outside: it is no part of the conversation.
+        is_beside_units: the duplex engine has the conversation, and keeps it meanwhile.
     """
 
     system: str = field(repr=False)
@@ -53,6 +54,12 @@ class TurnRequest:
     reply_key: Key
     reply_start: str = ""
     is_outside: bool = False
+    is_beside_units: bool = False
+
+    @property
+    def has_own_view(self) -> bool:
+        """It is made in a conversation of its own, which ends with the reply."""
+        return self.is_outside or self.is_beside_units
 
     @property
     def max_tokens(self) -> int:

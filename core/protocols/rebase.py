@@ -32,6 +32,15 @@ class Speaker(StrEnum):
     DEVELOPER = "Note"
 
 
+SPEAKER_OF: Final = {
+    "user": Speaker.USER,
+    "assistant": Speaker.ASSISTANT,
+    "developer": Speaker.DEVELOPER,
+    "system": Speaker.DEVELOPER,
+}
+"""Who speaks in a message of a role."""
+
+
 class Append(StrEnum):
     """What words are appended for."""
 
@@ -62,6 +71,10 @@ class SpokenHistory:
         """Begin with nothing said."""
         self._count = count_tokens
         self._items: deque[tuple[Speaker, str]] = deque(maxlen=ITEMS_MAX)
+
+    def clear(self) -> None:
+        """Forget it all."""
+        self._items.clear()
 
     def add(self, speaker: Speaker, text: str) -> None:
         """Add words; what one speaker says in a row is one item."""
@@ -138,6 +151,16 @@ class Rebase:
         self.history.add(Speaker.USER, f" {text}")
         self.is_stale = True
         return True
+
+    @property
+    def is_speech_due(self) -> bool:
+        """The model has been asked to speak, and has not begun to."""
+        return self.must_speak or self._must_speak_then
+
+    def speak_next(self, *, is_wanted: bool = True) -> None:
+        """Let the first unit that knows all words speak, or not any more."""
+        self._must_speak_then = is_wanted and self.is_stale
+        self.must_speak = is_wanted and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
         """Whether words can still be appended."""

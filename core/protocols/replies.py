@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.schemas.limits import audio_samples
+from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import Chunk, StreamingChunk
 
 
@@ -35,7 +35,7 @@ class Reply:
         self._texts.append(piece.text_delta or "")
         self._next_index = piece.chunk_index + 1
         self._is_final_sent = piece.is_final
-        duration_s = audio_samples(piece.audio_data or "") / piece.audio_sample_rate
+        duration_s = len(piece.audio_data or b"") / SAMPLE_BYTES / piece.audio_sample_rate
         if duration_s > 0:
             self._playback_end_s = max(self._playback_end_s, at_s) + duration_s
         return Chunk.model_validate(dict(piece))

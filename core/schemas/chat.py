@@ -10,6 +10,7 @@ from core.schemas import limits
 from core.schemas.common import (
     GenerationConfig,
     ImageConfig,
+    SoundBytes,
     TokenStats,
     TTSConfig,
     WireModel,
@@ -124,7 +125,7 @@ class ChatChunk(WireModel):
 
     type: Literal["chunk"] = Field("chunk", description="Kind of message.")
     text_delta: str | None = Field(None, description="New text.")
-    audio_data: str | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
+    audio_data: SoundBytes | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
 
 
 class ChatDone(WireModel):
@@ -135,7 +136,7 @@ class ChatDone(WireModel):
     generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
     input_tokens: int = Field(0, ge=0, description="Tokens fed.")
     stopped: bool = Field(False, description="The reply was cut short on request.")
-    audio_data: str | None = Field(
+    audio_data: SoundBytes | None = Field(
         None, description="All sound when not streaming: Base64 of float32, 24 kHz."
     )
     recording_session_id: str | None = Field(None, description="Name of the recording.")

@@ -8,16 +8,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeVar
 
+from pybase64 import b64decode, b64encode_as_string
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     Tag,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     field_validator,
 )
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from core.errors import (
     AudioError,
@@ -66,6 +71,41 @@ class TTSMode(StrEnum):
     AUDIO_ROLEPLAY = "audio_roleplay"
     VOICE_CLONING = "voice_cloning"
 
+
+def _from_base64(sound: object) -> object:
+    if not isinstance(sound, str):
+        return sound
+    try:
+        return b64decode(sound, validate=True)
+    except ValueError as error:
+        raise PydanticCustomError("base64", "The audio is not valid Base64.") from error
+
+
+SoundBytes = Annotated[
+    bytes,
+    BeforeValidator(_from_base64),
+    PlainSerializer(b64encode_as_string, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string"}),
+]
+"""Little-endian float32 samples, mono; their Base64 in JSON."""
+
+
+CHUNK_MAX_BYTES: Final = limits.audio_bytes(limits.CHUNK_MAX_S)
+
+
+def _short_enough(sound: bytes) -> bytes:
+    if len(sound) > CHUNK_MAX_BYTES:
+        text = f"The audio is longer than {limits.CHUNK_MAX_S:g} s."
+        raise PydanticCustomError("audio_too_long", text)
+    return sound
+
+
+ChunkSound = Annotated[
+    SoundBytes,
+    AfterValidator(_short_enough),
+    WithJsonSchema({"type": "string", "maxLength": limits.audio_chars(limits.CHUNK_MAX_S)}),
+]
+"""The sound of one chunk of a live call, at 16 kHz."""
 
 ReferenceAudio = Annotated[str, Field(max_length=limits.audio_chars(limits.REFERENCE_MAX_S))]
 """A voice sample: Base64 of little-endian float32 at 16 kHz, mono, at most 30 s."""

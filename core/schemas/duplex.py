@@ -7,7 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from core.schemas import limits
-from core.schemas.common import ReferenceAudio, ServerPath, SliceCount, WireModel
+from core.schemas.common import (
+    ChunkSound,
+    ReferenceAudio,
+    ServerPath,
+    SliceCount,
+    SoundBytes,
+    WireModel,
+)
 from core.schemas.duplex_calls import (
     DuplexConfig,
     DuplexGenerateResult,
@@ -114,8 +121,7 @@ class AudioChunk(WireModel):
     """What the microphone heard, one unit long; pictures may come with it."""
 
     type: Literal["audio_chunk"] = Field("audio_chunk", description="Kind of message.")
-    audio: str = Field(
-        max_length=limits.audio_chars(limits.CHUNK_MAX_S),
+    audio: ChunkSound = Field(
         validation_alias=AliasChoices("audio", "audio_base64"),
         description="Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long.",
     )
@@ -208,8 +214,8 @@ class Result(DuplexGenerateResult):
     """What the model did in one unit; one per audio_chunk, in order."""
 
     type: Literal["result"] = Field("result", description="Kind of message.")
-    audio_data: str = Field(
-        "", description="New sound: Base64 of float32, mono, 24 kHz; empty when listening."
+    audio_data: SoundBytes = Field(
+        b"", description="New sound: Base64 of float32, mono, 24 kHz; empty when listening."
     )
     wall_clock_ms: float = Field(
         0.0, ge=0, description="Time from the chunk's arrival to this result, ms."
@@ -225,7 +231,9 @@ class ResultPart(WireModel):
     """The beginning of a unit's sound, sent ahead; the rest is in the unit's result."""
 
     type: Literal["result_part"] = Field("result_part", description="Kind of message.")
-    audio_data: str = Field(description="Base64 of float32, mono, 24 kHz; to be played at once.")
+    audio_data: SoundBytes = Field(
+        description="Base64 of float32, mono, 24 kHz; to be played at once."
+    )
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
     elapsed_ms: float = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from core.schemas import limits
-from core.schemas.common import SliceCount, WireModel
+from core.schemas.common import SliceCount, SoundBytes, WireModel
 
 FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
 """Base64 pictures of one unit; what is too large is refused when it is decoded."""
@@ -84,7 +84,7 @@ class DuplexGenerateResult(WireModel):
 
     is_listen: bool = Field(description="The model stayed silent.")
     text: str = Field("", description="New text; empty when listening.")
-    audio_data: str | None = Field(
+    audio_data: SoundBytes | None = Field(
         None, description="New sound: Base64 of float32, mono, 24 kHz; none when listening."
     )
     end_of_turn: bool = Field(False, description="The model has finished what it had to say.")

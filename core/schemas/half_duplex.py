@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field
 from core.schemas import limits
 from core.schemas.common import (
     AudioContent,
+    ChunkSound,
     ContentItem,
     ItemList,
     ReferenceAudio,
@@ -155,8 +156,7 @@ class AudioChunk(WireModel):
     """What the microphone heard, about half a second."""
 
     type: Literal["audio_chunk"] = Field("audio_chunk", description="Kind of message.")
-    audio_base64: str = Field(
-        max_length=limits.audio_chars(limits.CHUNK_MAX_S),
+    audio_base64: ChunkSound = Field(
         validation_alias=AliasChoices("audio_base64", "audio"),
         description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s.",
     )

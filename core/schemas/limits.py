@@ -39,7 +39,8 @@ ITEMS_MAX: Final = 256  # ours: content items of one message
 JSON_VALUES_MAX: Final = 100_000  # ours: in one message; the longest history needs a tenth
 FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
 
-SLOTS_MAX: Final = 64  # ours: sessions one worker takes at once
+WORKERS_MAX = 1_000  # ours: places where a gateway looks for workers
+SLOTS_MAX: Final = 128  # ours: sessions one worker takes at once
 MAX_SLICES: Final = 16  # tiles of one picture
 DURATION_MAX_S: Final = 86_400.0  # ours: a day; longest duration a request is expected to take
 ID_MAX_CHARS: Final = 128  # ours: names of voices and recordings
@@ -53,11 +54,9 @@ def base64_chars(size_bytes: int) -> int:
 
 def audio_chars(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
     """Return how many Base64 characters `duration_s` of wire audio take."""
-    return base64_chars(round(duration_s * sample_rate_hz) * SAMPLE_BYTES)
+    return base64_chars(audio_bytes(duration_s, sample_rate_hz))
 
 
-def audio_samples(audio_base64: str) -> int:
-    """Return how many float32 samples a Base64 text holds, without decoding it."""
-    padding = len(audio_base64) - len(audio_base64.rstrip("="))
-    size_bytes = len(audio_base64) // 4 * 3 - padding
-    return max(0, size_bytes // SAMPLE_BYTES)
+def audio_bytes(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
+    """Return how many bytes `duration_s` of float32 samples take."""
+    return round(duration_s * sample_rate_hz) * SAMPLE_BYTES

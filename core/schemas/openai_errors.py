@@ -39,7 +39,7 @@ SOCKET_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
     }
 )
 SERVER_CODES: Final = frozenset({"internal_error", "server_overloaded", "shutting_down"})
-LAST_CODES: Final = SERVER_CODES | {"session_expired"}
+LAST_CODES: Final = SERVER_CODES | {"session_expired", ErrorCode.RATE_LIMITED.value}
 """Codes of errors after which the server closes."""
 
 MISSING: Final = frozenset({"missing", "union_tag_not_found"})

@@ -39,6 +39,16 @@ class BufferAppend(NamedEvent):
     )
 
 
+class InputImageAppend(NamedEvent):
+    """What the camera sees: an event of ours."""
+
+    type: Literal["input_image_buffer.append"] = Field(description="Kind of event.")
+    image: str = Field(
+        max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
+        description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
+    )
+
+
 class BufferCommit(NamedEvent):
     """The user's turn ends here."""
 
@@ -107,6 +117,7 @@ class OutputClear(NamedEvent):
 ClientEvent = Annotated[
     SessionUpdate
     | BufferAppend
+    | InputImageAppend
     | BufferCommit
     | BufferClear
     | ItemCreate
@@ -126,6 +137,7 @@ EVENT_TYPES: Final = tuple(
     for kind in (
         SessionUpdate,
         BufferAppend,
+        InputImageAppend,
         BufferCommit,
         BufferClear,
         ItemCreate,

@@ -16,6 +16,7 @@ from core.schemas.common import (
     Role,
     ServerPath,
     SliceCount,
+    SoundBytes,
     TokenStats,
     TTSConfig,
     TTSSamplingParams,
@@ -78,7 +79,7 @@ class StreamingChunk(WireModel):
 
     chunk_index: int = Field(ge=0, description="Number of the piece, from 0.")
     text_delta: str | None = Field(None, description="New text.")
-    audio_data: str | None = Field(
+    audio_data: SoundBytes | None = Field(
         None, description="New sound: Base64 of float32, mono, at audio_sample_rate."
     )
     audio_sample_rate: int = Field(

@@ -15,6 +15,9 @@ SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that starts wha
 RESTART_EXIT_CODE = 75  # of a worker that wants to be started again; EX_TEMPFAIL of sysexits(3)
 
 
+WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # in logs, metrics, recordings and addresses
+
+
 class WorkerStatus(StrEnum):
     """What a worker is doing."""
 
@@ -81,6 +84,10 @@ class WorkerHealth(WireModel):
 
     status: Literal["healthy", "error", "initializing"] = Field(description="In one word.")
     worker_status: WorkerStatus = Field(description="What the worker is doing.")
+    worker_id: str | None = Field(None, pattern=f"^{WORKER_NAME}$", description="Its name.")
+    boot_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Of its process: another one, another id."
+    )
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
     load_progress: float | None = Field(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from core.engine import WorkCancelledError
-from core.errors import NoWorkerError, OmniError, ShuttingDownError
+from core.errors import NoWorkerError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, WorkEffect
-from core.protocols.events import GenerateDone, PrefillDone, TurnFailed
+from core.protocols.events import GenerateDone
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
-from core.schemas.streaming import ReplyEnd
 from core.serving.queues import Emit
 from core.serving.session_handler import SessionHandler
 from core.serving.sessions import AnyChatView
@@ -18,6 +17,8 @@ SESSION = "chat"  # inside the view
 
 class ChatHandler(SessionHandler["AnyChatView"]):
     """Carries out the effects of a `/ws/chat` connection, or a `POST /chat`."""
+
+    turn_effects = (Prefill, Generate)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request at once; `cancel` ends it, and `release` must follow.
@@ -57,30 +58,16 @@ class ChatHandler(SessionHandler["AnyChatView"]):
         return view
 
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
-        try:
-            view = await self._open()
-            work = view.feed_request(SESSION, without_paths(request.to_request()))
-            events = await self._feed(view, work, len(request.messages))
-        except WorkCancelledError:
-            await emit(PrefillDone())
-        except OmniError as error:
-            await emit(TurnFailed(error))
-        else:
-            for event in events:
-                await emit(event)
+        view = await self._open()
+        work = view.feed_request(SESSION, without_paths(request.to_request()))
+        await self._feed(view, work, len(request.messages), emit)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the request was fed"
         if self._is_cut:
             view.stop()
-        try:
-            end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
-        except WorkCancelledError:
-            end = ReplyEnd(stopped=True)
-        except OmniError as error:
-            await emit(TurnFailed(error))
-            return
+        end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
         stats = TokenStats(generated_tokens=end.generated_tokens)
         await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 

@@ -32,6 +32,7 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import (
+    ClientAway,
     Disconnected,
     Event,
     Noticed,
@@ -191,6 +192,10 @@ class Connection:
     def notice(self, problem: OmniError) -> None:
         """Have the client warned of something that does not end the session."""
         self._inbox.post(Noticed(problem, at_s=self.scheduler.now_s()))
+
+    def note_away(self, is_away: bool) -> None:
+        """The client's socket broke, or another one took its place."""
+        self._inbox.post(ClientAway(is_away, at_s=self.scheduler.now_s()))
 
     async def serve(self) -> None:
         """Run until the machine has closed, everything is released and the socket is closed."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.audio import FloatArray
+from core.audio import FloatArray, to_pcm
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
 from core.protocols.events import Happening, Segment
 from core.schemas import duplex, half_duplex
@@ -70,7 +70,6 @@ class BargeInListener:
 def _told(event: VadEvent) -> Happening:
     match event:
         case SpeechSegment():
-            pcm = event.samples.astype("<f4", copy=False).tobytes()
-            return Segment(pcm, event.start_samples, event.speech_samples)
+            return Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
         case SpeechStarted() | SpeechDiscarded():
             return event

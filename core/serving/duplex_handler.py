@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from core.audio import FloatArray, decode_voice, decode_wire_audio, encode_wire_audio
+from core.audio import FloatArray, check_pcm, decode_voice, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
@@ -28,23 +27,19 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     Detected,
-    Event,
     FinalizeDone,
     Happening,
     Noticed,
     Prefetched,
-    PrefillDone,
     Segment,
     SoundReady,
     StepDone,
 )
 from core.schemas import duplex, half_duplex
-from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.limits import CHUNK_MAX_S
 from core.serving.detection import BargeInListener, TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SessionHandler
+from core.serving.session_handler import NOT_FED, SessionHandler
 from core.serving.sessions import AnyDuplexView
 from core.serving.slots import Lease, Owner
 
@@ -139,8 +134,6 @@ class PicturePrefetch:
 
 
 MS_PER_S: Final = 1_000
-DECODED_MAX: Final = 8  # ours: more than chunks usually wait for their unit
-NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 class DuplexHandler(SessionHandler[AnyDuplexView]):
@@ -150,7 +143,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         self,
         runtime: WorkerRuntime,
         owner: Owner,
-        lease: Lease,
+        lease: Lease | None,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
         """Create a handler; other arguments as of `SessionHandler`.
@@ -158,7 +151,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         Args:
             runtime: The model and everything around it.
             owner: The session.
-            lease: Its slot.
+            lease: Its slot, unless it is held for it.
             frames: What a picture may be.
         """
         super().__init__(runtime, owner, lease)
@@ -166,8 +159,6 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         self._cutter: TurnListener | None = None  # of what the user says, to be written down
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
-        # What detection decoded; a few chunks wait for their unit, and the rest is decoded again.
-        self._decoded: deque[tuple[duplex.AudioChunk, FloatArray]] = deque(maxlen=DECODED_MAX)
         self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
@@ -199,22 +190,15 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     # --- units ---
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
-        events: list[Event] = [PrefillDone(message_count=1)]
-        if not self._is_cancelled:
-            view = self._view
-            if view is None:  # otherwise the conversation begins anew in the view there is
-                await self._runtime.make_room()
-                self._view = view = self._runtime.backend.open_duplex(self._threads)
-            if message.barge_in is not None and self._detector is None:
-                self._detector = BargeInListener(message.barge_in, self._runtime.detector)
-            if message.transcribe and self._cutter is None:
-                self._cutter = TurnListener(half_duplex.VadConfig(), self._runtime.detector)
-            try:
-                events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
-            except WorkCancelledError:
-                events = [PrefillDone(message_count=1)]  # cancelled: the result has no use
-        for event in events:
-            await emit(event)
+        view = self._view
+        if view is None:  # otherwise the conversation begins anew in the view there is
+            await self._runtime.make_room()
+            self._view = view = self._runtime.backend.open_duplex(self._threads)
+        if message.barge_in is not None and self._detector is None:
+            self._detector = BargeInListener(message.barge_in, self._runtime.detector)
+        if message.transcribe and self._cutter is None:
+            self._cutter = TurnListener(half_duplex.VadConfig(), self._runtime.detector)
+        await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
     async def _begin(self, view: AnyDuplexView, message: duplex.Prepare) -> str:
         heard, spoken = await self._threads.run(
@@ -235,27 +219,21 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         )
 
     async def _unit(self, effect: Step, emit: Emit) -> None:
-        done = NOT_FED
         self._asked_slices = effect.chunk.max_slice_nums
-        if not self._is_cancelled:
-            seen = await self._prefetch.take(effect.frames)
-            try:
-                done = await self._call(self._run_unit(effect, seen, emit))
-            except WorkCancelledError:
-                done = NOT_FED  # cancelled: the result has no use
-        await emit(done)
+        seen = await self._prefetch.take(effect.frames)
+        await emit(await self._call(self._run_unit(effect, seen, emit)))
 
     async def _run_unit(self, effect: Step, seen: list[Seen | None], emit: Emit) -> StepDone:
         """Emit what comes before a unit's end, and return the end."""
         view = self._view
         assert view is not None, "the session is prepared"
-        samples = self._samples(effect.chunk)
+        samples = check_pcm(effect.chunk.audio)
         pictures, problems = await self._pictures(effect, seen)
         for problem in problems:
             await emit(Noticed(problem))
 
         async def emit_sound(sound: FloatArray) -> None:
-            await emit(SoundReady(encode_wire_audio(sound)))
+            await emit(SoundReady(to_pcm(sound)))
 
         made = await view.unit(
             samples,
@@ -276,11 +254,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         view = self._view
         assert view is not None, "the session is prepared"
         began_s = time.perf_counter()
-        if not self._is_cancelled:
-            try:
-                await self._call(view.finish_unit())
-            except WorkCancelledError:
-                began_s = time.perf_counter()  # cancelled: the time has no use
+        await self._call(view.finish_unit())
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
         await emit(FinalizeDone(finalize_ms, view.kv_cache_length))
 
@@ -338,24 +312,13 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         chunk = effect.chunk
         assert isinstance(chunk, duplex.AudioChunk), "the only chunks of this protocol"
 
-        def hear() -> tuple[FloatArray, tuple[Happening, ...], tuple[Happening, ...]]:
-            samples = _decode(chunk)
+        def hear() -> tuple[tuple[Happening, ...], tuple[Happening, ...]]:
+            samples = check_pcm(chunk.audio)
             begun = () if detector is None else detector.hear(samples)
-            return samples, begun, () if cutter is None else cutter.hear(samples)
+            return begun, () if cutter is None else cutter.hear(samples)
 
-        samples, happenings, cut = await self._threads.hear(hear)
+        happenings, cut = await self._threads.hear(hear)
         for segment in cut:
             if isinstance(segment, Segment):
                 self._write_down(segment, emit)
-        self._decoded.append((chunk, samples))
         await emit(Detected(happenings))
-
-    def _samples(self, chunk: duplex.AudioChunk) -> FloatArray:
-        """Return a chunk's sound, [T] float32 at 16 kHz; detection may have decoded it already."""
-        known = (samples for other, samples in self._decoded if other is chunk)
-        found = next(known, None)
-        return _decode(chunk) if found is None else found
-
-
-def _decode(chunk: duplex.AudioChunk) -> FloatArray:
-    return decode_wire_audio(chunk.audio, max_duration_s=CHUNK_MAX_S)

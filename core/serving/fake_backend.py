@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
+from core.audio import FloatArray, encode_wire_wav, to_pcm
 from core.engine.engine import Engine
 from core.errors import OmniError
 from core.schemas import half_duplex, streaming
@@ -26,7 +26,7 @@ from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone, tone_base64
+from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone
 from core.serving.sessions import Report
 from core.serving.threads import SessionThreads
 
@@ -70,6 +70,7 @@ class FakeBackend:
 
     def __init__(self, times: FakeTimes | None = None) -> None:
         self.times = times or FakeTimes()
+        self.unit_s_by_sessions: dict[int, float] = {}
 
     def free_share(self) -> float:
         return 1.0
@@ -177,7 +178,7 @@ class FakeView:
             yield StreamingChunk(
                 chunk_index=len(words) - 1,
                 text_delta=words[-1],
-                audio_data=tone_base64() if self._speaks else None,
+                audio_data=to_pcm(tone()) if self._speaks else None,
                 duration_ms=self.times.piece_ms,
             )
         text, was_stopped = "".join(words), self._stopped.is_set()
@@ -302,7 +303,7 @@ class FakeDuplexView(FakeView):
         made = DuplexGenerateResult(
             is_listen=False,
             text=f"Part {self._spoken} of turn {self._turns}. ",
-            audio_data=encode_wire_audio(sound) if self._speaks else None,
+            audio_data=to_pcm(sound) if self._speaks else None,
             end_of_turn=is_last,
             n_tokens=TOKENS_PER_UNIT,
             n_tts_tokens=TONE_TOKENS if self._speaks else 0,
@@ -365,5 +366,5 @@ class FakeChatView(FakeView):
         self, pieces: AsyncGenerator[StreamingChunk, None]
     ) -> AsyncGenerator[StreamingChunk, None]:
         text = "".join([chunk.text_delta or "" async for chunk in pieces])
-        sound = tone_base64() if self._speaks else None
+        sound = to_pcm(tone()) if self._speaks else None
         yield StreamingChunk(chunk_index=0, text_delta=text, audio_data=sound)

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from core.audio import FloatArray, encode_wire_audio
+from core.audio import FloatArray
 from core.schemas.common import Message, TextContent
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.transcription import (
@@ -52,16 +52,11 @@ class FakeSeenPicture:
     max_slices: int
 
 
+@cache
 def tone() -> FloatArray:
     """Return the sound of one piece, [T] at 24 kHz."""
     times_s = np.arange(int(TONE_S * OUTPUT_SAMPLE_RATE_HZ)) / OUTPUT_SAMPLE_RATE_HZ
     return (TONE_PEAK * np.sin(2 * np.pi * TONE_HZ * times_s)).astype(np.float32)
-
-
-@cache
-def tone_base64() -> str:
-    """Return the sound of one piece as wire audio."""
-    return encode_wire_audio(tone())
 
 
 def line_of(message: Message) -> str:

@@ -7,8 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
+from core.audio import from_pcm, to_pcm
 from core.errors import AudioError
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect, ServerMessage
@@ -62,10 +61,10 @@ class GptLiveWords:
                     if self._sound is None:
                         return Heard(samples=b"", event_id=name)
                     heard = self._sound.decode(audio, APPEND_MAX_S)
-                    return Heard(samples=heard.astype("<f4", copy=False).tobytes(), event_id=name)
+                    return Heard(samples=to_pcm(heard), event_id=name)
                 case FixturePlay(audio=audio, event_id=name):
                     samples = decode_pcm(audio)
-                    return Fixture(samples=samples.astype("<f4").tobytes(), event_id=name)
+                    return Fixture(samples=to_pcm(samples), event_id=name)
                 case SessionStart() if self._sound is None:
                     wanted = event.session.audio.format
                     self._sound = ClientSound(wanted.type, wanted.rate)
@@ -78,7 +77,7 @@ class GptLiveWords:
         """Return the text of a message."""
         if isinstance(message, Spoken):
             assert self._sound is not None, "the session has begun"
-            sound = self._sound.encode(np.frombuffer(message.samples, "<f4"))
+            sound = self._sound.encode(from_pcm(message.samples))
             return OutputAudioDelta(delta=sound).to_json()
         if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
             message = LiveEvents(live_names("", ""), 0).failed(message).message

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
-from core.audio import decode_voice, decode_wire_audio
+from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
-from core.errors import OmniError
 from core.protocols.effects import (
     Detect,
     DetectorEffect,
@@ -19,21 +16,15 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     Detected,
-    Event,
-    GenerateDone,
     Happening,
-    PrefillDone,
     Segment,
-    TurnFailed,
 )
 from core.schemas import half_duplex
 from core.schemas.common import TextContent, TokenStats
-from core.schemas.limits import CHUNK_MAX_S
-from core.schemas.streaming import ReplyEnd
 from core.serving.detection import TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SessionHandler
+from core.serving.session_handler import SessionHandler, turn_done
 from core.serving.sessions import AnyHalfDuplexView
 from core.serving.slots import Lease, Owner
 
@@ -46,6 +37,8 @@ DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 
 class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     """Carries out the effects of a `/ws/half_duplex` session."""
+
+    turn_effects = (Generate,)
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
         super().__init__(runtime, owner, lease)
@@ -73,26 +66,20 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
             assert isinstance(chunk, half_duplex.AudioChunk), "the only chunks of this protocol"
 
             def hear() -> tuple[Happening, ...]:
-                sound = decode_wire_audio(chunk.audio_base64, max_duration_s=CHUNK_MAX_S)
-                return detector.hear(sound[skipped:])
+                return detector.hear(check_pcm(chunk.audio_base64)[skipped:])
 
             await emit(Detected(await self._threads.hear(hear)))
         else:
             await self._threads.hear(detector.reset)
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
-        events: list[Event] = [PrefillDone(message_count=1)]
-        if not self._is_cut:
-            await self._runtime.make_room()
-            self._view = view = self._runtime.backend.open_half_duplex(self._threads)
-            self._transcribes = message.transcribe
-            self._detector = TurnListener(message.config.vad, self._runtime.detector)
-            try:
-                events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
-            except WorkCancelledError:
-                events = [PrefillDone(message_count=1)]  # cancelled: the result has no use
-        for event in events:
-            await emit(event)
+        if self._is_cut:
+            raise WorkCancelledError
+        await self._runtime.make_room()
+        self._view = view = self._runtime.backend.open_half_duplex(self._threads)
+        self._transcribes = message.transcribe
+        self._detector = TurnListener(message.config.vad, self._runtime.detector)
+        await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
     async def _begin(self, view: AnyHalfDuplexView, message: half_duplex.Prepare) -> str:
         items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
@@ -109,41 +96,17 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     async def _answer(self, segment: Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
-        try:
-            fed, end = await self._take_turn(view, segment, emit)
-        except WorkCancelledError:
-            await emit(GenerateDone(stopped=True, kv_tokens=view.kv_cache_length))
-            return
-        except OmniError as error:
-            await emit(TurnFailed(error, view.can_rollback()))
-            return
-        view.clear_rollback_point()
-        stats = TokenStats(
-            cached_tokens=fed.cached_tokens,
-            input_tokens=fed.input_tokens,
-            generated_tokens=end.generated_tokens,
-            total_tokens=view.kv_cache_length,
-        )
-        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
-
-    async def _take_turn(
-        self, view: AnyHalfDuplexView, segment: Segment, emit: Emit
-    ) -> tuple[PrefillDone, ReplyEnd]:
-        """Feed the segment and answer it.
-
-        Raises:
-            OmniError: Something failed.
-            WorkCancelledError: The session was cancelled.
-        """
         await self._call(view.mark(SESSION))
-        samples = np.frombuffer(segment.pcm, dtype="<f4").astype(np.float32)
         before = view.kv_cache_length
-        await self._call(view.hear(samples))
-        fed = PrefillDone(before, max(0, view.kv_cache_length - before))
+        await self._call(view.hear(from_pcm(segment.pcm)))
+        added = max(0, view.kv_cache_length - before)
+        fed = TokenStats(cached_tokens=before, input_tokens=added)
         if self._is_cut:
             view.stop()  # feeding has cleared an earlier one
-        return fed, await self._reply(view, view.answer(sets_rollback_point=False), emit)
+        end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
+        view.clear_rollback_point()
+        await emit(turn_done(view, fed, end))
 
     async def _roll_back(self) -> None:
-        if self._view is not None and not self._is_cancelled:
+        if self._view is not None:
             await self._call(self._view.roll_back())

@@ -90,6 +90,7 @@ class LogObserver:
 REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 
 WORKER_METRICS: Final = (
+    "omni_worker_info",
     "omni_worker_model_loaded",
     "omni_worker_sessions",
     "omni_worker_session_seconds",
@@ -110,12 +111,15 @@ WORKER_METRICS: Final = (
 class WorkerMetrics:
     """What a worker counts; what observers of its sessions call."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
         """Register everything.
 
         Args:
             registry: of the program; each name may be in it once.
+            worker_id: the worker's name.
         """
+        info = Gauge("omni_worker_info", "1; says its name.", ("worker",), registry=registry)
+        info.labels(worker_id).set(1)
         self._loaded = Gauge("omni_worker_model_loaded", "1 when ready.", registry=registry)
         self._sessions = Gauge(
             "omni_worker_sessions", "Sessions held now.", ("mode",), registry=registry

@@ -1,6 +1,7 @@
-"""OpenAI's Realtime protocol: maps the machine's effects to a `StreamingView`.
+"""OpenAI's Realtime protocol: maps the machine's effects to a `StreamingView` or a `DuplexView`.
 
-The view's cache is used again as far as it holds what is asked for: turn by turn, by their keys.
+A session has one of the two at a time; a reply beside units has a view of its own. A streaming
+view's cache is used again as far as it holds what is asked for: turn by turn, by their keys.
 A point to roll back to lies before each reply, so that one cut short is fed again as far as it was
 heard, and nothing before it.
 """
@@ -11,19 +12,32 @@ import secrets
 import string
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from core.audio import decode_wire_audio, encode_wire_audio
+from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
-from core.protocols.effects import DetectorEffect, Generate, Hear, Transcribe, WorkEffect
+from core.images import FRAME_LIMITS, PictureLimits
+from core.protocols.effects import (
+    DetectorEffect,
+    Finalize,
+    Generate,
+    Hear,
+    Prefetch,
+    Prefill,
+    Step,
+    Transcribe,
+    WorkEffect,
+)
 from core.protocols.events import (
     ChunkReady,
     Event,
     GenerateDone,
-    Heard,
     ItemTranscribed,
-    PrefillDone,
+    Noticed,
+    SoundReady,
+    StepDone,
     TurnFailed,
 )
 from core.protocols.realtime_items import Content, Sound
@@ -40,20 +54,21 @@ from core.schemas.common import (
     TextContent,
     TokenStats,
 )
-from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.realtime_session import AudioFormat
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
+from core.serving.duplex_handler import DuplexHandler
 from core.serving.half_duplex_handler import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.serving.queues import Emit
 from core.serving.realtime_sound import ReplyWriter, WindowListener, model_samples
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SessionHandler
+from core.serving.session_handler import SessionHandler, turn_done
 from core.serving.sessions import AnyStreamingView
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.transcription import TranscriptionOptions
 
 SESSION: Final = "realtime"  # inside the view
-PIECE_MAX_S: Final = 600.0  # far above what a view says at once
 SYSTEM: Final = "system"
 ALPHABET: Final = string.ascii_letters + string.digits
 ID_CHARS: Final = 21  # of chance in a name
@@ -62,9 +77,17 @@ ID_CHARS: Final = 21  # of chance in a name
 class RealtimeHandler(SessionHandler["AnyStreamingView"]):
     """Carries out the effects of a worker's `/ws/realtime`."""
 
-    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
-        """Create a handler without a conversation; arguments as of `SessionHandler`."""
+    def __init__(
+        self,
+        runtime: WorkerRuntime,
+        owner: Owner,
+        lease: Lease,
+        frames: PictureLimits = FRAME_LIMITS,
+    ) -> None:
+        """Create a handler without a conversation; arguments as of `DuplexHandler`."""
         super().__init__(runtime, owner, lease)
+        self._units = DuplexHandler(runtime, owner, None, frames)
+        self._writer: ReplyWriter | None = None  # of the turn that units make
         self._listener: WindowListener | None = None
         self._fed: list[Key] = []  # what the cache holds
         self._marked: int | None = None  # how much of it lies before the last reply
@@ -78,12 +101,11 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         if self._listener is None:
             self._listener = WindowListener(self._runtime.detector)
         listener = self._listener
-        probabilities = await self._threads.hear(lambda: listener.hear(effect))
-        await emit(Heard(probabilities))
+        await emit(await self._threads.hear(lambda: listener.hear(effect)))
 
     async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
         sound = Sound.of(effect.pcm, effect.format)
-        samples = await self._threads.hear(lambda: model_samples(sound).astype("<f4").tobytes())
+        samples = await self._threads.hear(lambda: to_pcm(model_samples(sound)))
         wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
         if isinstance(found, OmniError):
@@ -91,16 +113,80 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         else:
             await emit(ItemTranscribed(effect.item_id, found.text))
 
+    # --- the duplex engine ---
+
+    @property
+    def kv_tokens(self) -> int:
+        return super().kv_tokens + self._units.kv_tokens
+
+    def expect_prefetch(self, effect: Prefetch) -> None:
+        self._units.expect_prefetch(effect)
+
+    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+        await self._units.prefetch(effect, emit)
+
+    def interrupt(self) -> None:
+        """Cut a reply short, and let the next unit listen."""
+        super().interrupt()
+        self._units.interrupt()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._units.cancel()
+
+    async def release(self) -> None:
+        """Free both conversations, then the slot."""
+        try:
+            await self._units.release()
+        finally:
+            await super().release()
+
+    async def _unit(self, effect: WorkEffect, emit: Emit) -> None:
+        """Carry out work of the duplex engine; its sound is written as the client reads it."""
+        if self._view is not None:
+            await self._drop_cache()
+        if isinstance(effect, Step) and self._writer is None:
+            self._writer = ReplyWriter(effect.written or AudioFormat())
+
+        async def emit_written(event: Event) -> None:
+            match event:
+                case SoundReady(pcm):
+                    event = replace(event, sound=self._written(pcm))
+                case StepDone(result) if not result.is_listen:
+                    event = replace(event, sound=self._written(result.audio_data, result))
+                case StepDone():
+                    self._writer = None  # another turn, perhaps in another format
+            await emit(event)
+
+        try:
+            await self._units.perform(effect, emit_written)
+        except OmniError as error:
+            if not isinstance(effect, Prefill):
+                raise
+            await emit(TurnFailed(error))
+
+    def _written(self, pcm: bytes | None, result: DuplexGenerateResult | None = None) -> bytes:
+        """Return sound of a unit as the client reads it; the end of a turn is written whole."""
+        writer = self._writer
+        assert writer is not None, "a unit is under way"
+        sound = writer.write(from_pcm(pcm)) if pcm else b""
+        if result is not None and result.end_of_turn:
+            sound, self._writer = sound + writer.finish(), None
+        return sound
+
+    # --- the turn engine ---
+
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
-            case Generate(TurnRequest(is_outside=True) as request):
+            case Prefill() | Step() | Finalize():
+                await self._unit(effect, emit)
+            case Generate(TurnRequest() as request) if request.has_own_view:
                 await self._answer_outside(request, emit)
             case Generate(TurnRequest() as request):
+                await self._units.free_view()
                 await self._answer(request, emit)
             case _:
                 raise AssertionError(f"{effect} is no part of this protocol")
-
-    # --- answering ---
 
     async def _answer(self, request: TurnRequest, emit: Emit) -> None:
         try:
@@ -122,7 +208,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
             return
         if end.is_begun:
             self._fed.append(request.reply_key)
-        await emit(_done(view, fed, end))
+        await emit(turn_done(view, fed, end))
 
     async def _answer_outside(self, request: TurnRequest, emit: Emit) -> None:
         """Answer in a conversation of its own, which ends with the reply."""
@@ -134,7 +220,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
             self._view = view = self._runtime.backend.open_streaming(self._threads)
             fed = await self._feed_turns(view, request, _all_turns(request), emit)
             end = await self._say(view, request, emit)
-            done: Event = GenerateDone(end.text, end.stopped, _stats(view, fed, end))
+            done: Event = replace(turn_done(view, fed, end), kv_tokens=0)
         except WorkCancelledError:
             done = GenerateDone(stopped=True)
         except OmniError as error:
@@ -154,14 +240,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         async def emit_written(event: Event) -> None:
             assert isinstance(event, ChunkReady)
             chunk = event.chunk
-            sound = b""
-            if chunk.audio_data:
-                samples = decode_wire_audio(
-                    chunk.audio_data,
-                    max_duration_s=PIECE_MAX_S,
-                    sample_rate_hz=OUTPUT_SAMPLE_RATE_HZ,
-                )
-                sound = writer.write(samples)
+            sound = writer.write(from_pcm(chunk.audio_data)) if chunk.audio_data else b""
             if chunk.is_final and output.speaks:
                 sound += writer.finish()
             await emit(ChunkReady(chunk, sound))
@@ -196,11 +275,12 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
 
     async def _feed_turns(
         self, view: AnyStreamingView, request: TurnRequest, turns: Sequence[Turn], emit: Emit
-    ) -> PrefillDone:
+    ) -> TokenStats:
         """Feed turns behind what the cache holds; tell what of the client's is not used."""
+        before = view.kv_cache_length
         messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
         if not messages:
-            return PrefillDone(view.kv_cache_length, kv_tokens=view.kv_cache_length)
+            return TokenStats(cached_tokens=before)
         asked = StreamingRequest(
             session_id=SESSION,
             messages=messages,
@@ -209,20 +289,17 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
             omni_mode=True,
             use_tts_template=request.output.speaks,
         )
-        work = view.feed_request(asked)
-        fed, *notices = await self._feed(view, work, len(messages))
-        for notice in notices:
-            await emit(notice)
-        assert isinstance(fed, PrefillDone)
-        return fed
+        await self._call(view.feed_request(asked), feeds=True)
+        for problem in view.take_notices():
+            await emit(Noticed(problem))
+        fed = max(0, view.kv_cache_length - before)
+        return TokenStats(cached_tokens=before, input_tokens=fed)
 
     async def _drop_cache(self) -> None:
         """Forget the instructions that were fed: they are fed again."""
-        view, self._view = self._view, None
         self._fed, self._marked = [], None
         self._threads.cancelled.clear()
-        if view is not None:
-            await self._runtime.free(view)
+        await self.free_view()
 
 
 def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> RealtimeStart:
@@ -287,16 +364,3 @@ def _drawn(request: TurnRequest) -> dict[str, float | bool]:
     if temperature is None:
         return {}
     return {"temperature": temperature, "do_sample": temperature > 0}
-
-
-def _stats(view: AnyStreamingView, fed: PrefillDone, end: ReplyEnd) -> TokenStats:
-    return TokenStats(
-        cached_tokens=fed.cached_tokens,
-        input_tokens=fed.input_tokens,
-        generated_tokens=end.generated_tokens,
-        total_tokens=view.kv_cache_length,
-    )
-
-
-def _done(view: AnyStreamingView, fed: PrefillDone, end: ReplyEnd) -> GenerateDone:
-    return GenerateDone(end.text, end.stopped, _stats(view, fed, end), view.kv_cache_length)

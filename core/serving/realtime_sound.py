@@ -6,6 +6,7 @@ import numpy as np
 
 from core.audio import FloatArray, StreamResampler, resample
 from core.protocols.effects import Hear
+from core.protocols.events import Heard
 from core.protocols.realtime_items import Sound
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
@@ -24,7 +25,7 @@ class WindowListener:
         self._resampler = StreamResampler(self._format.rate_hz, INPUT_SAMPLE_RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # does not fill a window yet
 
-    def hear(self, effect: Hear) -> tuple[float, ...]:
+    def hear(self, effect: Hear) -> Heard:
         """Return how likely each window that is complete now holds speech; blocks."""
         if effect.format != self._format:
             self._format = effect.format
@@ -34,7 +35,8 @@ class WindowListener:
         whole = len(self._rest) - len(self._rest) % MODEL_WINDOW_SAMPLES
         found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
         self._rest = self._rest[whole:]
-        return tuple(float(probability) for probability in found)
+        samples = heard.astype("<f4", copy=False).tobytes()
+        return Heard(tuple(float(probability) for probability in found), samples)
 
 
 class ReplyWriter:

@@ -6,7 +6,6 @@ The recording begins when the session is ready, and ends with it. Nothing here w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -108,7 +107,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         super().__init__(open_recorder)
         self._prepare: duplex.Prepare | None = None
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
-        self._early: list[str] = []  # sound of the present unit that went ahead
+        self._early = b""  # sound of the present unit that went ahead
 
     def _heard(self, event: Event) -> None:
         recorder = self.recorder
@@ -143,10 +142,9 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
             case Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
                 recorder.record_words(kind, text, start_ms)
             case Send(duplex.ResultPart() as part):
-                self._early.append(part.audio_data)
+                self._early += part.audio_data
             case Send(duplex.Result() as result):
-                sounds, self._early = [*self._early, result.audio_data], []
-                whole = b"".join(map(b64decode, sounds)) if len(sounds) > 1 else None
+                whole, self._early = self._early + result.audio_data, b""
                 recorder.record_result(result.step, result, whole)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,6 +96,11 @@ class ResumableSocket:
         self._lost_s = 0.0
         self._reading: asyncio.Timeout | None = None
         self._returned = asyncio.Event()
+        self._note_away: Callable[[bool], None] | None = None
+
+    def watch(self, note_away: Callable[[bool], None]) -> None:
+        """Have it noted whenever the session loses its socket, and gets another one."""
+        self._note_away = note_away
 
     @property
     def is_away(self) -> bool:
@@ -161,6 +167,8 @@ class ResumableSocket:
         self._interrupt_reading()
         self._returned.set()
         before.gone.set()
+        if before.is_lost and self._note_away is not None:
+            self._note_away(False)
         greeting = SessionResumed(
             last_seq=self._sent.last_seq,
             lost_messages=first_seq - last_seq - 1,
@@ -209,6 +217,8 @@ class ResumableSocket:
 
     def _lose(self, attached: _Attached) -> None:
         attached.is_lost = True
+        if self._note_away is not None:
+            self._note_away(True)
         self._lost_s = _now_s()
         self._returned.clear()
         attached.gone.set()

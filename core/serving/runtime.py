@@ -5,9 +5,11 @@ Made once per worker; handlers are given it. Knows no socket and no machine.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -36,6 +38,7 @@ CAPABILITIES: Final = (
     RequestType.OMNI_DUPLEX,
 )
 CLOSE_TRIES: Final = 2
+BOOT_ID_BYTES: Final = 8
 CACHE_ROOM_MIN: Final = 0.15  # ours: of the caches' memory, kept for the sessions there are
 
 
@@ -63,11 +66,13 @@ class Identity:
         worker_id: its name.
         gpu_id: its GPU, as people count.
         is_supervised: a launcher starts it again when it ends.
+        boot_id: tells its process from those before and after it.
     """
 
     worker_id: str = "worker_0"
     gpu_id: int | None = None
     is_supervised: bool = False
+    boot_id: str = field(default_factory=partial(secrets.token_hex, BOOT_ID_BYTES))
 
 
 @dataclass
@@ -206,6 +211,8 @@ class WorkerRuntime:
             self._log.exception("load_failed")
             self.progress.error = f"{type(error).__name__}: {error}"
         else:
+            if self.slots.measured is not None:
+                self.slots.measured.expect(self.backend.unit_s_by_sessions)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 
@@ -278,6 +285,8 @@ class WorkerRuntime:
             {
                 "status": words.get(status, "healthy"),
                 "worker_status": status,
+                "worker_id": self.identity.worker_id,
+                "boot_id": self.identity.boot_id,
                 "gpu_id": self.identity.gpu_id,
                 "model_loaded": progress.is_loaded,
                 "load_progress": progress.share,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import socket
 import time
 from http import HTTPStatus
@@ -41,19 +40,20 @@ from core.schemas.worker import (
     StopRequest,
     WorkerHealth,
 )
+from core.serving.names import is_loopback
 from core.serving.queues import end_task
 from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
 from core.serving.transcription_route import SOUND_MAX_BYTES, written_down
 from core.stop_signals import StopSignals
 from core.transcription import TranscriptionOptions
+from core.worker_tls import server_context
 from settings.sections import SecuritySettings
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
 """A launcher has no secret, and nothing about a conversation is shown there."""
 
 GATEWAY_MARK: Final = "the gateway asked"  # key in a request's scope
-LOCAL_NAME: Final = "localhost"
 REFUSAL: Final = "The worker's secret is missing or wrong."
 
 
@@ -94,15 +94,9 @@ class SecretGate:
             is_gateway = hmac.compare_digest(given.encode(), self._secret)
         if is_gateway:
             scope[GATEWAY_MARK] = True
+        if WORKER_SECRET_HEADER in headers:  # another secret: its gateway is to hear of that
+            return is_gateway
         return is_gateway or scope["path"] in OPEN_PATHS
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, which no other machine reaches."""
-    try:
-        return host == LOCAL_NAME or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _host_of(netloc: str) -> str:
@@ -352,8 +346,13 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Return what serves a worker's application."""
-    heartbeat_s = settings.limits.heartbeat_s
+    """Return what serves a worker's application.
+
+    Raises:
+        OSError: The certificate can be neither read nor made.
+        ValueError: There is none, and no key to sign one with.
+    """
+    heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(
         app,
         host=host,
@@ -365,5 +364,6 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
         ws_ping_timeout=heartbeat_s,
         ws_per_message_deflate=False,  # between processes of ours it costs more than it saves
         timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
     )
     return DrainingServer(config, app, settings.service.drain_timeout_s)

@@ -9,15 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
-from core.protocols.effects import DetectorEffect, Prefetch, WorkEffect
-from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone, Segment, Transcribed
+from core.protocols.effects import (
+    DetectorEffect,
+    Finalize,
+    Generate,
+    Prefetch,
+    Prefill,
+    Step,
+    WorkEffect,
+)
+from core.protocols.events import (
+    ChunkReady,
+    Event,
+    FinalizeDone,
+    GenerateDone,
+    Noticed,
+    PrefillDone,
+    Segment,
+    StepDone,
+    Transcribed,
+    TurnFailed,
+)
+from core.schemas.common import TokenStats
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
@@ -28,6 +49,8 @@ from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound="AnyView")
+
+NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
@@ -46,7 +69,13 @@ class _Work:
 
 
 class SessionHandler(ABC, Generic[ViewT]):
-    """Carries out the effects of one session, as `EffectHandler` says."""
+    """Carries out the effects of one session, as `EffectHandler` says.
+
+    Attributes:
+        turn_effects: those whose failure ends a turn; that of any other ends the session.
+    """
+
+    turn_effects: ClassVar[tuple[type[WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
         """Create a handler without a conversation.
@@ -81,7 +110,17 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
         try:
+            if self._is_cancelled:
+                raise WorkCancelledError
             await self._perform(effect, emit)
+        except WorkCancelledError:
+            for event in self._cancelled(effect):
+                await emit(event)
+        except OmniError as error:
+            if not isinstance(effect, self.turn_effects):
+                raise
+            can_rollback = self._view is not None and self._view.can_rollback()
+            await emit(TurnFailed(error, can_rollback))
         finally:
             self._work.ended += 1
 
@@ -122,11 +161,34 @@ class SessionHandler(ABC, Generic[ViewT]):
         lease, self._lease = self._lease, None
         await self._runtime.end(self._view, lease)
 
+    async def free_view(self) -> None:
+        """Free the conversation now, and keep the slot."""
+        view, self._view = self._view, None
+        if view is not None:
+            await self._runtime.free(view)
+
     # --- for the modes ---
 
     @abstractmethod
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect; raises as `perform`, never `WorkCancelledError`."""
+        """Carry out one effect.
+
+        Raises:
+            OmniError: It failed.
+            WorkCancelledError: It was cancelled; it ends as `_cancelled` says.
+        """
+
+    def _cancelled(self, effect: WorkEffect) -> Iterator[Event]:
+        """Yield what a cancelled effect ends in; its result has no use any more."""
+        match effect:
+            case Prefill():
+                yield PrefillDone()
+            case Step():
+                yield NOT_FED
+            case Finalize():
+                yield FinalizeDone(0.0, self.kv_tokens)
+            case Generate():
+                yield GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
 
     @property
     def _is_cut(self) -> bool:
@@ -183,9 +245,15 @@ class SessionHandler(ABC, Generic[ViewT]):
             await emit(Transcribed(segment, found.text, found.language, turn_index=turn_index))
 
     async def _feed(
-        self, view: AnyView, call: Coroutine[Any, Any, str], count: int, *, is_undone: bool = True
-    ) -> list[Event]:
-        """Await a call that feeds the cache; return the events that describe it.
+        self,
+        view: AnyView,
+        call: Coroutine[Any, Any, str],
+        count: int,
+        emit: Emit,
+        *,
+        is_undone: bool = True,
+    ) -> None:
+        """Await a call that feeds the cache, and emit the events that describe it.
 
         The order matters: clients expect `prepared` as the next message after `prepare`.
 
@@ -193,13 +261,15 @@ class SessionHandler(ABC, Generic[ViewT]):
             view: The conversation.
             call: The call; returns the text fed.
             count: How many messages it feeds.
+            emit: Takes the events.
             is_undone: An interruption cancels it, and it is undone afterwards.
         """
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)
         after = view.kv_cache_length
-        fed = PrefillDone(before, max(0, after - before), count, len(prompt), after)
-        return [fed, *map(Noticed, view.take_notices())]
+        await emit(PrefillDone(before, max(0, after - before), count, len(prompt), after))
+        for problem in view.take_notices():
+            await emit(Noticed(problem))
 
     async def _reply(
         self, view: AnyTurnView, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
@@ -261,3 +331,10 @@ class SessionHandler(ABC, Generic[ViewT]):
     def _stop_waiting(self) -> None:
         if self._slot_wait is not None:
             self._slot_wait.reschedule(asyncio.get_running_loop().time())
+
+
+def turn_done(view: AnyTurnView, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
+    """Return the event of a turn that was fed and answered."""
+    total = view.kv_cache_length
+    counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
+    return GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)

@@ -252,7 +252,7 @@ class SessionBuilder:
         def warn(problem: OmniError) -> None:
             connection.notice(problem)
 
-        recording = self._recording(kind, owner, names, continued, warn)
+        recording = self._recording(kind, owner, names, continued, warn, machine)
         if isinstance(machine, GptLiveMachine):
             endpoint = GptLiveWords().endpoint()
             recording = [InnerObserver(machine, each, records=True) for each in recording]
@@ -323,7 +323,8 @@ class SessionBuilder:
                     is_beta=owner.is_beta,
                     can_transcribe=self.runtime.transcriber is not None,
                 )
-                return RealtimeMachine(names, start, rules.realtime)
+                count = self.runtime.backend.count_tokens
+                return RealtimeMachine(names, start, rules.realtime, count)
 
     def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
         runtime = self.runtime
@@ -336,7 +337,7 @@ class SessionBuilder:
         if kind is SocketKind.HALF_DUPLEX:
             return HalfDuplexHandler(runtime, owner, lease)
         if kind is SocketKind.REALTIME:
-            return RealtimeHandler(runtime, owner, lease)
+            return RealtimeHandler(runtime, owner, lease, self.rules.frames)
         return DuplexHandler(runtime, owner, lease, self.rules.frames)
 
     def _recording(
@@ -346,6 +347,7 @@ class SessionBuilder:
         names: SessionNames,
         continued: OpenRecording | None,
         on_stopped: OnStopped,
+        machine: Machine,
     ) -> list[Observer]:
         """Return who records the session, if anybody does."""
         recordings, recording_id = self.recordings, names.recording_session_id
@@ -358,7 +360,8 @@ class SessionBuilder:
             case SocketKind.HALF_DUPLEX:
                 return [HalfDuplexRecording(turns)]
             case SocketKind.REALTIME:
-                return [RealtimeRecording(turns)]
+                assert isinstance(machine, RealtimeMachine)
+                return [RealtimeRecording(turns, machine)]
             case SocketKind.DUPLEX | SocketKind.LIVE:
                 begin = partial(recordings.duplex, recording_id, owner, on_stopped)
                 return [DuplexRecording(begin)]

@@ -319,6 +319,8 @@ class SessionServer:
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
             live.connection = self._builder().build(socket, live.kind, live.owner, lease)
+            if live.resumable is not None:
+                live.resumable.watch(live.connection.note_away)
             await live.connection.serve()
         finally:
             if live.resumable is not None:

@@ -1,14 +1,14 @@
 """Who occupies the worker: a lease per session, as many as it can serve in time, first come first.
 
-How many that is, it learns from how long units take in the engine. Taking and giving back happen
-between two awaits, so no two sessions ever hold the same slot.
+How many that is, it learns from how long units take in the engine: at the start, then all the
+time. Taking and giving back happen between two awaits, so no two sessions hold the same slot.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 
+MS_PER_S: Final = 1_000
 UNIT_MS: Final = 1_000  # the only unit length the model was trained on
 HEADROOM: Final = 0.8  # ours: of a unit's length, that nearly every unit may take
 SLOW_SHARE: Final = 0.05  # ours: of the units; so many may be slower, for what happens once
@@ -26,7 +27,7 @@ MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
 PROOF_S: Final = 600.0  # ours: how long it is remembered that so many were served in time
 TALKING_S: Final = 3.0  # ours: a session without a unit for so long does not talk now
 SETTLE_S: Final = 3.0  # ours: after so long it shows what a new session costs
-FIRST: Final = 8  # ours: sessions that may begin before anything is known
+FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
 UNITS_MIN: Final = 20  # ours: fewer say nothing: one slow one would decide
 UNITS_KEPT: Final = 4_096
 
@@ -54,8 +55,13 @@ class Capacity:
         self._has_memory = has_memory
         self._units: deque[_Unit] = deque(maxlen=UNITS_KEPT)
         self._last_s: dict[str, float] = {}  # by session: when it had a unit
-        self._proven = 0  # sessions that were served in time together
-        self._proven_s = 0.0  # when
+        self._expected: int | None = None  # sessions, from what was measured at the start
+        self._proven = 0  # sessions that were served in time together, or that were too many
+        self._proven_s = -PROOF_S  # when
+
+    def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
+        """Begin with what was measured before the first session; see `expected_sessions`."""
+        self._expected = expected_sessions(unit_s_by_sessions)
 
     def note(self, session_id: str, share: float) -> None:
         """Learn from one unit.
@@ -81,19 +87,22 @@ class Capacity:
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
         settled = sum(age_s >= SETTLE_S for age_s in ages_s)
+        first = FIRST if self._expected is None else min(FIRST, self._expected)
+        growth = settled + max(first, settled)
         bound = self._bound()
         if bound is None:
-            return max(self._proof(), settled + max(FIRST, settled))
+            return max(1, self._proof(), growth)
         if self._is_overloaded():
-            self._proven = min(self._proven, bound)
+            self._proven, self._proven_s = min(self._proof(), bound), self._now_s()
             return max(1, bound)
         most_talking = max(unit.talking for unit in self._units)
         if most_talking >= self._proof():
             self._proven, self._proven_s = most_talking, self._now_s()
-        return max(1, self._proof(), min(bound, settled + max(FIRST, settled)))
+        return max(1, self._proof(), min(bound, growth))
 
     def _proof(self) -> int:
-        return self._proven if self._now_s() < self._proven_s + PROOF_S else 0
+        is_recent = self._now_s() < self._proven_s + PROOF_S
+        return self._proven if is_recent else self._expected or 0
 
     def _bound(self) -> int | None:
         """Return how many sessions the units of late speak for; None if they are too few."""
@@ -107,6 +116,23 @@ class Capacity:
     def _is_overloaded(self) -> bool:
         slow = sum(unit.share > HEADROOM for unit in self._units)
         return slow > SLOW_SHARE * len(self._units)
+
+
+def expected_sessions(unit_s_by_sessions: Mapping[int, float]) -> int | None:
+    """Return how many sessions units measured at the start leave room for, at least 1.
+
+    Each session more is taken to add as much as the measured ones did on average.
+
+    Args:
+        unit_s_by_sessions: how long a unit of so many sessions together took, in seconds; of two
+            numbers of sessions, or the answer is None.
+    """
+    if len(unit_s_by_sessions) < 2:
+        return None
+    (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
+    each_s = max((many_s - few_s) / (many - few), 1e-3)
+    spare_s = HEADROOM * UNIT_MS / MS_PER_S - few_s
+    return max(1, few + int(spare_s / each_s))
 
 
 class CapacityObserver:
@@ -127,7 +153,6 @@ class CapacityObserver:
 
 WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
-MS_PER_S: Final = 1_000
 
 BUSY_STATUS: Final = {
     RequestType.CHAT: WorkerStatus.BUSY_CHAT,

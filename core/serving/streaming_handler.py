@@ -6,9 +6,9 @@ from base64 import b64decode
 from typing import Final
 
 from core.engine import WorkCancelledError
-from core.errors import OmniError, ShuttingDownError
+from core.errors import ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, Segment, TurnFailed
+from core.protocols.events import CacheMissed, GenerateDone, Segment
 from core.schemas import streaming
 from core.schemas.common import GenerationConfig, ImageConfig, TokenStats
 from core.schemas.limits import SAMPLE_BYTES
@@ -24,6 +24,8 @@ SESSION: Final = "streaming"  # inside the view; conversations differ by the has
 
 class StreamingHandler(SessionHandler[AnyStreamingView]):
     """Carries out the effects of a worker's `/ws/streaming`; holds a slot during turns only."""
+
+    turn_effects = (Prefill, Generate)
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         super().__init__(runtime, owner)
@@ -46,23 +48,14 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
     # --- feeding ---
 
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
-        try:
-            conversation = await self._find(message, is_first)
-            if conversation is None:
-                await emit(CacheMissed())
-                return
-            work = self._feed_messages(conversation, message)
-            events = await self._feed(conversation.view, work, len(message.messages))
-        except WorkCancelledError:
-            await emit(PrefillDone())  # the machine rolls it back
-        except OmniError as error:
-            view = self._view
-            await emit(TurnFailed(error, view is not None and view.can_rollback()))
-        else:
-            if message.speech:
-                self._beside(self._transcribe_speech(message.speech, emit))
-            for event in events:
-                await emit(event)
+        conversation = await self._find(message, is_first)
+        if conversation is None:
+            await emit(CacheMissed())
+            return
+        work = self._feed_messages(conversation, message)  # cancelled, the machine rolls it back
+        await self._feed(conversation.view, work, len(message.messages), emit)
+        if message.speech:
+            self._beside(self._transcribe_speech(message.speech, emit))
 
     async def _feed_messages(
         self, conversation: Conversation, message: streaming.WorkerPrefill
@@ -128,9 +121,6 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
             end = await self._reply(view, view.reply(SESSION, request), emit)
         except WorkCancelledError:
             end = ReplyEnd(stopped=True, is_begun=False)
-        except OmniError as error:
-            await emit(TurnFailed(error, view.can_rollback()))
-            return
         if end.is_begun:
             conversation.add_reply(end.text)
         else:
@@ -150,8 +140,6 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
 
     async def _retain(self) -> None:
         runtime, conversation = self._runtime, self._conversation
-        if self._is_cancelled:
-            return
         for task in self._transcripts:  # of a turn that was cut short
             task.cancel()
         if conversation is not None:

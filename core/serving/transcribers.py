@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-import numpy as np
-
-from core.audio import FloatArray, encode_wire_audio
+from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.endpointing import EndpointOptions
 from core.errors import ModelError, OmniError
 from core.media import Media, MediaContent, read_media
@@ -216,8 +214,7 @@ async def transcribe_or_error(
         return NotAvailableError("Nothing here writes down what is said (transcription.by).")
     try:
         async with asyncio.timeout(limit_s):
-            samples = np.frombuffer(pcm, "<f4").astype(np.float32)
-            return await transcriber.transcribe(samples, options)
+            return await transcriber.transcribe(from_pcm(pcm), options)
     except TimeoutError:
         return TranscriptionFailedError("It took too long to write down what was said.")
     except OmniError as error:

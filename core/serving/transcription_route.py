@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-import numpy as np
 from starlette.responses import StreamingResponse
 
+from core.audio import from_pcm
 from core.errors import AudioError, OmniError
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import TranscriptPassage, TranscriptProblem
@@ -39,7 +39,7 @@ async def written_down(
         raise NotAvailableError()
     if not sound or len(sound) % SAMPLE_BYTES:
         raise AudioError(f"The sound has {len(sound)} bytes; each sample has {SAMPLE_BYTES}.")
-    samples = np.frombuffer(sound, "<f4").astype(np.float32)
+    samples = from_pcm(sound)
     found = passages_of(runtime.transcriber, runtime.detector, samples, options)
     lines = _lines(await anext(found, None), found)
     return StreamingResponse(lines, media_type="application/x-ndjson")

@@ -29,6 +29,7 @@ from core.schemas.limits import (
     LIVE_SOCKET_LIMIT_BYTES,
     PREPARE_LIMIT_BYTES,
     REFERENCE_MAX_S,
+    audio_bytes,
     audio_chars,
 )
 from core.schemas.openai_errors import error_event
@@ -113,7 +114,6 @@ class StarletteSocket:
             return  # the peer was faster
 
 
-CHUNKS: Final = frozenset({"audio", "audio_base64"})
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
 
 
@@ -139,12 +139,13 @@ class SoundLimits:
         """
         if self == SoundLimits():
             return  # the message would not have been understood
-        for name, text, limit_s in self._sounds(message):
-            if len(text) > audio_chars(limit_s):
+        for name, sound, limit_s in self._sounds(message):
+            most = audio_bytes(limit_s) if isinstance(sound, bytes) else audio_chars(limit_s)
+            if len(sound) > most:
                 raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
-    def _sounds(self, part: object) -> Iterator[tuple[str, str, float]]:
-        """Yield every sound in a part of a message: its field, the Base64, and its limit."""
+    def _sounds(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
+        """Yield every sound in a part of a message: its field, itself or Base64, its limit."""
         if isinstance(part, AudioContent):
             yield "data", part.data, self.item_s
         elif isinstance(part, list):
@@ -152,12 +153,12 @@ class SoundLimits:
                 yield from self._sounds(each)
         elif isinstance(part, WireModel):
             for name, value in part:
-                if not isinstance(value, str):
+                if isinstance(value, bytes):
+                    yield name, value, self.chunk_s
+                elif not isinstance(value, str):
                     yield from self._sounds(value)
                 elif name in VOICES:
                     yield name, value, self.voice_s
-                elif name in CHUNKS:
-                    yield name, value, self.chunk_s
 
 
 SEND_LIMIT_S: Final = 20.0  # ours: for a message to be taken; then the peer counts as gone

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, check_audible, decode_wire_audio, read_audio
+from core.audio import FloatArray, check_audible, from_pcm, read_audio
 from core.engine.engine import run_inline
 from core.errors import PictureMissingError
 from core.images import read_picture
@@ -110,7 +110,6 @@ DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it
 SESSION: Final = "talk"
 MS_PER_S: Final = 1_000
-REPLY_MAX_S: Final = 600.0  # of one piece; far above what the model says at once
 
 
 @dataclass(frozen=True)
@@ -235,11 +234,7 @@ class Conversation:
         for piece in iterate_inline(view.answer()):
             text += piece.text_delta or ""
             if piece.audio_data:
-                sound = decode_wire_audio(
-                    piece.audio_data,
-                    max_duration_s=REPLY_MAX_S,
-                    sample_rate_hz=OUTPUT_SAMPLE_RATE_HZ,
-                )
+                sound = from_pcm(piece.audio_data)
                 placed_s = self.timeline.place(sound, ended_at_s)
                 starts_at_s = placed_s if starts_at_s is None else starts_at_s
                 samples += sound.size

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-import structlog
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from core.files import write_file
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
+from core.store import Store
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"
@@ -33,12 +28,6 @@ class AppState(AppInfo):
     """An app as administrators see it."""
 
     enabled: bool = Field(description="It may be used.")
-
-
-class _StateFile(WireModel):
-    """What is kept between two starts."""
-
-    enabled: dict[str, bool] = Field(default_factory=dict, description="By app.")
 
 
 # Source: docs/specification/service.md#6.3.
@@ -64,25 +53,16 @@ def app_of_request(request_type: RequestType) -> str:
 
 
 class AppRegistry:
-    """The apps in the order they are shown, each on or off. Any thread may call it."""
+    """The apps in the order they are shown; one is on unless it was switched off."""
 
-    def __init__(self, state_file: Path | None = None) -> None:
-        """Read what was set before; an app is on unless it was switched off.
-
-        Args:
-            state_file: Keeps the switches; None keeps them in memory only.
-        """
-        self._state_file = state_file
-        self._lock = threading.Lock()
-        known = {app.app_id for app in APPS}
-        kept = _read(state_file)
-        self._enabled = dict.fromkeys(known, True)
-        self._enabled.update({name: is_on for name, is_on in kept.items() if name in known})
+    def __init__(self, store: Store) -> None:
+        """Take what keeps the switches."""
+        self._store = store
 
     def is_enabled(self, app_id: str) -> bool:
         """Whether the app may be used; an unknown one may not."""
-        with self._lock:
-            return self._enabled.get(app_id, False)
+        kept = self._store.rows("SELECT is_enabled FROM apps WHERE app_id = ?", (app_id,))
+        return any(app.app_id == app_id for app in APPS) and kept != [(0,)]
 
     def name_of(self, app_id: str) -> str:
         """Return the app's name for people, its id if it is not known."""
@@ -100,13 +80,8 @@ class AppRegistry:
         app = next((app for app in APPS if app.app_id == app_id), None)
         if app is None:
             return None
-        with self._lock:
-            changed = self._enabled | {app_id: enabled}
-            if self._state_file is not None:
-                self._state_file.parent.mkdir(parents=True, exist_ok=True)
-                text = json.dumps({"enabled": changed}, indent=2, sort_keys=True)
-                write_file(self._state_file, text.encode(), is_durable=True)
-            self._enabled = changed
+        with self._store.transaction() as state:
+            state.execute("REPLACE INTO apps VALUES (?, ?)", (app_id, enabled))
         return AppState(**app.model_dump(), enabled=enabled)
 
     def get_enabled_apps(self) -> list[AppInfo]:
@@ -116,16 +91,3 @@ class AppRegistry:
     def get_all_apps(self) -> list[AppState]:
         """Return every app."""
         return [AppState(**app.model_dump(), enabled=self.is_enabled(app.app_id)) for app in APPS]
-
-
-def _read(state_file: Path | None) -> Mapping[str, bool]:
-    if state_file is None:
-        return {}
-    try:
-        return _StateFile.model_validate_json(state_file.read_bytes()).enabled
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValidationError) as error:
-        log = structlog.get_logger("apps")
-        log.warning("app state unreadable", path=str(state_file), reason=str(error))
-        return {}

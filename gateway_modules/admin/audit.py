@@ -1,4 +1,4 @@
-"""What administrators did: one line each in a file that cannot grow for ever.
+"""What administrators did: one entry each in a list that cannot grow for ever.
 
 Holds who (an address without its last part, unless it is of a private network), when, what, and how
 it ended; never a token, a file or a text of a conversation. Blocks on the disk.
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from core.files import append
 from core.schemas.common import WireModel
+from core.store import Store
 
-AUDIT_FILE: Final = "audit.jsonl"
-OLDER_SUFFIX: Final = ".1"
-FILE_MAX_BYTES: Final = 1_000_000  # then it becomes the older one of two
+ENTRIES_MAX: Final = 10_000  # the oldest of more are deleted; some 3 MB
 BODY_READ_BYTES: Final = 1_024  # of a request; a longer one is a file, and not told
 VALUE_MAX_CHARS: Final = 80
 DETAILS_MAX_CHARS: Final = 300
@@ -46,19 +43,11 @@ class AuditList(WireModel):
 
 
 class AuditLog:
-    """The file. It and the one before it hold at most 2 MB; what is older is gone."""
+    """The newest `ENTRIES_MAX` entries; what is older is gone."""
 
-    def __init__(self, path: Path, *, max_bytes: int = FILE_MAX_BYTES) -> None:
-        """Write nothing yet.
-
-        Args:
-            path: Of the file; its folder is made when there is something to write.
-            max_bytes: Its largest size.
-        """
-        self._path = path
-        self._older = path.with_name(path.name + OLDER_SUFFIX)
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+    def __init__(self, store: Store) -> None:
+        """Take what keeps them."""
+        self._store = store
 
     def append(self, entry: AuditEntry) -> None:
         """Add an entry.
@@ -66,27 +55,19 @@ class AuditLog:
         Raises:
             OSError: The disk is full, or refuses.
         """
-        line = entry.model_dump_json().encode() + b"\n"
-        with self._lock:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            if self._path.exists() and self._path.stat().st_size + len(line) > self._max_bytes:
-                self._path.replace(self._older)
-            append(self._path, line)
+        with self._store.transaction() as state:
+            state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
+            state.execute(
+                "DELETE FROM audit WHERE number <= last_insert_rowid() - ?", (ENTRIES_MAX,)
+            )
 
     def newest(self, limit: int) -> list[AuditEntry]:
-        """Return the latest entries, newest first; damaged lines are passed over."""
-        with self._lock:
-            lines = _lines(self._path)
-            if len(lines) < limit:
-                lines = _lines(self._older) + lines
+        """Return the latest entries, newest first; damaged ones are passed over."""
         entries: list[AuditEntry] = []
-        for line in reversed(lines):
-            if len(entries) == limit:
-                break
-            try:
-                entries.append(AuditEntry.model_validate_json(line))
-            except ValidationError:
-                continue
+        sql = "SELECT entry FROM audit ORDER BY number DESC LIMIT ?"
+        for (text,) in self._store.rows(sql, (limit,)):
+            with suppress(ValidationError):
+                entries.append(AuditEntry.model_validate_json(text))
         return entries
 
 
@@ -156,13 +137,6 @@ def entry_of(
 def _writable(text: str) -> str:
     """Return a text as UTF-8 can hold it: JSON may name half of a surrogate pair alone."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        return path.read_bytes().splitlines()
-    except OSError:
-        return []
 
 
 def _short(value: str | float) -> str:

@@ -37,7 +37,7 @@ from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import openai_error
 
 ID_BYTES: Final = 12
-SOUND_CHARS_PER_S: Final = 4 / 3 * limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ  # Base64
+SOUND_BYTES_PER_S: Final = limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ
 DONE: Final = "data: [DONE]\n\n"
 
 Json = dict[str, Any]  # Any: a JSON object
@@ -78,7 +78,7 @@ class Answer:
         self._text = ""
         self._calls: list[CallDone] = []
         self._call_ids: list[str] = []
-        self._sound_chars = 0
+        self._sound_bytes = 0
 
     @property
     def is_over(self) -> bool:
@@ -97,13 +97,13 @@ class Answer:
 
     async def whole(self, messages: AsyncGenerator[ReplyMessage]) -> Json:
         """Return the answer when it is complete."""
-        pieces: list[str] = []
+        pieces: list[bytes] = []
         async with aclosing(messages):
             async for message in messages:
                 if isinstance(message, ChatChunk) and not self.is_over:
                     self._take(message.text_delta or "")
                     pieces += [message.audio_data] if message.audio_data else []
-                    self._sound_chars += len(message.audio_data or "")
+                    self._sound_bytes += len(message.audio_data or b"")
                 elif isinstance(message, ChatDone):
                     await self._rest(message)
                     return await self._completion(pieces, message)
@@ -184,7 +184,7 @@ class Answer:
     def _call_delta(self, fields: Json) -> Json:
         return {"tool_calls": [{"index": len(self._call_ids) - 1, **fields}]}
 
-    async def _completion(self, pieces: list[str], done: ChatDone) -> Json:
+    async def _completion(self, pieces: list[bytes], done: ChatDone) -> Json:
         choice = {
             "index": 0,
             "message": await self._message(pieces),
@@ -193,7 +193,7 @@ class Answer:
         }
         return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage(done)}
 
-    async def _message(self, pieces: list[str]) -> Json:
+    async def _message(self, pieces: list[bytes]) -> Json:
         message: Json = {"role": "assistant", "content": self._text, "refusal": None}
         if self._calls:
             message["content"] = self._text or None
@@ -211,7 +211,7 @@ class Answer:
     async def _deltas(self, chunk: ChatChunk) -> list[Json]:
         deltas = self._take(chunk.text_delta or "")
         if chunk.audio_data and self.request.speaks:
-            self._sound_chars += len(chunk.audio_data)
+            self._sound_bytes += len(chunk.audio_data)
             wanted, decoder = self.request.answer_audio.format, self.voices.decoder
             data = await asyncio.to_thread(spoken, [chunk.audio_data], wanted, decoder)
             deltas.append({"audio": {"id": self.audio_id, "data": data}})
@@ -260,7 +260,7 @@ class Answer:
     def _usage(self, done: ChatDone) -> Json:
         """Count tokens; those of sound follow from how long it is."""
         heard = min(round(self.heard_s * HEARD_TOKENS_PER_S), done.input_tokens)
-        spoken_s = self._sound_chars / SOUND_CHARS_PER_S
+        spoken_s = self._sound_bytes / SOUND_BYTES_PER_S
         spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
         said = done.generated_tokens + spoken
         return {

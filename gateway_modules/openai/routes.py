@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Final
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from core.errors import NoWorkerError
+from core.protocols.realtime_session import ENGINES
 from core.schemas.common import explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.realtime_session import SessionPatch
@@ -50,17 +52,17 @@ router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
 
 @router.get("/models")
 async def models(gateway: GatewayHere) -> Response:
-    """List the model that is served."""
-    return JSONResponse({"object": "list", "data": [_model(gateway)]})
+    """List the model that is served, and under the names that choose an engine."""
+    data = [_model(name) for name in served_models(gateway)]
+    return JSONResponse({"object": "list", "data": data})
 
 
 @router.get("/models/{model_id}")
 async def model(model_id: str, gateway: GatewayHere) -> Response:
     """Describe the model that is served."""
-    found = _model(gateway)
-    if model_id != found["id"]:
+    if model_id not in served_models(gateway):
         raise ModelNotFoundError(model_id)
-    return JSONResponse(found)
+    return JSONResponse(_model(model_id))
 
 
 @router.post("/chat/completions")
@@ -106,7 +108,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
 @router.get("/audio/voices")
 async def voices(gateway: GatewayHere) -> Response:
     """List the uploaded voices."""
-    return JSONResponse(voice_list(gateway.voices.registry))
+    return JSONResponse(await asyncio.to_thread(voice_list, gateway.voices.registry))
 
 
 @router.post("/audio/voices", dependencies=[AdminOnly])
@@ -136,10 +138,17 @@ async def create_beta_session(request: Request, gateway: GatewayHere) -> Respons
     return JSONResponse({**session, "client_secret": asdict(made)})
 
 
-def served_model(gateway: Gateway) -> str:
-    """Return the id of the model that the workers have loaded."""
+def served_models(gateway: Gateway) -> tuple[str, ...]:
+    """Return the id of the model that the workers have loaded, then those that choose an engine."""
     facts = loaded_model(gateway.pool.workers.values())
-    return PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
+    name = PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
+    return name, *(f"{name}-{engine}" for engine in ENGINES)
+
+
+def served_model(gateway: Gateway, asked: str = "") -> str:
+    """Return the id that answers to a name: the same if it is one of ours."""
+    names = served_models(gateway)
+    return asked if asked in names else names[0]
 
 
 def check_model(gateway: Gateway, name: str) -> None:
@@ -148,12 +157,12 @@ def check_model(gateway: Gateway, name: str) -> None:
     Raises:
         ModelNotFoundError: It is the name of no model here.
     """
-    if not gateway.settings.openai.accept_any_model and name != served_model(gateway):
+    if not gateway.settings.openai.accept_any_model and name not in served_models(gateway):
         raise ModelNotFoundError(name)
 
 
-def _model(gateway: Gateway) -> Json:
-    return {"id": served_model(gateway), "object": "model", "created": 0, "owned_by": OWNER}
+def _model(name: str) -> Json:
+    return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
 
 
 def _understood(

@@ -36,7 +36,7 @@ router = APIRouter()
 @router.websocket("/v1/realtime")
 @router.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
-    """Speak OpenAI's Realtime protocol: turns over the half-duplex engine."""
+    """Speak OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
     query = {"beta": "1"} if _is_beta(websocket) else {}
     await _let_in(websocket, SocketKind.REALTIME, query)
 
@@ -53,7 +53,8 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     try:
         grant = check_key(websocket)
         _check_use(websocket)
-        check_model(gateway, websocket.query_params.get("model", served_model(gateway)))
+        asked = websocket.query_params.get("model", served_model(gateway))
+        check_model(gateway, asked)
         if RESUME_TOKEN not in websocket.query_params:
             _check_wait(gateway, websocket)
     except OmniError as error:
@@ -62,7 +63,7 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     entrance = Entrance(
         subprotocol=SUBPROTOCOL if offers else None,
-        query={**query, "model": served_model(gateway)},
+        query={**query, "model": served_model(gateway, asked)},
         deny=deny,
         tells_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
         first=_settings(grant) if kind is SocketKind.REALTIME else None,

@@ -24,15 +24,15 @@ FILES: Final = MappingProxyType(
 )
 
 
-def spoken(pieces: Sequence[str], answer_format: AnswerFormat, decoder: SoundDecoder) -> str:
+def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: SoundDecoder) -> str:
     """Return a spoken answer as Base64; blocks while it is encoded.
 
     Args:
-        pieces: Base64 of little-endian float32 samples, mono, 24 kHz, in order.
+        pieces: Little-endian float32 samples, mono, 24 kHz, in order.
         answer_format: "pcm16" is no file: little-endian 16-bit samples at 24 kHz.
         decoder: Encodes files in another process.
     """
-    samples = b"".join(base64.b64decode(piece) for piece in pieces)
+    samples = b"".join(pieces)
     if answer_format == "pcm16":
         content = pcm16(samples)
     else:

@@ -113,7 +113,7 @@ class Speech:
         """
         async for message in self._messages:
             if isinstance(message, ChatChunk) and message.audio_data:
-                self._first = base64.b64decode(message.audio_data)
+                self._first = message.audio_data
                 return
             if isinstance(message, ChatDone) and not message.text:
                 raise BadRequestError("input: there is nothing in it that can be said.")
@@ -154,7 +154,7 @@ class Speech:
             yield self._first
             async for message in self._messages:
                 if isinstance(message, ChatChunk) and message.audio_data:
-                    yield base64.b64decode(message.audio_data)
+                    yield message.audio_data
                 elif isinstance(message, ChatDone):
                     fed, said = message.input_tokens, message.generated_tokens
                     self._usage = {

@@ -21,18 +21,16 @@ from core.errors import BadRequestError, NoWorkerError, OmniError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
-from core.schemas.queue import RequestType
 from core.schemas.worker import TranscriptPassage
 from core.transcription_errors import NotAvailableError
 from gateway_modules.openai.keys import NeedsKey
 from gateway_modules.openai.routes import UNBUFFERED, check_model
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.ref_audio_registry import Sound
 from gateway_modules.web.answers import CLIENT_LEFT, openai_error
 from gateway_modules.web.client_request import HungUpError, unless_hung_up
-from recording.names import generate_session_id
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 FIELDS_MAX: Final = 16
@@ -119,18 +117,13 @@ async def _written(
                 yield passage
         return
 
-    async def check(_: Ticket) -> None:
-        if not gateway.pool.is_anybody_left():
-            raise NoWorkerError()
+    def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
+        assignment.ticket.note_started()
+        return call(assignment.ticket.worker, sound.samples, query)
 
-    session_id = generate_session_id("chat")
-    pool = gateway.pool
-    with pool.ticket(RequestType.CHAT, session_id, client=client) as ticket:
-        worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, gateway.timing.patience_s))
-        ticket.note_started()
-        async with aclosing(call(worker, sound.samples, query)) as passages:
-            async for passage in passages:
-                yield passage
+    async with aclosing(replies(gateway, client, work)) as passages:
+        async for passage in passages:
+            yield passage
 
 
 async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -17,16 +18,14 @@ from core.errors import (
     NoWorkerError,
     OmniError,
     WorkerLostError,
-    WorkerUnreachableError,
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.relay import STOP_TEXT
 from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
+from gateway_modules.single_request import Assignment, replies
 from gateway_modules.web.kinds import SocketKind, worker_query
-from recording.names import generate_session_id
 
 CHAT: Final = RequestType.CHAT
 MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
@@ -58,39 +57,20 @@ async def reply(
     Raises:
         OmniError: The queue is full, no worker could be reached, or the worker failed.
     """
-    session_id, pool = generate_session_id("chat"), gateway.pool
-    clock = asyncio.get_running_loop().time
-    began_s, moves = clock(), 0
-
-    async def check(_: Ticket) -> None:
-        if clock() - began_s >= gateway.timing.patience_s and not pool.is_anybody_left():
-            raise NoWorkerError()
-
-    period_s = min(UPDATE_PERIOD_S, gateway.timing.patience_s)
-    while True:
-        with pool.ticket(CHAT, session_id, client=client, goes_first=moves > 0) as ticket:
-            worker = await pool.wait(ticket, check, period_s)
-            if not moves:
-                gateway.metrics.waited(CHAT.value, clock() - began_s, "assigned")
-            try:
-                async for message in _served(gateway, ticket, session_id, body, is_over):
-                    yield message
-                gateway.cleanup.request()
-                return
-            except WorkerUnreachableError:
-                pool.report_unreachable(worker)
-                if moves >= gateway.timing.queueing.max_moves or not pool.is_served_beside(worker):
-                    raise
-                moves += 1
+    work = partial(_served, gateway, body, is_over)
+    async with aclosing(replies(gateway, client, work)) as messages:
+        async for message in messages:
+            yield message
 
 
 async def _served(
-    gateway: Gateway, ticket: Ticket, session_id: str, body: str, is_over: Callable[[], bool]
-) -> AsyncIterator[ReplyMessage]:
+    gateway: Gateway, body: str, is_over: Callable[[], bool], assignment: Assignment
+) -> AsyncGenerator[ReplyMessage]:
+    ticket = assignment.ticket
     async with gateway.pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
-        worker_query(session_id, CHAT),
+        worker_query(assignment.session_id, CHAT),
         session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
         tries=gateway.timing.connect_tries,
     ) as socket:

@@ -27,30 +27,40 @@ Probe = Callable[[WorkerConnection], Awaitable[WorkerHealth]]
 class HealthMonitor:
     """Polls workers until stopped."""
 
-    def __init__(self, probe: Probe, after_round: Callable[[], None]) -> None:
+    def __init__(self, probe: Probe, after_round: Callable[[WorkerConnection], None]) -> None:
         """Take what it needs; `start` begins.
 
         Args:
             probe: Asks one worker.
             after_round: Called after each answer or miss; work may be possible now.
         """
+        self.is_running = False
         self._probe = probe
         self._after_round = after_round
-        self._tasks: list[asyncio.Task[None]] = []
-        self._wake: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake: dict[WorkerConnection, asyncio.Event] = {}
         self._log = structlog.get_logger("health")
-
-    @property
-    def is_running(self) -> bool:
-        """`start` was called and `stop` was not."""
-        return bool(self._tasks)
 
     def start(self, workers: Iterable[WorkerConnection]) -> None:
         """Begin polling; each worker is asked at once."""
+        self.is_running = True
         for worker in workers:
-            self._wake[worker.worker_id] = asyncio.Event()
-            name = f"health {worker.worker_id}"
-            self._tasks.append(asyncio.create_task(self._watch(worker), name=name))
+            self.add(worker)
+
+    def add(self, worker: WorkerConnection) -> None:
+        """Poll one more worker, once polling has begun."""
+        if not self.is_running:
+            return
+        wake = self._wake[worker] = asyncio.Event()
+        name = f"health {worker.worker_id}"
+        task = asyncio.create_task(self._watch(worker, wake), name=name)
+        self._tasks = {each for each in self._tasks if not each.done() or each.exception()} | {task}
+
+    def remove(self, worker: WorkerConnection) -> None:
+        """Poll a worker no more; its task ends by itself."""
+        wake = self._wake.pop(worker, None)
+        if wake is not None:
+            wake.set()
 
     async def stop(self) -> None:
         """End polling and wait until it has ended.
@@ -58,7 +68,8 @@ class HealthMonitor:
         Raises:
             BaseExceptionGroup: A poller failed unexpectedly.
         """
-        tasks, self._tasks = self._tasks, []
+        self.is_running = False
+        tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -72,7 +83,7 @@ class HealthMonitor:
 
     def poke(self, worker: WorkerConnection) -> None:
         """Ask this worker now instead of at the end of its period."""
-        event = self._wake.get(worker.worker_id)
+        event = self._wake.get(worker)
         if event is not None:
             event.set()
 
@@ -87,9 +98,9 @@ class HealthMonitor:
             async with asyncio.timeout(SILENT_PERIOD_S if worker.is_silent else None):
                 sample = await self._probe(worker)
         except (WorkerUnreachableError, TimeoutError) as error:
-            worker.observe_miss()
-            if worker.status is not before:
-                reason = str(error) or UNANSWERED
+            # The cause says more, such as that a certificate is wrong.
+            reason = str(error.__cause__ or error) or UNANSWERED
+            if worker.observe_miss(reason):
                 self._log.warning("worker lost", worker_id=worker.worker_id, reason=reason)
         else:
             worker.observe(sample, epoch)
@@ -101,13 +112,12 @@ class HealthMonitor:
                     status=worker.status.value,
                 )
         is_current = epoch == worker.service.epoch
-        self._after_round()
+        self._after_round(worker)
         return is_current
 
-    async def _watch(self, worker: WorkerConnection) -> None:
-        wake = self._wake[worker.worker_id]
+    async def _watch(self, worker: WorkerConnection, wake: asyncio.Event) -> None:
         confirming_s = 0.0
-        while True:
+        while self._wake.get(worker) is wake:
             wake.clear()
             is_current = await self.check(worker)
             must_confirm = not is_current or worker.service.other_sessions > 0

@@ -6,6 +6,7 @@ Turns every transport failure into one of our errors. Never chooses a worker.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -15,7 +16,6 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal
 from urllib.parse import urlencode
@@ -25,12 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from core import errors
 from core.errors import (
-    BadPayloadError,
     GenerationFailedError,
-    NotSupervisedError,
-    NoWorkerError,
     OmniError,
     SessionTimeoutError,
     WorkerLostError,
@@ -49,8 +45,9 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
+from core.worker_tls import SNI, WORKER_TLS_NAME
+from gateway_modules.queue.worker_answer import WorkerAnswer, raise_for_status, read_reply
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.web.answers import Problem
 from gateway_modules.web.long_text import parts_of
 
 SECRET_HEADER = WORKER_SECRET_HEADER
@@ -64,36 +61,12 @@ PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
 CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
 HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
-REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
-DETAIL_MAX_CHARS = 300  # of a worker's explanation, to a client
-REFUSED_STATUSES: Final = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
-)
-# Of several errors with the same code and status the first represents all.
-REFUSALS: Final = {
-    (kind.code, kind.http_status): kind
-    for kind in reversed(vars(errors).values())
-    if isinstance(kind, type) and issubclass(kind, OmniError)
-}
-
 TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
     TranscriptPassage | TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Connect = Callable[..., Awaitable[ClientConnection]]
 Sleep = Callable[[float], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class WorkerAnswer:
-    """What a worker answered over HTTP."""
-
-    status: int
-    body: bytes
 
 
 class WorkerClient:
@@ -109,6 +82,7 @@ class WorkerClient:
         request_timeout_s: float = 300.0,
         secret: str | None = None,
         heartbeat_s: float = PONG_TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         connect: Connect = connect,
         sleep: Sleep = asyncio.sleep,
@@ -119,6 +93,7 @@ class WorkerClient:
             request_timeout_s: Limit of one chat call, s.
             secret: Sent with every call when gateway and workers are on different hosts.
             heartbeat_s: How long a worker may leave a ping on a WebSocket unanswered, s.
+            tls: What the workers' certificates are checked against; None: they serve none.
             transport: Replaces the network in tests.
             connect: Opens a WebSocket.
             sleep: Waits between two tries.
@@ -126,6 +101,8 @@ class WorkerClient:
         self._request_timeout_s = request_timeout_s
         self._headers = {SECRET_HEADER: secret} if secret else {}
         self._heartbeat_s = heartbeat_s
+        self._tls = tls
+        self._scheme = "https" if tls else "http"
         self._transport = transport
         self._connect = connect
         self._sleep = sleep
@@ -151,6 +128,8 @@ class WorkerClient:
         except (WorkerLostError, SessionTimeoutError) as error:
             raise WorkerUnreachableError(error.message) from error
         problem = f"health answered with HTTP {answer.status}"
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            problem = "It refuses the gateway: security.worker_secret is another one there."
         if answer.status == HTTPStatus.OK:
             try:
                 return WorkerHealth.model_validate_json(answer.body)
@@ -181,7 +160,7 @@ class WorkerClient:
         answer = await self._call(
             worker, "POST", "/chat", self._request_timeout_s, _blocks(body), secret
         )
-        _raise_for_status(answer)
+        raise_for_status(answer)
         try:
             return ChatResponse.model_validate_json(answer.body)
         except ValidationError as error:
@@ -200,11 +179,12 @@ class WorkerClient:
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` in the middle.
         """
-        url = f"{worker.url}/transcribe"
+        url = f"{self._scheme}://{worker.place.netloc}/transcribe"
+        stream = self._client().stream
         try:
-            async with self._client().stream("POST", url, params=query, content=sound) as answer:
+            async with stream("POST", url, params=query, content=sound, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
-                    _raise_for_status(WorkerAnswer(answer.status_code, await _read(answer)))
+                    raise_for_status(WorkerAnswer(answer.status_code, await read_reply(answer)))
                 async for line in answer.aiter_lines():
                     passage = TRANSCRIPT_LINE.validate_json(line)
                     if isinstance(passage, TranscriptProblem):
@@ -275,7 +255,7 @@ class WorkerClient:
         Raises:
             WorkerUnreachableError: No try succeeded.
         """
-        address = worker.url.replace("http", "ws", 1) + path
+        address = f"{'wss' if self._tls else 'ws'}://{worker.place.netloc}{path}"
         if query:
             address += f"?{urlencode(query)}"
         headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
@@ -291,7 +271,7 @@ class WorkerClient:
 
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
-        _raise_for_status(answer)
+        raise_for_status(answer)
         try:
             return ActionResult.model_validate_json(answer.body)
         except ValidationError as error:
@@ -307,6 +287,8 @@ class WorkerClient:
                     additional_headers=headers,
                     compression=None,
                     proxy=None,
+                    ssl=self._tls,
+                    server_hostname=WORKER_TLS_NAME if self._tls else None,
                     open_timeout=OPEN_TIMEOUT_S,
                     close_timeout=CLOSE_TIMEOUT_S,
                     ping_interval=self._heartbeat_s / PINGS_A_TIMEOUT,
@@ -336,10 +318,14 @@ class WorkerClient:
                 # httpx limits each read; the whole call needs a limit of its own.
                 asyncio.timeout(timeout_s),
                 self._client().stream(
-                    method, worker.url + path, content=body, headers=headers
+                    method,
+                    f"{self._scheme}://{worker.place.netloc}{path}",
+                    content=body,
+                    headers=headers,
+                    extensions=SNI,
                 ) as response,
             ):
-                return WorkerAnswer(response.status_code, await _read(response))
+                return WorkerAnswer(response.status_code, await read_reply(response))
         except httpx.ConnectError as error:
             raise WorkerUnreachableError() from error
         except (TimeoutError, httpx.TimeoutException) as error:
@@ -355,7 +341,7 @@ class WorkerClient:
                 limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
                 transport=self._transport,
                 trust_env=False,  # a proxy of the environment is not for our own processes
-                verify=False,  # workers speak plain HTTP: there is no certificate
+                verify=self._tls or False,  # without TLS there is no certificate
             )
         return self._http
 
@@ -363,37 +349,3 @@ class WorkerClient:
 async def _blocks(text: str) -> AsyncIterator[bytes]:
     for part in parts_of(text):
         yield part.encode("utf-8", "surrogatepass")
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """Read a reply no further than the limit."""
-    parts, size_bytes = [], 0
-    async for part in response.aiter_bytes():
-        size_bytes += len(part)
-        if size_bytes > REPLY_MAX_BYTES:
-            raise WorkerLostError("The worker's reply is too large.")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _raise_for_status(answer: WorkerAnswer) -> None:
-    if answer.status == HTTPStatus.OK:
-        return
-    if answer.status == HTTPStatus.CONFLICT:
-        raise NotSupervisedError()
-    if answer.status in REFUSED_STATUSES:
-        raise _refusal(answer)
-    if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        raise NoWorkerError("The worker is busy. Please try again later.")
-    raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")
-
-
-def _refusal(answer: WorkerAnswer) -> OmniError:
-    """Return the worker's own error if it sent one that is known here."""
-    try:
-        problem = Problem.model_validate_json(answer.body)
-        kind = REFUSALS[problem.code, answer.status]
-    except (ValidationError, KeyError):
-        detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
-        return BadPayloadError(f"The worker refuses the request: {detail}")
-    return kind(problem.detail[:DETAIL_MAX_CHARS])

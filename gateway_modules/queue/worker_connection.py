@@ -25,6 +25,7 @@ from gateway_modules.queue.worker_state import (
     Slot,
     sessions_of_others,
 )
+from settings.workers import WorkerPlace
 
 MISSES_TO_OFFLINE = 3  # unanswered polls that end the patience with a busy worker; section 3.5
 LOADING_ETA_S = 15.0  # how long a model takes to load; ours
@@ -42,33 +43,23 @@ class WorkerConnection:
     def __init__(
         self,
         worker_id: str,
-        host: str,
-        port: int,
-        gpu_id: int | None = None,
+        place: WorkerPlace,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         """Describe a worker that has not answered yet: offline, with one slot."""
         self.worker_id = worker_id
-        self.host = host
-        self.port = port
+        self.place = place
         self.is_draining = False
+        self.has_left = False
         self.slots = [Slot()]
         self.service = ServiceState()
-        self._gpu_id = gpu_id
         self._clock = clock
         self._ordered: FreeSlots | None = None  # see `_free`; None: to be sorted again
 
     @property
-    def url(self) -> str:
-        """Base address of its HTTP service."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-    @property
-    def gpu_id(self) -> int | None:
-        """Its GPU; what the worker says counts."""
-        latest = self.service.latest
-        return latest.gpu_id if latest and latest.gpu_id is not None else self._gpu_id
+    def is_retiring(self) -> bool:
+        """It gets nothing new: an administrator says so, or it is not listed any more."""
+        return self.is_draining or self.has_left
 
     @property
     def status(self) -> WorkerStatus:
@@ -94,7 +85,7 @@ class WorkerConnection:
     def is_in_service(self) -> bool:
         """It may be given work, if it has room."""
         service = self.service
-        if service.status is not IN_SERVICE or self.is_draining or service.is_restarting:
+        if service.status is not IN_SERVICE or self.is_retiring or service.is_restarting:
             return False
         return service.latest is None or not service.latest.is_draining
 
@@ -275,7 +266,11 @@ class WorkerConnection:
             task.status = status
 
     def vacate(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """Take a session off its slot; it counts as another's until the worker confirms its end."""
+        """Free a slot.
+
+        With `must_confirm` its session may still run on the worker: it takes up room, as one that
+        is not ours, until an answer of the worker no longer counts it.
+        """
         if must_confirm and slot.task is not None:
             self.service.other_sessions += 1
             self.service.other_status = slot.task.status
@@ -289,7 +284,7 @@ class WorkerConnection:
         Args:
             eta_s: How long a request of each type is expected to take, s.
         """
-        if self.is_draining:
+        if self.is_retiring:
             return []
         if self.service.status is WorkerStatus.LOADING:
             return [LOADING_ETA_S] * self.service.announced_slots
@@ -348,8 +343,7 @@ class WorkerConnection:
             sample: The answer.
             epoch: `service.epoch` when it was asked for.
         """
-        service = self.service
-        now = self._clock()
+        service, now = self.service, self._clock()
         if service.hear(sample, now) or sample.worker_status is WorkerStatus.LOADING:
             self.forget_caches()
         if epoch != service.epoch:
@@ -367,19 +361,23 @@ class WorkerConnection:
         service.other_sessions = sessions_of_others(sample, len(self.tasks))
         self._fit_slots()
 
-    def observe_miss(self) -> None:
-        """Count a poll without an answer.
+    def observe_miss(self, reason: str = UNANSWERED) -> bool:
+        """Count a poll without an answer, and return whether it says anything new.
 
         An idle worker is offline at once, a busy one after `MISSES_TO_OFFLINE` in a row; until
         then it gets nothing new. Its sessions last until their own sockets find it lost.
         """
         service = self.service
         service.misses += 1
-        if not self.tasks or service.misses >= MISSES_TO_OFFLINE:
-            if service.status is not WorkerStatus.OFFLINE and not service.is_restarting:
-                service.note_error(UNANSWERED, self._clock())
+        is_over = not self.tasks or service.misses >= MISSES_TO_OFFLINE
+        is_news = False
+        if is_over and not service.is_restarting:
+            was_there = service.status is not WorkerStatus.OFFLINE
+            is_news = service.note_error(reason, self._clock()) or was_there
+        if is_over:
             service.status = WorkerStatus.OFFLINE
             service.other_sessions = 0
+        return is_news
 
     def suspect(self) -> None:
         """Take it out of service until it answers again; its sessions stay with their owners."""

@@ -18,10 +18,9 @@ from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, Shut
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import worker_view
-from gateway_modules.queue.addresses import workers_at
+from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.dispatch import route
 from gateway_modules.queue.eta import EtaTracker
-from gateway_modules.queue.health import HealthMonitor
 from gateway_modules.queue.models import (
     LONG_REQUESTS,
     STATUS_OF_REQUEST,
@@ -57,7 +56,7 @@ class WorkerPool:
         """Build a pool of workers that are offline until `start` begins to poll them.
 
         Args:
-            worker_addresses: "host:port" of each; without a port, 22400 and its index.
+            worker_addresses: See `Directory`.
             max_queue_size: How many requests may wait.
             eta_tracker: Knows how long requests take.
             client: Calls the workers; the pool closes it.
@@ -67,7 +66,6 @@ class WorkerPool:
         Raises:
             ValueError: An address cannot be read or comes twice.
         """
-        self.workers = workers_at(worker_addresses, clock)
         self.client = client or WorkerClient()
         self.max_queue_size = max_queue_size
         self.eta_tracker = eta_tracker or EtaTracker()
@@ -75,25 +73,31 @@ class WorkerPool:
         self.is_stopped = False
         self._clock = clock
         self._queue: OrderedDict[str, Ticket] = OrderedDict()
-        self._monitor = HealthMonitor(self.client.health, self._dispatch_next)
         self._max_waiting_per_client = max_waiting_per_client
         self._estimates = Estimates(self.eta_tracker)
         self._quiet: asyncio.Event | None = None  # set when nobody waits or is served
+        probe = self.client.health
+        self.directory = Directory(worker_addresses, probe, self._dispatch_next, clock)
+
+    @property
+    def workers(self) -> dict[str, WorkerConnection]:
+        """Every worker by its name."""
+        return self.directory.workers
 
     async def start(self) -> None:
         """Begin to poll the workers' health."""
-        self._monitor.start(self.workers.values())
+        self.directory.start()
 
     @property
     def is_open(self) -> bool:
         """It was started and not stopped."""
-        return self._monitor.is_running and not self.is_stopped
+        return self.directory.monitor.is_running and not self.is_stopped
 
     async def stop(self) -> None:
         """Refuse new requests, send away those that wait, end polling. Running ones go on."""
         self.close_intake()
         try:
-            await self._monitor.stop()
+            await self.directory.stop()
         finally:
             await self.client.close()
 
@@ -259,10 +263,10 @@ class WorkerPool:
                 self.eta_tracker.record_duration(counted_as, duration_s)
             if not isinstance(cached_hash, EllipsisType):
                 worker.remember(slot, cached_hash)
-            must_confirm = must_confirm and self._monitor.is_running
+            must_confirm = must_confirm and self.directory.monitor.is_running
             worker.vacate(slot, must_confirm=must_confirm)
             if must_confirm:
-                self._monitor.poke(worker)
+                self.directory.monitor.poke(worker)
         self._dispatch_next()
 
     def check_intake(self, client: str | None) -> None:
@@ -282,6 +286,7 @@ class WorkerPool:
 
     def _dispatch_next(self) -> None:
         """Give free slots to the head of the queue: the only place where workers are assigned."""
+        self.directory.forget_left()
         workers = self.workers.values() if self._queue else ()
         rooms = {worker: room for worker in workers if (room := worker.room)}
         if rooms:
@@ -368,29 +373,26 @@ class WorkerPool:
 
     def recheck(self, worker: WorkerConnection) -> None:
         """Ask a worker how it is now, not at the end of its period; give away what may be."""
-        self._monitor.poke(worker)
+        self.directory.monitor.poke(worker)
         self._dispatch_next()
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         """Give a worker that could not be reached nothing new until it answers again."""
         worker.suspect()
-        self._monitor.poke(worker)
+        self.directory.monitor.poke(worker)
 
     def is_served_beside(self, worker: WorkerConnection) -> bool:
         """Whether another worker is in service, however busy."""
-        return any(other.is_in_service for other in self._beside(worker))
+        return any(w.is_in_service for w in self.workers.values() if w is not worker)
 
     def has_room_beside(self, worker: WorkerConnection) -> bool:
         """Whether another worker has a free slot now."""
-        return any(other.room for other in self._beside(worker))
-
-    def _beside(self, worker: WorkerConnection) -> Iterator[WorkerConnection]:
-        return (other for other in self.workers.values() if other is not worker)
+        return any(w.room for w in self.workers.values() if w is not worker)
 
     def is_anybody_left(self) -> bool:
         """Whether some worker may take a request sooner or later."""
         gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
-        return any(w.status not in gone and not w.is_draining for w in self.workers.values())
+        return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
 
     def _note_quiet(self) -> None:
         if self._quiet is not None:

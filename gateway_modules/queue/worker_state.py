@@ -12,7 +12,6 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.dispatch import FreeSlot
 
-RESTART_TOLERANCE = timedelta(seconds=2)  # by how much start times of one process may differ
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 IN_SERVICE = WorkerStatus.IDLE
@@ -126,25 +125,26 @@ class ServiceState:
         """Record an answer of the worker.
 
         Returns:
-            Whether its process is another one than before, by the time it began.
+            Whether its process is another one than before.
         """
         self.misses = 0
         self.last_heartbeat = now
-        self.latest = sample
+        before, self.latest = self.latest, sample
         if sample.error:
             self.note_error(sample.error, now)
-        if "uptime_s" not in sample.model_fields_set:
-            return False
-        before, self.started_at = self.started_at, now - timedelta(seconds=sample.uptime_s)
-        is_another = before is not None and self.started_at > before + RESTART_TOLERANCE
+        if "uptime_s" in sample.model_fields_set:
+            self.started_at = now - timedelta(seconds=sample.uptime_s)
+        is_another = before is not None and before.boot_id != sample.boot_id
         if is_another:
             self.is_restarting = False
         return is_another
 
-    def note_error(self, text: str, now: datetime) -> None:
-        """Remember what is wrong; of the same thing in a row the first time counts."""
-        if self.last_error is None or self.last_error[0] != text:
+    def note_error(self, text: str, now: datetime) -> bool:
+        """Remember what is wrong, and return whether it is new; else the first time counts."""
+        is_new = self.last_error is None or self.last_error[0] != text
+        if is_new:
             self.last_error = text, now
+        return is_new
 
 
 def sessions_of_others(sample: WorkerHealth, ours: int) -> int:

@@ -38,9 +38,9 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
     started_at = service.started_at if is_known else None
     return WorkerInfo(
         worker_id=worker.worker_id,
-        host=worker.host,
-        port=worker.port,
-        gpu_id=worker.gpu_id,
+        host=worker.place.host,
+        port=worker.place.port,
+        gpu_id=latest.gpu_id if latest else None,
         status=worker.status,
         current_session_id=oldest.session_id if oldest else None,
         total_requests=latest.total_requests if latest else 0,
@@ -52,7 +52,7 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
         last_cache_used_at=worker.last_cache_used_at,
         slots=service.announced_slots,
         free_slots=worker.room,
-        is_draining=worker.is_draining,
+        is_draining=worker.is_retiring,
         error=latest.error if latest else None,
         last_error=error,
         last_error_at=error_at,

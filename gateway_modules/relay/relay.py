@@ -47,10 +47,9 @@ from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, SessionResumable
 from core.schemas.worker import ActionResult
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.client_wire import ClientWire
+from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.message_type import peek_type
 from gateway_modules.relay.notes import RelayNotes
-from gateway_modules.relay.returns import ClientGoneError
 from gateway_modules.relay.traffic import QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.relay.worker_link import Request, WorkerLink
 from gateway_modules.web.kinds import SocketKind

@@ -26,8 +26,8 @@ from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.ticket import Ticket
-from gateway_modules.relay.diagnostics import DiagnosticsFile
 from gateway_modules.relay.message_type import parse_type, peek_type
+from gateway_modules.relay.notes import DiagnosticsFile
 from gateway_modules.relay.turns import (
     StreamingTurn,
     is_heavy,

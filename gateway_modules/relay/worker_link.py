@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,15 +39,17 @@ from core.protocols.events import (
 )
 from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
-from gateway_modules.queue.adoption import adopted, find_worker
+from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.worker_client import CONNECT_TRIES
-from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
+from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
 
 # The machine reports by its own timer; the pool only has to tell of changes.
+LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away
+MISSES_MAX: Final = 3  # ours: a worker that does not answer once may still have it
 NEVER_S: Final = 86_400.0
 PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
 
@@ -90,6 +93,13 @@ class Request:
     goes_first: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
     last_seq: int | None = None
+
+    @property
+    def kept(self) -> KeptSession:
+        """The session as its worker is asked for it."""
+        return KeptSession(
+            kind=self.kind, session_id=self.session_id, session_secret=self.session_secret
+        )
 
     def has(self, shown_secret: str) -> bool:
         """Whether this is the session's secret, compared in constant time."""
@@ -230,8 +240,7 @@ class WorkerLink:
                 await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
                 await self._may_connect.wait()
                 end = await self._serve(ticket)
-                while self._absence.is_held:
-                    await self._absence.ended.wait()
+                while self._absence.is_held and not await self._is_over(ticket.worker):
                     self._absence.is_held = False
                     end = await self._serve(ticket)
                 await self._post(end)
@@ -247,12 +256,7 @@ class WorkerLink:
         """
         request, pool = self._request, self._pool
         if self._absence.last_seq is not None:
-            kept = KeptSession(
-                kind=request.kind,
-                session_id=request.session_id,
-                session_secret=request.session_secret,
-            )
-            if (worker := await find_worker(pool, kept)) is not None:
+            if (worker := await find_worker(pool, request.kept)) is not None:
                 return adopted(pool, worker, request.request_type, request.session_id)
             if self._absence.last_seq > 0:
                 raise SessionExpiredError()
@@ -264,6 +268,18 @@ class WorkerLink:
             client=request.client,
             goes_first=request.goes_first,
         )
+
+    async def _is_over(self, worker: WorkerConnection) -> bool:
+        """Wait for the client; return whether the session ended before it came back."""
+        misses = 0
+        while misses < MISSES_MAX:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._absence.ended.wait()
+                    return False
+            keeps = await self._pool.client.keeps(worker, self._request.kept)
+            misses = 0 if keeps else misses + 1
+        return True
 
     async def _on_wait(self, ticket: Ticket) -> None:
         event = PlaceChanged if self._has_reported else PlaceTaken
@@ -332,3 +348,31 @@ async def parts(text: str) -> AsyncIterator[str]:
     for part in parts_of(text):
         yield part
         await asyncio.sleep(0)  # the system may take each part at once, without any wait
+
+
+async def find_worker(pool: WorkerPool, session: KeptSession) -> WorkerConnection | None:
+    """Return the worker that keeps a session, None if none does."""
+    workers = list(pool.workers.values())
+    answers = await asyncio.gather(*(pool.client.keeps(worker, session) for worker in workers))
+    return next((worker for worker, keeps in zip(workers, answers, strict=True) if keeps), None)
+
+
+@contextmanager
+def adopted(
+    pool: WorkerPool, worker: WorkerConnection, request_type: RequestType, session_id: str
+) -> Iterator[Ticket]:
+    """Have a ticket of a session that a worker kept; it occupies the worker already.
+
+    Args:
+        pool: Has the worker.
+        worker: The worker.
+        request_type: What the session is.
+        session_id: Its id.
+    """
+    ticket = Ticket(f"q_{secrets.token_hex(TICKET_BYTES)}", request_type, session_id, utc_now())
+    worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket.ticket_id)
+    ticket.end_wait(worker)
+    try:
+        yield ticket
+    finally:
+        pool.leave(ticket)

@@ -1,4 +1,4 @@
-"""What administrators do (apps, intake, workers, sessions, cleanup) and how they are known."""
+"""What administrators do and look at, and how they are known."""
 
 from __future__ import annotations
 
@@ -7,25 +7,37 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import EndedByAdminError, NotFoundError, WorkerBusyError
+from core.errors import BadPayloadError, EndedByAdminError, NotFoundError, WorkerBusyError
 from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
 from gateway_modules.admin.admin_sessions import SESSION_AGE_S
 from gateway_modules.admin.app_registry import AppInfo, AppState
+from gateway_modules.admin.audit import AuditList
+from gateway_modules.admin.log_tail import LINES_MAX, LogPart
 from gateway_modules.admin.security import mark_admin
+from gateway_modules.admin.trends import History
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.queue.worker_view import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.answers import problems
+from gateway_modules.web.files import NO_STORE, json_answer
 from recording.cleanup import CleanupReport, cleanup_sessions
+from recording.listing import Order, RecordingPage
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
+from settings.workers import WorkerAddress
+
+PAGE_MAX = 200  # recordings in one answer
+PAGE_USUAL = 50
+OFFSET_MAX = 10_000_000  # more recordings than any disk holds
+AUDIT_MAX = 500  # entries in one answer
+AUDIT_USUAL = 100
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
@@ -79,6 +91,15 @@ class Draining(WireModel):
     """Whether a worker gets anything new."""
 
     draining: bool = Field(description="It finishes what it has and gets nothing new.")
+
+
+class WorkersListed(WireModel):
+    """Where the workers are."""
+
+    workers: list[WorkerAddress] = Field(
+        max_length=limits.WORKERS_MAX,
+        description="host:port, or dns:NAME:PORT for one at each address of the name.",
+    )
 
 
 class CleanupWish(WireModel):
@@ -185,6 +206,25 @@ async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
     return body
 
 
+@admin_router.get("/workers")
+async def listed_workers(gateway: GatewayHere) -> WorkersListed:
+    """Say where the gateway looks for workers; `/workers` says which there are."""
+    return WorkersListed(workers=gateway.pool.directory.listed)
+
+
+@admin_router.put("/workers", responses=problems(422))
+async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersListed:
+    """Look for workers elsewhere until the gateway ends, in place of what is configured.
+
+    A worker that is not listed any more finishes what it has and is forgotten.
+    """
+    try:
+        await gateway.pool.directory.replace(body.workers)
+    except ValueError as error:
+        raise BadPayloadError(str(error)) from error
+    return WorkersListed(workers=gateway.pool.directory.listed)
+
+
 @admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
     """Give a worker nothing new, or work again."""
@@ -260,3 +300,45 @@ async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
     finally:
         worker.service.is_restarting = is_asked
         pool.recheck(worker)
+
+
+@admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))
+async def recordings(
+    request: Request,
+    gateway: GatewayHere,
+    offset: Annotated[int, Query(ge=0, le=OFFSET_MAX)] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_USUAL,
+    sort: Order = Order.NEWEST,
+) -> Response:
+    """List recordings with their sizes, also those that are still being written."""
+    page = await asyncio.to_thread(gateway.recordings.page, offset, limit, sort)
+    return await json_answer(page.model_dump_json().encode(), request.headers, NO_STORE)
+
+
+@admin_router.get("/history", response_model=History)
+async def history(request: Request, gateway: GatewayHere) -> Response:
+    """Show the last hour as columns: sessions, queue, units, memory, refusals."""
+    body = gateway.trends.history().model_dump_json().encode()
+    return await json_answer(body, request.headers, NO_STORE)
+
+
+@admin_router.get("/logs", response_model=LogPart, responses=problems(400, 404, 422))
+async def logs(
+    request: Request,
+    gateway: GatewayHere,
+    source: Annotated[str, Query(max_length=limits.ID_MAX_CHARS)] = "gateway",
+    after: Annotated[str | None, Query(max_length=limits.ID_MAX_CHARS)] = None,
+    limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = LINES_MAX,
+) -> Response:
+    """Return the end of a program's log, or what came after an earlier answer's cursor."""
+    part = await asyncio.to_thread(gateway.logs.read, source, after, limit)
+    return await json_answer(part.model_dump_json().encode(), request.headers, NO_STORE)
+
+
+@admin_router.get("/audit", responses=problems(422))
+async def audit(
+    gateway: GatewayHere,
+    limit: Annotated[int, Query(ge=1, le=AUDIT_MAX)] = AUDIT_USUAL,
+) -> AuditList:
+    """List what administrators did, newest first."""
+    return AuditList(entries=await asyncio.to_thread(gateway.audit.newest, limit))

@@ -93,7 +93,7 @@ async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
 @router.get("/api/assets/ref_audio")
 async def ref_audios(gateway: GatewayHere) -> RefAudioList:
     """List the uploaded voices."""
-    voices = gateway.voices.registry.list_all()
+    voices = await asyncio.to_thread(gateway.voices.registry.list_all)
     return RefAudioList(total=len(voices), ref_audios=voices)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -14,29 +15,26 @@ from core.errors import (
     AppDisabledError,
     NotFoundError,
     NoWorkerError,
-    WorkerUnreachableError,
 )
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
+from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER
 from gateway_modules.admin.app_registry import TURN_BASED
 from gateway_modules.admin.security import mark_admin
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
+from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import CLIENT_LEFT, problems
 from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import with_strings_of
-from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000
 
-CHAT: Final = RequestType.CHAT
 router = APIRouter(tags=["inference"])
 
 
@@ -123,43 +121,21 @@ def _prepared(text: str, voices: VoiceLibrary) -> str:
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:
-    """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
-    session_id, secret = generate_session_id("chat"), secrets.token_hex(SESSION_SECRET_BYTES)
-    pool, clock = gateway.pool, asyncio.get_running_loop().time
-    began_s = clock()
-    patience_s, max_moves = gateway.timing.patience_s, gateway.timing.queueing.max_moves
+    secret = secrets.token_hex(SESSION_SECRET_BYTES)
 
-    async def check(_: Ticket) -> None:
-        if clock() - began_s >= patience_s and not pool.is_anybody_left():
-            raise NoWorkerError()
-
-    moves, estimated_s = 0, 0.0
-    while True:
-        with pool.ticket(CHAT, session_id, client=client, goes_first=moves > 0) as ticket:
-            if not moves:
-                estimated_s = ticket.estimated_wait_s
-            worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, patience_s))
-            waited_s = clock() - began_s
-            if not moves:
-                gateway.metrics.waited(CHAT.value, waited_s, "assigned")
-            try:
-                reply = await pool.client.chat(worker, body, secret)
-            except (WorkerUnreachableError, NoWorkerError) as error:
-                may_move = moves < max_moves and pool.is_served_beside(worker)
-                if may_move or isinstance(error, WorkerUnreachableError):
-                    pool.report_unreachable(worker)
-                if not may_move:
-                    raise
-                moves += 1
-                continue
-            ticket.note_started()
-        gateway.cleanup.request()
-        return GatewayChatResponse(
+    async def work(assignment: Assignment) -> AsyncGenerator[GatewayChatResponse]:
+        ticket = assignment.ticket
+        reply = await gateway.pool.client.chat(ticket.worker, body, secret)
+        ticket.note_started()
+        yield GatewayChatResponse(
             **dict(reply),
-            queue_wait_ms=round(waited_s * MS_PER_S),
-            estimated_queue_wait_s=estimated_s,
+            queue_wait_ms=round(assignment.waited_s * MS_PER_S),
+            estimated_queue_wait_s=assignment.estimated_s,
             session_secret=secret,
         )
+
+    async with aclosing(replies(gateway, client, work)) as answers:
+        return [answer async for answer in answers][0]
 
 
 @router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))

@@ -33,12 +33,10 @@ from core.schemas.queue import (
 )
 from gateway_modules.admin.app_registry import app_of_request
 from gateway_modules.openai.event_traffic import EventTraffic
-from gateway_modules.relay.client_wire import ClientWire
-from gateway_modules.relay.diagnostics import DiagnosticsFile
+from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.live_sessions import LiveRelay
-from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay
-from gateway_modules.relay.returns import ClientGoneError
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.relay.worker_link import Request
 from gateway_modules.service import Gateway, gateway_of

@@ -1,4 +1,4 @@
-"""Uploaded voices: WAV files under names of our own and one index, all written whole or not at all.
+"""Uploaded voices: WAV files under names of our own, and what is kept about each.
 
 Blocks on the disk and on decoding: an event loop calls these in a thread."""
 
@@ -6,28 +6,25 @@ from __future__ import annotations
 
 import base64
 import binascii
-import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.errors import AudioError, NotAudioError, TooBigError
-from core.files import write_file
+from core.files import atomic_write
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES, base64_chars
+from core.store import Store
 from recording.files import readable_wav
 
-INDEX_FILE: Final = "registry.json"
 WAV_SUFFIX: Final = ".wav"
-DAMAGED_SUFFIX: Final = ".damaged"
 NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
 UPLOAD_MIN_MS: Final = 500  # same
@@ -48,45 +45,40 @@ class RefAudio(WireModel):
     created_at: AwareDatetime = Field(description="When it was uploaded, UTC.")
 
 
-class _Index(WireModel):
-    """What the index file holds."""
-
-    ref_audios: list[RefAudio] = Field(default_factory=list, description="Oldest first.")
-
-
 class RefAudioRegistry:
     """Voices by id. Any thread may call it. Holds at most `VOICES_MAX`; one more is refused."""
 
     def __init__(
         self,
         storage_dir: Path | str,
+        store: Store,
         *,
         max_bytes: int = UPLOAD_MAX_BYTES,
         max_duration_s: float = REFERENCE_MAX_S,
         decoder: SoundDecoder | None = None,
         new_id: Callable[[], object] = uuid.uuid4,
     ) -> None:
-        """Read the index; voices whose file is gone are left out.
+        """Take where they are kept.
 
         Args:
-            storage_dir: Folder of the voices; made when the first one comes.
+            storage_dir: Folder of the files; made when the first one comes.
+            store: Keeps what is known of each.
             max_bytes: Largest file accepted.
             max_duration_s: Longest voice accepted, s.
             decoder: Decodes what is uploaded.
             new_id: Makes an id.
         """
         self._folder = Path(storage_dir)
+        self._store = store
         self._max_bytes = max_bytes
         self._max_duration_s = max_duration_s
         self._decoder = decoder or SoundDecoder()
         self._new_id = new_id
-        self._lock = threading.Lock()
-        self._voices = {voice.id: voice for voice in self._read_index()}
 
     @property
     def count(self) -> int:
         """How many voices there are."""
-        return len(self._voices)
+        return len(self.list_all())
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
         """Take in a voice: mono, 16 kHz, whatever it was before.
@@ -109,7 +101,7 @@ class RefAudioRegistry:
         path = self._folder / filename
         with ExitStack() as undo:
             undo.callback(path.unlink, missing_ok=True)
-            write_file(path, wav, is_durable=True)
+            atomic_write(path, wav, is_durable=True)
             shape = readable_wav(path)
             if shape is None or shape.duration_ms < UPLOAD_MIN_MS:
                 raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of sound.")
@@ -120,22 +112,25 @@ class RefAudioRegistry:
                 duration_ms=shape.duration_ms,
                 created_at=datetime.now(UTC),
             )
-            with self._lock:
-                self._keep(self._voices | {voice_id: voice})
+            with self._store.transaction() as state:
+                state.execute(
+                    "INSERT INTO voices VALUES (?, ?)", (voice_id, voice.model_dump_json())
+                )
             undo.pop_all()
         return voice
 
     def get(self, ref_id: str) -> RefAudio | None:
         """Return a voice, None if there is none of this id."""
-        return self._voices.get(ref_id)
+        sql = "SELECT voice FROM voices WHERE id = ?"
+        return next(self._whole(self._store.rows(sql, (ref_id,))), None)
 
     def exists(self, ref_id: str) -> bool:
         """Whether there is a voice of this id."""
-        return ref_id in self._voices
+        return self.get(ref_id) is not None
 
     def list_all(self) -> list[RefAudio]:
-        """Return every voice, oldest first."""
-        return list(self._voices.values())
+        """Return every voice whose file is there, oldest first."""
+        return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
         """Return a voice's file, None if there is none."""
@@ -158,13 +153,14 @@ class RefAudioRegistry:
         """Delete a voice; False if there is none of this id.
 
         Raises:
-            OSError: The index cannot be written; the voice stays.
+            OSError: It cannot be deleted; the voice stays.
         """
-        with self._lock:
-            voice = self._voices.get(ref_id)
-            if voice is None:
+        voice = self.get(ref_id)
+        if voice is None:
+            return False
+        with self._store.transaction() as state:
+            if not state.execute("DELETE FROM voices WHERE id = ?", (ref_id,)).rowcount:
                 return False
-            self._keep({key: other for key, other in self._voices.items() if key != ref_id})
         with suppress(OSError):  # an orphan takes room and is unreachable
             (self._folder / voice.filename).unlink()
         return True
@@ -177,32 +173,15 @@ class RefAudioRegistry:
         except (binascii.Error, ValueError) as error:
             raise AudioError("The audio is not valid Base64.") from error
 
-    def _keep(self, voices: dict[str, RefAudio]) -> None:
-        index = _Index(ref_audios=list(voices.values()))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        content = index.model_dump_json(indent=2).encode()
-        write_file(self._folder / INDEX_FILE, content, is_durable=True)
-        self._voices = voices
-
-    def _read_index(self) -> list[RefAudio]:
-        path = self._folder / INDEX_FILE
-        try:
-            index = _Index.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValidationError) as error:
-            log = structlog.get_logger("voices")
-            log.warning("voice index unreadable", folder=str(self._folder), reason=str(error))
-            with suppress(OSError):  # the next upload must not write over what can be mended
-                path.replace(path.with_suffix(DAMAGED_SUFFIX))
-            return []
-        return [voice for voice in index.ref_audios if self._is_whole(voice)]
-
-    def _is_whole(self, voice: RefAudio) -> bool:
-        # The index may have been edited by hand: a name is a name, never a path.
-        name = Path(voice.filename).name
-        is_ours = name == voice.filename == voice.id + WAV_SUFFIX
-        return is_ours and (self._folder / name).is_file()
+    def _whole(self, rows: Iterable[tuple[str]]) -> Iterator[RefAudio]:
+        for (text,) in rows:
+            with suppress(ValidationError):
+                voice = RefAudio.model_validate_json(text)
+                # What was edited by hand opens no other file: a name is a name, never a path.
+                name = Path(voice.filename).name
+                is_ours = name == voice.filename == voice.id + WAV_SUFFIX
+                if is_ours and (self._folder / name).is_file():
+                    yield voice
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ The key never leaves the machine it was made on and belongs in no repository.
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from core.files import atomic_write
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
@@ -152,18 +153,9 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
     )
     certfile.parent.mkdir(parents=True, exist_ok=True)
     # Key first: cut off in between, the pair does not fit and the next start makes another.
-    _write(keyfile, private, 0o600)
-    _write(certfile, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    atomic_write(keyfile, private)
+    atomic_write(certfile, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
     return certificate
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file whole or not at all, readable as `mode` says from its first byte on."""
-    partial = path.with_suffix(".tmp")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    partial.replace(path)
 
 
 def _general(name: str) -> x509.GeneralName:

@@ -119,14 +119,22 @@ class Connections:
 
 
 class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
-    """A protocol that is given at most `READ_BYTES` in one turn of the event loop."""
+    """A protocol that is given at most `read_bytes` in one turn of the event loop."""
 
     _read: bytearray
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Return where the next bytes go; idle connections hold no buffer."""
-        self._read = bytearray(READ_BYTES)
-        return self._read
+    @property
+    def read_bytes(self) -> int:
+        """How much may be read next."""
+        return READ_BYTES
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go; idle connections hold no buffer.
+
+        A view: TLS fills it slice by slice, and a slice of the bytes themselves is a copy.
+        """
+        self._read = bytearray(self.read_bytes)
+        return memoryview(self._read)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what has come."""

@@ -100,19 +100,31 @@ def find_pages(root: Path, *, wants_sources: bool) -> Pages:
         wants_sources: For those who change the pages.
     """
     log = structlog.get_logger("pages")
-    builds = sorted(_builds(root / BUILT_FOLDER), key=lambda build: build[0].stat().st_mtime_ns)
+    builds = _builds(root / BUILT_FOLDER)
     libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"
     sources = Pages(root / STATIC_FOLDER, libraries)
     if wants_sources:
         return sources
-    for folder, manifest in reversed(builds):
+    build = find_build(root)
+    if build is None:
+        log.warning("pages are served as they are in the sources", to_build_them=BUILD_COMMAND)
+    return build or sources
+
+
+def find_build(root: Path) -> Pages | None:
+    """Return the newest build that is up to date, if there is one."""
+    for folder, manifest in reversed(_builds(root / BUILT_FOLDER)):
         if _sources(root, manifest) == manifest.sources:
             return Pages(folder, folder / "vendor", manifest.version)
-    log.warning("pages are served as they are in the sources", to_build_them=BUILD_COMMAND)
-    return sources
+    return None
 
 
-def _builds(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+def _builds(folder: Path) -> list[tuple[Path, Manifest]]:
+    """Return the builds, the newest last."""
+    return sorted(_readable(folder), key=lambda build: build[0].stat().st_mtime_ns)
+
+
+def _readable(folder: Path) -> Iterator[tuple[Path, Manifest]]:
     for path in folder.glob("v-*/manifest.json"):
         try:
             yield path.parent, Manifest.model_validate(json.loads(path.read_bytes()))

@@ -18,7 +18,7 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
-from gateway_modules.web.connections import BoundedReads, peer_of
+from gateway_modules.web.connections import READ_BYTES, BoundedReads, peer_of
 from gateway_modules.web.http_protocol import GatewayConfig
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import JOINED_CHARS, PARTS_MARK
@@ -107,6 +107,11 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if lease is not None:
             lease.release()
         super().connection_lost(exc)
+
+    @property
+    def read_bytes(self) -> int:
+        """Return more inside of a long frame, of which nothing has to be parsed."""
+        return READ_BYTES if self._splitter is None else self._splitter.read_bytes
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client; the first are the whole handshake."""
@@ -245,8 +250,16 @@ class FrameSplitter:
         self._frame_bytes = 0  # of the current frame, after the current fragment
         self._fragment_bytes = 0  # of the current fragment, still to come
 
+    @property
+    def read_bytes(self) -> int:
+        """How much to read next: the rest of a fragment in one piece, but few short frames."""
+        return max(READ_BYTES, min(self._fragment_bytes, 2 * FRAGMENT_BYTES))
+
     def split(self, block: bytes) -> bytes:
         """Return the same frames, long ones as fragments; an incomplete head is kept back."""
+        if len(block) < self._fragment_bytes:
+            self._fragment_bytes -= len(block)
+            return block
         made, at = bytearray(), 0
         while at < len(block):
             if self._fragment_bytes:

@@ -27,6 +27,8 @@ REQUIREMENTS = HERE / "requirements.txt"
 SOURCE_ONLY = "docopt"  # has no wheel
 SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect")
 LIMIT_S = 1_200.0  # ends what hangs
+EXAMPLE_HOST = "localhost:8006"  # as written in the examples
+ANSWERS = ("This is a fixed", "Part 1 of turn")  # how those of either engine begin
 HEAD = f"""\
 # Clients
 
@@ -34,10 +36,12 @@ Written by `python -m scripts.stock_clients`, a stage of `./run_tests.sh --all`:
 they are published, against a gateway and a worker whose engine says fixed words and calls the one
 function that it is offered.
 
-| client | version | protocol | {" | ".join(SCENARIOS)} |
-|---|---|---|{"---|" * len(SCENARIOS)}
+| client | version | protocol | {" | ".join(SCENARIOS)} | example |
+|---|---|---|{"---|" * len(SCENARIOS)}---|
 """
 FOOT = """
+* semantic_vad: the duplex engine answers, and the model decides when; openai-agents, @openai/agents
+  and livekit ask for it by themselves, and have it in all scenarios but the tool call.
 * hello: a text is answered in speech; in GPT-Live an appended text, or the context of a call.
 * VAD turn: speech is answered after it ends; in GPT-Live the model speaks and listens by itself.
 * barge-in: speech ends an answer, which is truncated to what was heard; in GPT-Live the model falls
@@ -45,6 +49,7 @@ FOOT = """
 * tool call: a function is called, and its output answered. GPT-Live has functions by delegation
   only, which this server does not offer.
 * reconnect: a session is left in the middle of an answer, and the next one begins at once.
+* example: the client's program in the folder `examples`, as it stands but for the address.
 
 openai-node insists on TLS for Realtime and gets it. Not tried: browsers' WebRTC classes, which need
 `POST /v1/realtime/calls`.
@@ -58,18 +63,20 @@ class Client:
     Attributes:
         name: of its package.
         program: runs its scenarios.
+        example: of the folder `examples`.
     """
 
     name: str
     program: str
+    example: str = ""
 
 
 CLIENTS = (
-    Client("openai", "run_openai.py"),
-    Client("openai-agents", "run_agents.py"),
-    Client("livekit-plugins-openai", "run_livekit.py"),
-    Client("pipecat-ai", "run_pipecat.py"),
-    Client("openai (npm)", "run_openai_node.mjs"),
+    Client("openai", "run_openai.py", "openai_realtime.py"),
+    Client("openai-agents", "run_agents.py", "openai_agents.py"),
+    Client("livekit-plugins-openai", "run_livekit.py", "livekit_realtime.py"),
+    Client("pipecat-ai", "run_pipecat.py", "pipecat_realtime.py"),
+    Client("openai (npm)", "run_openai_node.mjs", "openai_node.mjs"),
     Client("@openai/agents (npm)", "run_agents_js.mjs"),
 )
 
@@ -80,13 +87,14 @@ class Results:
 
     client: Client
     problems: dict[str, dict[str, str]] = field(default_factory=dict)
+    example_problem: str | None = None
     log: str = ""
 
     @property
     def has_passed(self) -> bool:
         """Every scenario was run, and passed."""
         runs = [problem for each in self.problems.values() for problem in each.values()]
-        return bool(runs) and not any(runs)
+        return bool(runs) and not any(runs) and not self.example_problem
 
 
 def install() -> None:
@@ -108,16 +116,38 @@ def install() -> None:
 
 
 async def results_of(client: Client, server: str) -> Results:
-    """Run a client's scenarios."""
+    """Run a client's scenarios and its example."""
     if client.program.endswith(".py"):
-        command = [str(PYTHON), str(HERE / client.program)]
+        program = HERE / client.program
     else:  # modules are looked for from where the program lies
         for name in (client.program, "scenarios.mjs"):
             shutil.copy(HERE / name, NODE)
-        command = ["node", str(NODE / client.program)]
+        program = NODE / client.program
+    _, log = await _run(program, server)
+    made = Results(client, log=log)
+    if client.example:
+        url = json.loads(server)["url"].partition("://")[2].removesuffix("/v1")
+        text = (ROOT / "examples" / client.example).read_text(encoding="utf8")
+        copy = (DATA if program.suffix == ".py" else NODE) / client.example
+        copy.write_text(text.replace(EXAMPLE_HOST, url), encoding="utf8")
+        status, output = await _run(copy)
+        is_answered = status == 0 and any(answer in output for answer in ANSWERS)
+        made.example_problem = "" if is_answered else output or "it said nothing"
+        made.log += made.example_problem
+    for line in made.log.splitlines():
+        if line.startswith('{"scenario"'):
+            result = json.loads(line)
+            protocol, scenario = result["scenario"].split("/")
+            made.problems.setdefault(protocol, {})[scenario] = result["problem"]
+    return made
+
+
+async def _run(program: Path, *arguments: str) -> tuple[int | None, str]:
+    """Run a client's program; return its exit status and what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *command,
-        server,
+        str(PYTHON) if program.suffix == ".py" else "node",
+        str(program),
+        *arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -128,13 +158,7 @@ async def results_of(client: Client, server: str) -> Results:
     finally:
         if process.returncode is None:
             process.kill()
-    made = Results(client, log=output.decode(errors="replace"))
-    for line in made.log.splitlines():
-        if line.startswith('{"scenario"'):
-            result = json.loads(line)
-            protocol, scenario = result["scenario"].split("/")
-            made.problems.setdefault(protocol, {})[scenario] = result["problem"]
-    return made
+    return process.returncode, output.decode(errors="replace")
 
 
 def versions() -> dict[str, str]:
@@ -151,6 +175,7 @@ def rows(results: Sequence[Results]) -> Iterator[str]:
     for each in results:
         for protocol, problems in sorted(each.problems.items(), reverse=True):
             cells = [_cell(problems.get(scenario)) for scenario in SCENARIOS]
+            cells.append(_cell(each.example_problem))
             about = (each.client.name, known[each.client.name], protocol)
             yield f"| {' | '.join((*about, *cells))} |\n"
 

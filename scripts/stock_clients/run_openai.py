@@ -1,4 +1,4 @@
-"""openai-python: `realtime.connect` and `live.connect`."""
+"""openai-python: `realtime.connect`, with either engine, and `live.connect`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 from scenarios import SILENCE, Scenario, Server, main
 
 PIECE_S = 0.1
+SEMANTIC = "semantic_vad"
 TOOLS: list[Any] = [
     {
         "type": "function",
@@ -31,11 +32,16 @@ async def until(connection: Any, kind: str) -> Any:
 
 
 @asynccontextmanager
-async def realtime(server: Server) -> AsyncIterator[Any]:
+async def realtime(server: Server, detection: str = "server_vad") -> AsyncIterator[Any]:
     """Begin a Realtime session."""
     async with AsyncOpenAI(base_url=server.url, api_key="sk-any") as client:
         async with client.realtime.connect(model="gpt-realtime") as connection:
             await until(connection, "session.created")
+            audio = {"input": {"turn_detection": {"type": detection}}}
+            await connection.session.update(session={"type": "realtime", "audio": audio})
+            updated = await until(connection, "session.updated")
+            is_live = updated.session.model_extra["minicpmo"]["engine"] == "live"
+            assert is_live is (detection == SEMANTIC)
             yield connection
 
 
@@ -53,25 +59,25 @@ async def speak(connection: Any, server: Server) -> None:
         await connection.input_audio_buffer.append(audio=base64.b64encode(piece).decode())
 
 
-async def hello(server: Server) -> None:
+async def hello(server: Server, *detection: str) -> None:
     """Words are answered in speech."""
-    async with realtime(server) as connection:
+    async with realtime(server, *detection) as connection:
         await ask(connection, "Hello!")
         await until(connection, "response.output_audio.delta")
         assert (await until(connection, "response.done")).response.status == "completed"
 
 
-async def vad_turn(server: Server) -> None:
+async def vad_turn(server: Server, *detection: str) -> None:
     """Speech is answered when it ends."""
-    async with realtime(server) as connection:
+    async with realtime(server, *detection) as connection:
         await speak(connection, server)
         await until(connection, "input_audio_buffer.speech_stopped")
         await until(connection, "response.output_audio.delta")
 
 
-async def barge_in(server: Server) -> None:
+async def barge_in(server: Server, *detection: str) -> None:
     """Speech interrupts an answer, which is cut to what was heard."""
-    async with realtime(server) as connection:
+    async with realtime(server, *detection) as connection:
         await ask(connection, "Tell me something.")
         item_id = (await until(connection, "response.output_audio.delta")).item_id
         await speak(connection, server)
@@ -173,6 +179,9 @@ SCENARIOS: dict[str, Scenario] = {
     "Realtime/barge-in": barge_in,
     "Realtime/tool call": tool_call,
     "Realtime/reconnect": reconnect,
+    f"Realtime, {SEMANTIC}/hello": lambda server: hello(server, SEMANTIC),
+    f"Realtime, {SEMANTIC}/VAD turn": lambda server: vad_turn(server, SEMANTIC),
+    f"Realtime, {SEMANTIC}/barge-in": lambda server: barge_in(server, SEMANTIC),
     "GPT-Live/hello": live_hello,
     "GPT-Live/VAD turn": live_turn,
     "GPT-Live/barge-in": live_barge_in,

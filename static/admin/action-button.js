@@ -4,15 +4,15 @@
 import { fill, h, icon, on } from "../shared/dom.js";
 import { toast } from "../shared/toast.js";
 import { isRefusal } from "./admin-api.js";
-import { ask } from "./confirm-dialog.js";
 import { failureText } from "./words.js";
+import { t } from "../shared/i18n.js";
 
 /** @typedef {{text: string, action?: {label: string, run: () => void}} | string} Report */
 
 /**
  * @typedef {Object} Deed
  * @property {string} about what it is done to, for the words when it fails
- * @property {() => import("./confirm-dialog.js").Question} [question] asked first
+ * @property {() => Question} [question] asked first
  * @property {() => Promise<unknown>} run
  * @property {() => Report} done the report afterwards
  * @property {() => Promise<unknown>} [after] bring the figures up to date
@@ -52,7 +52,10 @@ export async function act({ about, question, run, done, after }) {
  * @returns {ActionButton}
  */
 export function actionButton({ icon: picture, kind, isIconOnly = false, deed }) {
-  const node = h("button", { type: "button", class: `button ${kind ? `button-${kind}` : ""} ${isIconOnly ? "button-icon" : ""}` });
+  const node = h("button", {
+    type: "button",
+    class: `button ${kind ? `button-${kind}` : ""} ${isIconOnly ? "button-icon" : ""}`,
+  });
   let isBusy = false;
   let isPossible = true;
   let shown = "";
@@ -83,4 +86,41 @@ export function actionButton({ icon: picture, kind, isIconOnly = false, deed }) 
       if (isIconOnly) node.title = label;
     },
   };
+}
+
+// Asks before something is done that cannot be taken back; the question names the thing.
+
+/**
+ * @typedef {Object} Question
+ * @property {string} title
+ * @property {string} text what becomes of it
+ * @property {string} confirm what the button says
+ */
+
+/**
+ * @param {Question} question
+ * @returns {Promise<boolean>}
+ */
+function ask({ title, text, confirm }) {
+  const no = h("button", { type: "submit", value: "no", class: "button", autofocus: true }, t("common.cancel"));
+  const yes = h("button", { type: "submit", value: "yes", class: "button button-danger" }, confirm);
+  const dialog = h(
+    "dialog",
+    { class: "admin-ask", "aria-labelledby": "ask-title", "aria-describedby": "ask-text" },
+    h(
+      "form",
+      { method: "dialog", class: "stack" },
+      h("h2", { id: "ask-title" }, title),
+      h("p", { id: "ask-text" }, text),
+      h("div", { class: "row ask-buttons" }, no, yes),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    on(dialog, "close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+  });
 }

@@ -10,7 +10,7 @@ const FORBIDDEN = 403;
 
 /**
  * @typedef {Object} AdminApi
- * @property {<T>(path: string) => Promise<T>} get
+ * @property {<P extends string>(path: P) => Promise<import("../shared/api.js").AnswerOf<P>>} get
  * @property {<T>(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown) => Promise<T>} send
  */
 
@@ -28,10 +28,7 @@ export function adminApi(onRefused) {
       throw error;
     }
   };
-  return {
-    get: (path) => watched(getJson(path)),
-    send: (method, path, body) => watched(sendJson(method, path, body)),
-  };
+  return { get: (path) => watched(getJson(path)), send: (method, path, body) => watched(sendJson(method, path, body)) };
 }
 
 /** @param {unknown} error */

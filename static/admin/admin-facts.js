@@ -3,12 +3,6 @@
  * Interprets the server's figures for its operator. Pure.
  */
 
-/** @typedef {import("./admin-types.js").Worker} Worker */
-/** @typedef {import("./admin-types.js").Status} Status */
-/** @typedef {import("./admin-types.js").Queue} Queue */
-/** @typedef {import("./admin-types.js").LiveSession} LiveSession */
-/** @typedef {import("./admin-types.js").Kind} Kind */
-
 /**
  * @typedef {"good" | "caution" | "bad" | ""} Tone
  *
@@ -28,13 +22,14 @@
  */
 
 /**
- * @param {Status} status
- * @param {readonly Worker[]} workers
+ * @param {Http.ServiceStatus} status
+ * @param {readonly Http.WorkerInfo[]} workers
  * @returns {Overview}
  */
 export function overviewOf(status, workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
-  const sum = (/** @type {(worker: Worker) => number} */ of, list = workers) => list.reduce((all, one) => all + of(one), 0);
+  const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
+    list.reduce((all, one) => all + of(one), 0);
   return {
     workers: status.total_workers,
     idle: status.idle_workers,
@@ -56,7 +51,7 @@ export function overviewOf(status, workers) {
  */
 
 /**
- * @param {Worker} worker
+ * @param {Http.WorkerInfo} worker
  * @returns {WorkerState}
  */
 export function workerState(worker) {
@@ -88,7 +83,7 @@ export function toneOf(state) {
 /**
  * Why a worker cannot be started again, null if it can.
  *
- * @param {Worker} worker
+ * @param {Http.WorkerInfo} worker
  * @returns {"under_way" | "offline" | "alone" | null}
  */
 export function restartBlock(worker) {
@@ -101,7 +96,7 @@ export function restartBlock(worker) {
  * @typedef {Object} SessionRow
  * @property {string} key
  * @property {string | null} sessionId null for a request without one, which cannot be stopped
- * @property {Kind | null} kind
+ * @property {Http.RequestType | null} kind
  * @property {string | null} workerId
  * @property {boolean} isServed a worker serves it; otherwise it is connected and between two turns
  * @property {number | null} elapsedS
@@ -111,8 +106,8 @@ export function restartBlock(worker) {
 /**
  * Who is being served or connected, without those who wait.
  *
- * @param {readonly LiveSession[]} live
- * @param {Queue} queue
+ * @param {readonly Http.SessionInfo[]} live
+ * @param {Http.QueueStatus} queue
  * @param {number} nowMs
  * @returns {SessionRow[]}
  */
@@ -145,7 +140,7 @@ export function sessionRows(live, queue, nowMs) {
  * Of the sessions of one name, only those somebody connected has can be stopped.
  *
  * @param {SessionRow} row
- * @param {readonly LiveSession[]} live
+ * @param {readonly Http.SessionInfo[]} live
  */
 export function canStop(row, live) {
   return row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);

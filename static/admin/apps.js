@@ -8,8 +8,6 @@ import { act } from "./action-button.js";
 import { mountKeyedRows } from "./keyed-rows.js";
 import { said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").AppState} AppState */
-
 /**
  * @param {HTMLElement} el
  * @param {import("../pages/admin.js").Context} context
@@ -18,16 +16,16 @@ import { said } from "./words.js";
 export function mountSection(el, { api }) {
   const list = h("ul", { class: "admin-list" });
   el.append(said("p", "admin.apps_lead", { class: "soft admin-read" }), list);
-  /** @type {AppState[]} */
+  /** @type {Http.AppState[]} */
   let apps = [];
   const draw = () => rows.update(apps);
   const refresh = async () => {
-    ({ apps } = /** @type {{apps: AppState[]}} */ (await api.get("/api/admin/apps")));
+    ({ apps } = await api.get("/api/admin/apps"));
     draw();
   };
 
   /**
-   * @param {AppState} app
+   * @param {Http.AppState} app
    * @param {boolean} enabled
    * @returns {Promise<boolean>}
    */
@@ -44,17 +42,17 @@ export function mountSection(el, { api }) {
     });
   };
   const rows = mountKeyedRows(list, {
-    keyOf: (/** @type {AppState} */ app) => app.app_id,
-    make: (/** @type {AppState} */ app) => appRow(app, turn),
+    keyOf: (/** @type {Http.AppState} */ app) => app.app_id,
+    make: (/** @type {Http.AppState} */ app) => appRow(app, turn),
   });
   onLangChange(draw);
   return { refresh };
 }
 
 /**
- * @param {AppState} first
- * @param {(app: AppState, enabled: boolean) => Promise<boolean>} turn
- * @returns {import("./keyed-rows.js").Row<AppState>}
+ * @param {Http.AppState} first
+ * @param {(app: Http.AppState, enabled: boolean) => Promise<boolean>} turn
+ * @returns {import("./keyed-rows.js").Row<Http.AppState>}
  */
 function appRow(first, turn) {
   let app = first;
@@ -63,8 +61,14 @@ function appRow(first, turn) {
   const name = h("label", { for: input.id, class: "admin-app-name" });
   const route = h("a", { class: "button button-quiet button-icon", href: app.route }, icon("forward"));
   const state = h("span", { class: "small soft" });
-  const node = h("li", { class: "card spread", dataset: { app: app.app_id } }, h("div", { class: "check" }, input, name), state, route);
-  const update = (/** @type {AppState} */ next) => {
+  const node = h(
+    "li",
+    { class: "card spread", dataset: { app: app.app_id } },
+    h("div", { class: "check" }, input, name),
+    state,
+    route,
+  );
+  const update = (/** @type {Http.AppState} */ next) => {
     app = next;
     setText(name, appTitle(app.app_id, app.name));
     setText(state, t(app.enabled ? "admin.app_is_on" : "admin.app_is_off"));

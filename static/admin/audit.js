@@ -8,8 +8,7 @@ import { auditAction } from "./admin-facts.js";
 import { mountTable } from "./table.js";
 import { UNKNOWN, ago, said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").AuditEntry} AuditEntry */
-/** @typedef {AuditEntry & {key: string}} Row */
+/** @typedef {Http.AuditEntry & {key: string}} Row */
 
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
@@ -37,7 +36,7 @@ export function mountSection(el, { api }) {
   });
   return {
     async refresh() {
-      const { entries } = /** @type {{entries: AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
+      const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
       table.update(withKeys(entries));
     },
   };
@@ -46,7 +45,7 @@ export function mountSection(el, { api }) {
 /**
  * Two entries may be the same in every word: they are numbered from the oldest on.
  *
- * @param {AuditEntry[]} entries newest first
+ * @param {Http.AuditEntry[]} entries newest first
  * @returns {Row[]}
  */
 function withKeys(entries) {

@@ -3,7 +3,6 @@
  * Makes charts and a table of numbers out of the server's last hour. Pure.
  */
 
-/** @typedef {import("./admin-types.js").History} History */
 /** @typedef {(number | null)[]} Column */
 
 /**
@@ -48,7 +47,7 @@ const LOOKS = {
 };
 
 /**
- * @param {History} history
+ * @param {Http.History} history
  * @returns {Chart[]}
  */
 export function chartsOf(history) {
@@ -58,7 +57,11 @@ export function chartsOf(history) {
     chart("sessions", history, sessions),
     chart("queue", history, ["queue.length", "queue.oldest_wait_s"]),
     chart("units", history, ["unit.p50_ms", "unit.p99_ms"]),
-    chart("memory", history, names.filter((name) => name.startsWith(MEMORY))),
+    chart(
+      "memory",
+      history,
+      names.filter((name) => name.startsWith(MEMORY)),
+    ),
   ];
 }
 
@@ -69,7 +72,7 @@ export function workerOf(name) {
 
 /**
  * @param {ChartId} id
- * @param {History} history
+ * @param {Http.History} history
  * @param {string[]} names
  * @returns {Chart}
  */
@@ -95,7 +98,7 @@ function lookOf(name, index) {
 }
 
 /**
- * @param {History} history
+ * @param {Http.History} history
  * @param {string} name
  */
 function isUsed(history, name) {
@@ -129,7 +132,7 @@ export function withGaps(times, columns, longestS) {
 /**
  * Sums the hour up in pieces, newest first.
  *
- * @param {History} history
+ * @param {Http.History} history
  * @param {number} spanS
  * @returns {Span[]}
  */
@@ -145,7 +148,8 @@ export function spansOf(history, spanS) {
   const names = Object.keys(history.series);
   const sessions = names.filter((name) => name.startsWith(SESSIONS));
   const memory = names.filter((name) => name.startsWith(MEMORY));
-  const pick = (/** @type {string} */ name, /** @type {number[]} */ at) => known(at.map((one) => history.series[name]?.[one] ?? null));
+  const pick = (/** @type {string} */ name, /** @type {number[]} */ at) =>
+    known(at.map((one) => history.series[name]?.[one] ?? null));
   const total = (/** @type {string[]} */ all, /** @type {number[]} */ at) =>
     most(at.map((one) => sum(all.map((name) => history.series[name][one] ?? null))));
   return [...places]

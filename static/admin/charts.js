@@ -14,10 +14,8 @@ import { mountTable } from "./table.js";
 import { drawPlot } from "./plot.js";
 import { UNKNOWN, kindName, memory, milliseconds, said, span } from "./words.js";
 
-/** @typedef {import("./admin-types.js").History} History */
 /** @typedef {import("./chart-data.js").Chart} Chart */
 /** @typedef {import("./chart-data.js").Line} Line */
-/** @typedef {import("./admin-types.js").Kind} Kind */
 
 const SPAN_S = 300; // of a row of the table
 const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
@@ -25,12 +23,16 @@ const STYLES = "/static/vendor/uplot/index.css";
 
 /**
  * @param {HTMLElement} el
- * @returns {{update: (history: History) => void}}
+ * @returns {{update: (history: Http.History) => void}}
  */
 export function mountCharts(el) {
   const noticeEl = h("div");
   const cards = new Map(CHARTS.map((id) => [id, chartCard(id)]));
-  const grid = h("div", { class: "admin-charts" }, [...cards.values()].map(({ node }) => node));
+  const grid = h(
+    "div",
+    { class: "admin-charts" },
+    [...cards.values()].map(({ node }) => node),
+  );
   const numbers = h("div", { class: "admin-wide" });
   const details = h("details", { class: "panel", id: "chart-numbers" }, said("summary", "admin.as_table"), numbers);
   el.append(said("h3", "admin.last_hour"), noticeEl, grid, details);
@@ -53,7 +55,7 @@ export function mountCharts(el) {
     }
   };
 
-  /** @type {History | null} */
+  /** @type {Http.History | null} */
   let shown = null;
   const draw = async (isRebuilt = false) => {
     if (!shown) return;
@@ -90,7 +92,14 @@ function chartCard(id) {
   const place = h("div", { class: "admin-plot", role: "img", "aria-describedby": "chart-numbers" });
   const legend = h("ul", { class: "admin-legend small" });
   const empty = h("p", { class: "small soft admin-plot-empty" });
-  const node = h("figure", { class: "card admin-chart", dataset: { chart: id } }, said("figcaption", `admin.chart_${id}`, { class: "admin-chart-title" }), empty, place, legend);
+  const node = h(
+    "figure",
+    { class: "card admin-chart", dataset: { chart: id } },
+    said("figcaption", `admin.chart_${id}`, { class: "admin-chart-title" }),
+    empty,
+    place,
+    legend,
+  );
   /** @type {import("./plot.js").Plotted | null} */
   let plot = null;
   let names = "";
@@ -120,7 +129,12 @@ function chartCard(id) {
       if (plot) return plot.update(chart);
       const keys = chart.lines.map((line) => legendEntry(line));
       legend.replaceChildren(...keys.map((key) => key.node));
-      plot = drawPlot(Plot, place, { chart, css, tick: figure, onPoint: (values) => keys.forEach((key, index) => key.draw(values[index])) });
+      plot = drawPlot(Plot, place, {
+        chart,
+        css,
+        tick: figure,
+        onPoint: (values) => keys.forEach((key, index) => key.draw(values[index])),
+      });
     },
   };
 }
@@ -128,13 +142,19 @@ function chartCard(id) {
 /** @param {Line} line */
 function legendEntry(line) {
   const value = h("span", { class: "number admin-legend-value" });
-  const node = h("li", {}, h("span", { class: "admin-swatch", dataset: { tone: line.tone, dashed: line.isDashed } }), h("span", {}, lineName(line)), value);
+  const node = h(
+    "li",
+    {},
+    h("span", { class: "admin-swatch", dataset: { tone: line.tone, dashed: line.isDashed } }),
+    h("span", {}, lineName(line)),
+    value,
+  );
   return { node, draw: (/** @type {number | null} */ now) => setText(value, figure(line, now)) };
 }
 
 /** @param {Line} line */
 function lineName({ name }) {
-  if (name.startsWith("sessions.")) return kindName(/** @type {Kind} */ (name.slice("sessions.".length)));
+  if (name.startsWith("sessions.")) return kindName(/** @type {Http.RequestType} */ (name.slice("sessions.".length)));
   if (name.startsWith("vram_used_mb.")) return workerOf(name);
   return t(`admin.line_${name.replace(".", "_")}`);
 }

@@ -9,7 +9,6 @@ import { act } from "./action-button.js";
 import { isRefusal } from "./admin-api.js";
 import { failureText, said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").CleanupReport} CleanupReport */
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 
 const PATH = "/api/admin/cleanup";
@@ -28,16 +27,27 @@ export function mountCleanup(api, after) {
   const look = said("button", "admin.cleanup_look", { type: "submit", class: "button button-primary" });
   const report = h("div", { class: "stack-tight", id: "cleanup-report", role: "status" });
   const go = h("button", { type: "button", class: "button button-danger", id: "cleanup-go", hidden: true });
-  const form = h("form", { class: "stack", novalidate: true },
+  const form = h(
+    "form",
+    { class: "stack", novalidate: true },
     said("p", "admin.cleanup_lead", { class: "soft admin-read" }),
-    h("div", { class: "admin-fields" },
+    h(
+      "div",
+      { class: "admin-fields" },
       field("admin.cleanup_days", "admin.cleanup_days_hint", days),
-      field("admin.cleanup_room", "admin.cleanup_room_hint", room)),
+      field("admin.cleanup_room", "admin.cleanup_room_hint", room),
+    ),
     problem,
-    h("div", {}, look));
-  const panel = h("details", { class: "panel", id: "cleanup" }, said("summary", "admin.cleanup"), h("div", { class: "stack" }, form, report, go));
+    h("div", {}, look),
+  );
+  const panel = h(
+    "details",
+    { class: "panel", id: "cleanup" },
+    said("summary", "admin.cleanup"),
+    h("div", { class: "stack" }, form, report, go),
+  );
 
-  /** @type {{wish: Wish, report: CleanupReport} | null} */
+  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
   let looked = null;
   const draw = () => {
     fill(report, looked ? reportNodes(looked.report) : []);
@@ -56,7 +66,7 @@ export function mountCleanup(api, after) {
     if (isWrong(days) || isWrong(room)) return setText(problem, t("admin.cleanup_wrong"));
     const wish = { retention_days: valueOf(days), max_storage_gb: valueOf(room) };
     try {
-      looked = { wish, report: /** @type {CleanupReport} */ (await api.send("POST", PATH, { ...wish, dry_run: true })) };
+      looked = { wish, report: /** @type {Http.CleanupReport} */ (await api.send("POST", PATH, { ...wish, dry_run: true })) };
       draw();
     } catch (error) {
       if (!isRefusal(error)) toast(failureText(error, "cleanup"), { shownMs: 10_000 });
@@ -65,13 +75,17 @@ export function mountCleanup(api, after) {
   on(go, "click", async () => {
     if (!looked) return;
     const { wish, report: before } = looked;
-    /** @type {CleanupReport | null} */
+    /** @type {Http.CleanupReport | null} */
     let done = null;
     const isDone = await act({
       about: "cleanup",
-      question: () => ({ title: tn("admin.cleanup_ask", before.deleted), text: t("admin.cleanup_ask_text", { size: formatBytes(sizeOf(before)) }), confirm: tn("admin.cleanup_go", before.deleted) }),
+      question: () => ({
+        title: tn("admin.cleanup_ask", before.deleted),
+        text: t("admin.cleanup_ask_text", { size: formatBytes(sizeOf(before)) }),
+        confirm: tn("admin.cleanup_go", before.deleted),
+      }),
       run: async () => {
-        done = /** @type {CleanupReport} */ (await api.send("POST", PATH, { ...wish, dry_run: false }));
+        done = /** @type {Http.CleanupReport} */ (await api.send("POST", PATH, { ...wish, dry_run: false }));
       },
       done: () => tn("admin.cleaned", done?.deleted ?? 0),
       after,
@@ -82,27 +96,39 @@ export function mountCleanup(api, after) {
   return panel;
 }
 
-/** @param {CleanupReport} report */
+/** @param {Http.CleanupReport} report */
 function sizeOf({ sessions }) {
   return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 }
 
 /**
- * @param {CleanupReport} report
+ * @param {Http.CleanupReport} report
  * @returns {HTMLElement[]}
  */
 function reportNodes(report) {
   if (report.status === "skipped") return [h("p", {}, t("admin.cleanup_skipped"))];
   if (report.deleted === 0) return [h("p", {}, t("admin.cleanup_nothing", { n: formatNumber(report.scanned) }))];
-  const lines = report.sessions.slice(0, SHOWN).map(({ session_id: id, reason, size_bytes: bytes }) =>
-    h("li", {}, h("span", { class: "mono" }, id), ` · ${t(`admin.reason_${reason}`)} · ${formatBytes(bytes)}`));
+  const lines = report.sessions
+    .slice(0, SHOWN)
+    .map(({ session_id: id, reason, size_bytes: bytes }) =>
+      h("li", {}, h("span", { class: "mono" }, id), ` · ${t(`admin.reason_${reason}`)} · ${formatBytes(bytes)}`),
+    );
   const left = report.sessions.length - SHOWN;
   const nodes = [
-    h("p", { class: "label" }, tn("admin.cleanup_would", report.deleted, { size: formatBytes(sizeOf(report)), rest: formatNumber(report.remaining), room: formatBytes(report.remaining_size_mb * BYTES_PER_MB) })),
+    h(
+      "p",
+      { class: "label" },
+      tn("admin.cleanup_would", report.deleted, {
+        size: formatBytes(sizeOf(report)),
+        rest: formatNumber(report.remaining),
+        room: formatBytes(report.remaining_size_mb * BYTES_PER_MB),
+      }),
+    ),
     h("ul", { class: "small admin-report" }, lines),
   ];
   if (left > 0) nodes.push(h("p", { class: "small soft" }, t("admin.and_more", { n: formatNumber(left) })));
-  for (const { session_id: id, message } of report.errors) nodes.push(h("p", { class: "field-error" }, t("admin.cleanup_error", { id, text: message })));
+  for (const { session_id: id, message } of report.errors)
+    nodes.push(h("p", { class: "field-error" }, t("admin.cleanup_error", { id, text: message })));
   return nodes;
 }
 
@@ -117,7 +143,13 @@ function numberInput(id) {
  * @param {HTMLInputElement} input
  */
 function field(label, hint, input) {
-  return h("div", { class: "field" }, said("label", label, { for: input.id }), input, said("p", hint, { class: "hint", id: `${input.id}-hint` }));
+  return h(
+    "div",
+    { class: "field" },
+    said("label", label, { for: input.id }),
+    input,
+    said("p", hint, { class: "hint", id: `${input.id}-hint` }),
+  );
 }
 
 /** @param {HTMLInputElement} input */

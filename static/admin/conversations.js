@@ -9,8 +9,6 @@ import { mountTable } from "./table.js";
 import { UNKNOWN, kindName, said, span } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").SessionRow} SessionRow */
-/** @typedef {import("./admin-types.js").LiveSession} LiveSession */
-/** @typedef {import("./admin-types.js").Queue} Queue */
 
 /**
  * @param {HTMLElement} el
@@ -19,14 +17,11 @@ import { UNKNOWN, kindName, said, span } from "./words.js";
  */
 export function mountSection(el, { api, page }) {
   el.append(said("p", "admin.conversations_lead", { class: "soft" }));
-  /** @type {LiveSession[]} */
+  /** @type {Http.SessionInfo[]} */
   let live = [];
 
   const refresh = async () => {
-    const [{ sessions }, queue] = await Promise.all([
-      api.get("/api/sessions").then((answer) => /** @type {{sessions: LiveSession[]}} */ (answer)),
-      api.get("/api/queue").then((answer) => /** @type {Queue} */ (answer)),
-    ]);
+    const [{ sessions }, queue] = await Promise.all([api.get("/api/sessions"), api.get("/api/queue")]);
     live = sessions;
     table.update(sessionRows(live, queue, Date.now()));
   };
@@ -45,7 +40,10 @@ export function mountSection(el, { api, page }) {
       { labelKey: "admin.col_worker", look: "mono", text: ({ workerId }) => workerId ?? UNKNOWN },
       { labelKey: "admin.col_doing", text: ({ isServed }) => t(isServed ? "admin.served" : "admin.between") },
       { labelKey: "admin.col_elapsed", text: ({ elapsedS }) => span(elapsedS) },
-      { labelKey: "admin.col_remaining", text: ({ remainingS: s }) => (s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue")) },
+      {
+        labelKey: "admin.col_remaining",
+        text: ({ remainingS: s }) => (s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue")),
+      },
       {
         labelKey: "admin.col_actions",
         mount: (cell, current) => {
@@ -56,7 +54,11 @@ export function mountSection(el, { api, page }) {
               const row = current();
               return {
                 about: "session",
-                question: () => ({ title: t("admin.stop_ask", { name: nameOf(row) }), text: t("admin.stop_ask_text"), confirm: t("admin.stop") }),
+                question: () => ({
+                  title: t("admin.stop_ask", { name: nameOf(row) }),
+                  text: t("admin.stop_ask_text"),
+                  confirm: t("admin.stop"),
+                }),
                 run: () => api.send("POST", `/api/admin/sessions/${encodeURIComponent(row.sessionId ?? "")}/stop`),
                 done: () => t("admin.stopped", { name: nameOf(row) }),
                 after,

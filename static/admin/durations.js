@@ -7,9 +7,8 @@ import { onLangChange, t, tn } from "../shared/i18n.js";
 import { toast } from "../shared/toast.js";
 import { isRefusal } from "./admin-api.js";
 import { ETA_FIELDS, changesOf, fieldProblem, savedValue } from "./eta-form.js";
-import { UNKNOWN, failureText, said } from "./words.js";
+import { failureText, said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").EtaStatus} EtaStatus */
 /** @typedef {import("./eta-form.js").EtaField} EtaField */
 
 const PATH = "/api/config/eta";
@@ -25,12 +24,19 @@ export function mountSection(el, { api }) {
   const state = h("p", { id: "eta-state", class: "small", role: "status" });
   const save = said("button", "common.save", { type: "submit", class: "button button-primary" });
   const undo = said("button", "admin.discard", { type: "button", class: "button button-quiet" });
-  const form = h("form", { class: "stack", novalidate: true },
-    h("div", { class: "admin-eta" }, fields.map(({ node }) => node)),
-    h("div", { class: "row" }, save, undo, state));
+  const form = h(
+    "form",
+    { class: "stack", novalidate: true },
+    h(
+      "div",
+      { class: "admin-eta" },
+      fields.map(({ node }) => node),
+    ),
+    h("div", { class: "row" }, save, undo, state),
+  );
   el.append(said("p", "admin.durations_lead", { class: "soft admin-read" }), form);
 
-  /** @type {EtaStatus | null} */
+  /** @type {Http.EtaStatus | null} */
   let saved = null;
   const texts = () => Object.fromEntries(fields.map(({ field, input }) => [field.name, input.value]));
   const changes = () => (saved ? Object.keys(changesOf(saved, texts())).length : 0);
@@ -56,7 +62,7 @@ export function mountSection(el, { api }) {
     if (wrong.length > 0) return wrong[0].input.focus();
     if (saved === null || changes() === 0) return toast(t("admin.eta_same"));
     try {
-      saved = /** @type {EtaStatus} */ (await api.send("PUT", PATH, changesOf(saved, texts())));
+      saved = /** @type {Http.EtaStatus} */ (await api.send("PUT", PATH, changesOf(saved, texts())));
       draw(true);
       toast(t("admin.eta_done"));
     } catch (error) {
@@ -67,7 +73,7 @@ export function mountSection(el, { api }) {
   return {
     pauseMs: PAUSE_MS,
     async refresh() {
-      saved = /** @type {EtaStatus} */ (await api.get(PATH));
+      saved = await api.get(PATH);
       draw();
     },
   };
@@ -77,7 +83,15 @@ export function mountSection(el, { api }) {
 function etaField(field) {
   const id = `eta-${field.kind}`;
   const isAlpha = field.kind === "alpha";
-  const input = h("input", { type: "number", id, inputmode: "decimal", min: 0, max: field.most, step: "any", "aria-describedby": `${id}-hint ${id}-problem` });
+  const input = h("input", {
+    type: "number",
+    id,
+    inputmode: "decimal",
+    min: 0,
+    max: field.most,
+    step: "any",
+    "aria-describedby": `${id}-hint ${id}-problem`,
+  });
   const hint = h("p", { class: "hint", id: `${id}-hint` });
   const problem = h("p", { class: "field-error", id: `${id}-problem`, role: "alert" });
   const label = said("label", isAlpha ? "admin.eta_alpha" : `admin.eta_${field.kind}`, { for: id });
@@ -100,7 +114,7 @@ function etaField(field) {
       return wrong !== null;
     },
     /**
-     * @param {EtaStatus} status
+     * @param {Http.EtaStatus} status
      * @param {boolean} isForced what was typed is given up
      */
     draw(status, isForced) {
@@ -118,14 +132,14 @@ function etaField(field) {
 
 /**
  * @param {EtaField} field
- * @param {EtaStatus} status
+ * @param {Readonly<Record<string, unknown>>} status
  */
 function hintOf({ kind }, status) {
   if (kind === "alpha") return t("admin.eta_alpha_hint");
   if (kind === "duplex") return t("admin.eta_duplex_hint");
-  const samples = status[`ema_${kind}_samples`] ?? 0;
-  const mean = status[`ema_${kind}_s`];
+  const samples = Number(status[`ema_${kind}_samples`] ?? 0);
+  const mean = status[`ema_${kind}_s`] ?? null;
   return mean === null || samples === 0
     ? t("admin.eta_not_measured")
-    : tn("admin.eta_measured", samples, { mean: mean === undefined ? UNKNOWN : formatNumber(mean, 1) });
+    : tn("admin.eta_measured", samples, { mean: formatNumber(Number(mean), 1) });
 }

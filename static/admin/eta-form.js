@@ -3,7 +3,6 @@
  * What the form of expected durations means: its fields, what is wrong, what has changed. Pure.
  */
 
-/** @typedef {import("./admin-types.js").EtaStatus} EtaStatus */
 /** @typedef {{name: string, kind: string, isOptional?: boolean, most?: number}} EtaField */
 
 /** @type {readonly EtaField[]} */
@@ -18,12 +17,12 @@ export const ETA_FIELDS = Object.freeze([
 ]);
 
 /**
- * @param {EtaStatus} status
+ * @param {Http.EtaStatus} status
  * @param {string} name of a field
  * @returns {number | null}
  */
 export function savedValue(status, name) {
-  return name === "ema_alpha" ? status.ema_alpha : (status.config[name] ?? null);
+  return name === "ema_alpha" ? status.ema_alpha : (status.config[/** @type {keyof Http.EtaConfig} */ (name)] ?? null);
 }
 
 /**
@@ -43,7 +42,7 @@ export function fieldProblem(field, text) {
 /**
  * Returns what differs from what is saved, ready to be sent.
  *
- * @param {EtaStatus} status
+ * @param {Http.EtaStatus} status
  * @param {Record<string, string>} texts by field; each without a problem
  * @returns {Record<string, number | null>}
  */

@@ -3,20 +3,27 @@
  * The lines of a log that are kept: at most so many, the oldest go first. Pure.
  */
 
-/** @typedef {import("./admin-types.js").LogLine} LogLine */
 /** @typedef {"debug" | "info" | "warning" | "error"} Severity */
-/** @typedef {LogLine & {id: number, severity: Severity}} KeptLine */
+/** @typedef {Http.LogLine & {id: number, severity: Severity}} KeptLine */
 /** @typedef {{text: string, least: Severity}} LogFilter */
 
 const ORDER = /** @type {const} */ (["debug", "info", "warning", "error"]);
 /** @type {Record<string, Severity>} */
-const SEVERITIES = { debug: "debug", warning: "warning", warn: "warning", error: "error", critical: "error", exception: "error", fatal: "error" };
+const SEVERITIES = {
+  debug: "debug",
+  warning: "warning",
+  warn: "warning",
+  error: "error",
+  critical: "error",
+  exception: "error",
+  fatal: "error",
+};
 /** That the log was looked at is no news to who looks at it. */
 const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/;
 const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
 
 /**
- * @param {LogLine} line
+ * @param {Http.LogLine} line
  * @returns {Severity}
  */
 export function severityOf({ level, text }) {
@@ -37,7 +44,7 @@ export class LogBuffer {
   /**
    * Adds lines.
    *
-   * @param {readonly LogLine[]} lines oldest first
+   * @param {readonly Http.LogLine[]} lines oldest first
    * @returns {{added: KeptLine[], droppedCount: number}} what to show more, and how many to take away
    */
   add(lines) {

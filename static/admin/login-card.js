@@ -29,7 +29,11 @@ export function mountLoginCard(el, { signIn, retry }) {
   return {
     askToken(isSignedOut) {
       const { form, input } = tokenForm(signIn);
-      show(heading("lock", "admin.login"), said("p", isSignedOut ? "admin.login_again" : "admin.login_lead", { class: "soft" }), form);
+      show(
+        heading("lock", "admin.login"),
+        said("p", isSignedOut ? "admin.login_again" : "admin.login_lead", { class: "soft" }),
+        form,
+      );
       input.focus();
     },
     fail(error) {
@@ -46,17 +50,26 @@ export function mountLoginCard(el, { signIn, retry }) {
 
 /** @param {(token: string) => Promise<void>} signIn */
 function tokenForm(signIn) {
-  const input = h("input", { type: "password", id: "token", autocomplete: "current-password", required: true, "aria-describedby": "token-hint token-problem" });
+  const input = h("input", {
+    type: "password",
+    id: "token",
+    autocomplete: "current-password",
+    required: true,
+    "aria-describedby": "token-hint token-problem",
+  });
   const problem = h("p", { id: "token-problem", class: "field-error", role: "alert" });
   const go = said("button", "admin.login_go", { type: "submit", class: "button button-primary" });
   const form = h(
     "form",
     { class: "stack", novalidate: true, "aria-labelledby": "login-title" },
-    h("div", { class: "field" },
+    h(
+      "div",
+      { class: "field" },
       said("label", "admin.token", { for: "token" }),
       input,
       said("p", "admin.token_hint", { id: "token-hint", class: "hint" }),
-      problem),
+      problem,
+    ),
     h("div", {}, go),
   );
   let isBusy = false;

@@ -8,7 +8,6 @@ import { ApiError } from "../shared/api.js";
 import { LogBuffer, isMatch } from "./log-buffer.js";
 import { failureText, said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").LogPart} LogPart */
 /** @typedef {import("./log-buffer.js").KeptLine} KeptLine */
 /** @typedef {import("./log-buffer.js").LogFilter} LogFilter */
 
@@ -37,7 +36,7 @@ export function mountSection(el, { api }) {
     buffer.clear();
     view.clear();
   };
-  /** @param {LogPart} part */
+  /** @param {Http.LogPart} part */
   const take = (part) => {
     drawSources(source, part.sources, part.source);
     at.cursor = part.cursor;
@@ -47,10 +46,10 @@ export function mountSection(el, { api }) {
   const refresh = async () => {
     if (!follow.checked && at.cursor !== "") return;
     try {
-      for (let hasMore = true; hasMore; ) {
+      for (let hasMore = true; hasMore;) {
         const asked = at.source;
         const after = at.cursor && `&after=${encodeURIComponent(at.cursor)}`;
-        const part = /** @type {LogPart} */ (await api.get(`/api/admin/logs?source=${encodeURIComponent(asked)}${after}`));
+        const part = /** @type {Http.LogPart} */ (await api.get(`/api/admin/logs?source=${encodeURIComponent(asked)}${after}`));
         if (asked !== at.source) return; // another log was chosen meanwhile
         take(part);
         hasMore = part.has_more && after !== "";
@@ -81,7 +80,11 @@ function buildParts() {
   const source = h("select", { id: "log-source" });
   const follow = h("input", { type: "checkbox", role: "switch", id: "log-follow" });
   follow.checked = true;
-  const level = h("select", { id: "log-level" }, LEVELS.map((each) => said("option", `admin.level_${each}`, { value: each })));
+  const level = h(
+    "select",
+    { id: "log-level" },
+    LEVELS.map((each) => said("option", `admin.level_${each}`, { value: each })),
+  );
   level.value = "info";
   const text = h("input", { type: "search", id: "log-text", autocomplete: "off" });
   const lines = h("div", { class: "admin-log-lines", role: "log", "aria-live": "off", tabindex: 0 });
@@ -89,15 +92,26 @@ function buildParts() {
   const missing = h("p", { class: "empty", hidden: true });
   const jump = h("button", { type: "button", class: "button admin-jump", hidden: true });
   const note = h("p", { class: "small soft" });
-  const field = (/** @type {string} */ key, /** @type {HTMLElement} */ control) => h("div", { class: "field" }, said("label", key, { for: control.id }), control);
-  const tools = h("div", { class: "admin-fields" },
+  const field = (/** @type {string} */ key, /** @type {HTMLElement} */ control) =>
+    h("div", { class: "field" }, said("label", key, { for: control.id }), control);
+  const tools = h(
+    "div",
+    { class: "admin-fields" },
     field("admin.log_source", source),
     field("admin.log_level", level),
     field("admin.log_text", text),
-    h("div", { class: "check admin-follow" }, follow, said("label", "admin.log_follow", { for: "log-follow" })));
+    h("div", { class: "check admin-follow" }, follow, said("label", "admin.log_follow", { for: "log-follow" })),
+  );
   const frame = h("div", { class: "admin-log" }, lines, jump);
   return {
-    source, follow, level, text, lines, empty, jump, note,
+    source,
+    follow,
+    level,
+    text,
+    lines,
+    empty,
+    jump,
+    note,
     nodes: [tools, missing, frame, empty, note],
     /** @param {string} words why there is nothing; "" if there is something */
     showMissing(words) {
@@ -121,7 +135,10 @@ function mountLines({ lines, jump, empty, note }, filterNow) {
     const count = shown.filter(({ node }) => !node.hidden).length;
     empty.hidden = count > 0;
     setText(empty, t(shown.length === 0 ? "admin.log_empty" : "admin.log_no_match"));
-    setText(note, t("admin.log_count", { n: formatNumber(count), all: formatNumber(shown.length), most: formatNumber(MAX_LINES) }));
+    setText(
+      note,
+      t("admin.log_count", { n: formatNumber(count), all: formatNumber(shown.length), most: formatNumber(MAX_LINES) }),
+    );
     jump.hidden = state.isAtEnd;
     setText(jump, state.unseen > 0 ? tn("admin.log_new", state.unseen) : t("admin.log_end"));
     lines.setAttribute("aria-label", t("admin.logs"));
@@ -181,10 +198,13 @@ function mountLines({ lines, jump, empty, note }, filterNow) {
  */
 function lineNode(line, filter) {
   const time = line.time ? clock(line.time) : "";
-  const node = h("div", { class: "admin-log-line", dataset: { severity: line.severity } },
+  const node = h(
+    "div",
+    { class: "admin-log-line", dataset: { severity: line.severity } },
     h("span", { class: "admin-log-time", title: line.time }, time),
     h("span", { class: "admin-log-level" }, line.level ?? ""),
-    h("span", { class: "admin-log-text" }, line.level ? line.text.replace(PADDING, "  ") : line.text));
+    h("span", { class: "admin-log-text" }, line.level ? line.text.replace(PADDING, "  ") : line.text),
+  );
   node.hidden = !isMatch(line, filter);
   return node;
 }

@@ -11,8 +11,6 @@ import { mountCharts } from "./charts.js";
 import { UNKNOWN, memory, said } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").Overview} Overview */
-/** @typedef {import("./admin-types.js").Status} Status */
-/** @typedef {import("./admin-types.js").Worker} Worker */
 
 /**
  * @typedef {{labelKey: string, value: (facts: Overview) => string, note: (facts: Overview) => string,
@@ -49,7 +47,8 @@ const FIGURES = {
   memory: {
     labelKey: "admin.now_memory",
     value: ({ memoryUsedMb }) => memory(memoryUsedMb),
-    note: ({ memoryTotalMb }) => (memoryTotalMb === null ? t("admin.no_gpu") : t("admin.of_memory", { total: memory(memoryTotalMb) })),
+    note: ({ memoryTotalMb }) =>
+      memoryTotalMb === null ? t("admin.no_gpu") : t("admin.of_memory", { total: memory(memoryTotalMb) }),
     share: ({ memoryUsedMb, memoryTotalMb }) => (memoryUsedMb === null || !memoryTotalMb ? null : memoryUsedMb / memoryTotalMb),
   },
 };
@@ -72,10 +71,20 @@ export function mountSection(el, { api, page }) {
   const cards = Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure));
   const intake = mountIntake(api, page);
   const chartsPlace = h("div", { class: "stack" });
-  el.append(model, fetchPlace, intake.node, h("div", { class: "admin-figures" }, cards.map(({ node }) => node)), chartsPlace);
+  el.append(
+    model,
+    fetchPlace,
+    intake.node,
+    h(
+      "div",
+      { class: "admin-figures" },
+      cards.map(({ node }) => node),
+    ),
+    chartsPlace,
+  );
   const charts = mountCharts(chartsPlace);
 
-  /** @type {{status: Status, facts: Overview} | null} */
+  /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */
   let latest = null;
   const draw = () => {
     if (!latest) return;
@@ -83,16 +92,19 @@ export function mountSection(el, { api, page }) {
     fetchNote.draw(latest.status);
     intake.draw(latest.status.is_intake_paused);
     const { model: loaded } = latest.status;
-    setText(model, loaded ? t(loaded.is_demonstration ? "admin.model_demo" : "admin.model", { name: loaded.name }) : t("admin.no_model"));
+    setText(
+      model,
+      loaded ? t(loaded.is_demonstration ? "admin.model_demo" : "admin.model", { name: loaded.name }) : t("admin.no_model"),
+    );
   };
   onLangChange(draw);
 
   return {
     async refresh() {
       const [status, { workers }, history] = await Promise.all([
-        api.get(/** @type {string} */ ("/status")).then((answer) => /** @type {Status} */ (answer)),
-        api.get("/workers").then((answer) => /** @type {{workers: Worker[]}} */ (answer)),
-        api.get("/api/admin/history").then((answer) => /** @type {import("./admin-types.js").History} */ (answer)),
+        api.get("/status"),
+        api.get("/workers"),
+        api.get("/api/admin/history"),
       ]);
       latest = { status, facts: overviewOf(status, workers) };
       draw();
@@ -109,7 +121,14 @@ function figureCard(id, { labelKey, value, note, tone, share }) {
   const number = h("p", { class: "admin-figure-value number" }, UNKNOWN);
   const words = h("p", { class: "small soft" });
   const bar = h("progress", { max: 1, value: 0, hidden: true });
-  const node = h("div", { class: "card admin-figure", dataset: { figure: id } }, said("h3", labelKey, { class: "small soft" }), number, words, share && bar);
+  const node = h(
+    "div",
+    { class: "card admin-figure", dataset: { figure: id } },
+    said("h3", labelKey, { class: "small soft" }),
+    number,
+    words,
+    share && bar,
+  );
   return {
     node,
     /** @param {Overview} facts */
@@ -145,7 +164,9 @@ function mountIntake(api, page) {
     isBusy = true;
     const isDone = await act({
       about: "intake",
-      question: paused ? () => ({ title: t("admin.intake_ask"), text: t("admin.intake_ask_text"), confirm: t("admin.intake_ask_go") }) : undefined,
+      question: paused
+        ? () => ({ title: t("admin.intake_ask"), text: t("admin.intake_ask_text"), confirm: t("admin.intake_ask_go") })
+        : undefined,
       run: () => api.send("PUT", "/api/admin/intake", { paused }),
       done: () => t(paused ? "admin.intake_paused" : "admin.intake_resumed"),
     });
@@ -155,4 +176,3 @@ function mountIntake(api, page) {
   });
   return { node: h("div", {}, node), draw };
 }
-

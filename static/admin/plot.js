@@ -1,6 +1,7 @@
 // @ts-check
 /** One chart, drawn by uPlot in the colours of the theme; follows the size of its place. */
 
+import { on } from "../shared/dom.js";
 import { latest } from "./chart-data.js";
 
 /** @typedef {import("./chart-data.js").Chart} Chart */
@@ -14,8 +15,8 @@ const DASH_PX = [6, 4];
 const LINE_PX = 2;
 const FILL_ALPHA = 0.08;
 const LEAST_TOP = 4; // so that a line at zero does not fill the chart
-const AXIS_PX = 62;
-const COUNT_AXIS_PX = 34;
+const LEAST_AXIS_PX = 34;
+const TICK_PX = 16; // with the gap to the words
 const TICK_SPACE_PX = 36;
 const TIME_AXIS_PX = 32;
 const TIME_SPACE_PX = 84;
@@ -43,12 +44,17 @@ export function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
     const at = plot.cursor.idx ?? null;
     onPoint(current.lines.map(({ values }) => (at === null ? latest(values) : (values[at] ?? null))));
   };
-  const plot = new UPlot(optionsOf(chart, { css, tick, tell, size: sizeOf(el) }), dataOf(chart), el);
+  const plot = new UPlot(
+    optionsOf(chart, { css, tick, tell, size: sizeOf(el), font: `12px ${getComputedStyle(el).fontFamily}` }),
+    dataOf(chart),
+    el,
+  );
   const observer = new ResizeObserver(() => {
     const size = sizeOf(el);
     if (size.width > 0 && size.width !== plot.width) plot.setSize(size);
   });
   observer.observe(el);
+  const endFonts = on(document.fonts, "loadingdone", () => plot.redraw(false, true));
   tell(plot);
   return {
     update(next) {
@@ -57,6 +63,7 @@ export function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
       tell(plot);
     },
     close() {
+      endFonts();
       observer.disconnect();
       plot.destroy();
     },
@@ -77,41 +84,55 @@ function dataOf({ times, lines }) {
 /**
  * @param {Chart} chart
  * @param {{css: PlotOptions["css"], tick: PlotOptions["tick"], tell: (plot: Plot) => void,
- *   size: {width: number, height: number}}} look
+ *   size: {width: number, height: number}, font: string}} look
  * @returns {import("uplot").Options}
  */
-function optionsOf(chart, { css, tick, tell, size }) {
-  const text = { stroke: css("ink-soft"), grid: { stroke: css("line"), width: 1 }, ticks: { stroke: css("line"), width: 1 } };
+function optionsOf(chart, { css, tick, tell, size, font }) {
+  const text = {
+    font,
+    stroke: css("ink-soft"),
+    grid: { stroke: css("line"), width: 1 },
+    ticks: { stroke: css("line"), width: 1 },
+  };
   const sideAxis = (/** @type {"left" | "right"} */ side) => {
     const line = chart.lines.find((each) => each.side === side);
-    return line && {
-      ...text,
-      grid: side === "left" ? text.grid : { show: false },
-      scale: side,
-      side: side === "left" ? 3 : 1,
-      size: isWhole(line) ? COUNT_AXIS_PX : AXIS_PX,
-      space: TICK_SPACE_PX,
-      incrs: isWhole(line) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] : undefined,
-      values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => tick(line, value)),
-    };
+    return (
+      line && {
+        ...text,
+        grid: side === "left" ? text.grid : { show: false },
+        scale: side,
+        side: side === "left" ? 3 : 1,
+        size: widthOf,
+        space: TICK_SPACE_PX,
+        incrs: isWhole(line) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] : undefined,
+        values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => tick(line, value)),
+      }
+    );
   };
   const range = (/** @type {Plot} */ _, /** @type {number} */ _least, /** @type {number} */ most) =>
     /** @type {[number, number]} */ ([0, Math.max(LEAST_TOP, (most ?? 0) * 1.15)]);
-  const axes = /** @type {import("uplot").Axis[]} */ ([{ ...text, space: TIME_SPACE_PX, size: TIME_AXIS_PX, values: clockTicks }, sideAxis("left"), sideAxis("right")].filter(Boolean));
+  const axes = /** @type {import("uplot").Axis[]} */ (
+    [{ ...text, space: TIME_SPACE_PX, size: TIME_AXIS_PX, values: clockTicks }, sideAxis("left"), sideAxis("right")].filter(
+      Boolean,
+    )
+  );
   return {
     ...size,
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, left: { range }, right: { range } },
     axes,
-    series: [{}, ...chart.lines.map((line) => ({
-      scale: line.side,
-      stroke: css(line.tone),
-      fill: chart.lines.length === 1 ? css(line.tone, FILL_ALPHA) : undefined,
-      width: LINE_PX,
-      dash: line.isDashed ? DASH_PX : undefined,
-      points: { show: chart.times.length < 3 },
-    }))],
+    series: [
+      {},
+      ...chart.lines.map((line) => ({
+        scale: line.side,
+        stroke: css(line.tone),
+        fill: chart.lines.length === 1 ? css(line.tone, FILL_ALPHA) : undefined,
+        width: LINE_PX,
+        dash: line.isDashed ? DASH_PX : undefined,
+        points: { show: chart.times.length < 3 },
+      })),
+    ],
     hooks: { setCursor: [tell] },
   };
 }
@@ -134,4 +155,18 @@ function clockTicks(_, splits) {
     hourCycle: "h23",
   });
   return splits.map((seconds) => format.format(new Date(seconds * 1_000)));
+}
+
+/**
+ * How much room the words beside an axis need.
+ *
+ * @param {Plot} plot
+ * @param {string[] | null} words none before there are values
+ * @param {number} axis
+ */
+function widthOf({ axes, ctx }, words, axis) {
+  const [font] = /** @type {string[]} */ (/** @type {unknown} */ (axes[axis].font)); // scaled, as uPlot keeps it
+  ctx.font = font;
+  const widths = (words ?? []).map((word) => ctx.measureText(word).width / (globalThis.devicePixelRatio || 1));
+  return Math.max(LEAST_AXIS_PX, Math.ceil(Math.max(0, ...widths)) + TICK_PX);
 }

@@ -11,9 +11,7 @@ import { mountKeyedRows } from "./keyed-rows.js";
 import { makeSamplePlayer } from "./sample-player.js";
 import { said } from "./words.js";
 
-/** @typedef {import("../shared/presets.js").Preset} Preset */
-/** @typedef {import("../shared/presets.js").PresetSounds} PresetSounds */
-/** @typedef {{mode: string, preset: Preset}} Entry */
+/** @typedef {{mode: string, preset: Http.Preset}} Entry */
 /** @typedef {import("./admin-api.js").AdminApi} AdminApi */
 /** @typedef {ReturnType<typeof makeSamplePlayer>} Player */
 
@@ -29,10 +27,10 @@ export function mountSection(el, { api }) {
   const list = h("div", { class: "stack" });
   const empty = said("p", "admin.presets_empty", { class: "empty", hidden: true });
   el.append(said("p", "admin.presets_lead", { class: "soft admin-read" }), list, empty);
-  /** @type {[string, Preset[]][]} */
+  /** @type {[string, Http.Preset[]][]} */
   let modes = [];
   const groups = mountKeyedRows(list, {
-    keyOf: (/** @type {[string, Preset[]]} */ [mode]) => mode,
+    keyOf: (/** @type {[string, Http.Preset[]]} */ [mode]) => mode,
     make: (first) => modeGroup(first, api, player),
   });
   const draw = () => {
@@ -44,7 +42,7 @@ export function mountSection(el, { api }) {
     pauseMs: PAUSE_MS,
     onHide: player.stop,
     async refresh() {
-      const answer = /** @type {Record<string, Preset[]>} */ (await api.get("/api/presets"));
+      const answer = await api.get("/api/presets");
       modes = Object.entries(answer).filter(([, presets]) => presets.length > 0);
       draw();
     },
@@ -52,10 +50,10 @@ export function mountSection(el, { api }) {
 }
 
 /**
- * @param {[string, Preset[]]} first
+ * @param {[string, Http.Preset[]]} first
  * @param {AdminApi} api
  * @param {Player} player
- * @returns {import("./keyed-rows.js").Row<[string, Preset[]]>}
+ * @returns {import("./keyed-rows.js").Row<[string, Http.Preset[]]>}
  */
 function modeGroup(first, api, player) {
   const title = h("h3");
@@ -64,7 +62,7 @@ function modeGroup(first, api, player) {
     keyOf: (/** @type {Entry} */ { preset }) => preset.id,
     make: (entry) => presetRow(entry, api, player),
   });
-  const update = (/** @type {[string, Preset[]]} */ [mode, presets]) => {
+  const update = (/** @type {[string, Http.Preset[]]} */ [mode, presets]) => {
     setText(title, t(`app.${mode}.title`));
     rows.update(presets.map((preset) => ({ mode, preset })));
   };
@@ -82,7 +80,12 @@ function presetRow(first, api, player) {
   const name = h("span");
   const about = h("p", { class: "soft" });
   const parts = h("div", { class: "stack-tight" });
-  const node = h("details", { class: "panel", dataset: { preset: first.preset.id } }, h("summary", {}, name), h("div", { class: "stack-tight" }, about, parts));
+  const node = h(
+    "details",
+    { class: "panel", dataset: { preset: first.preset.id } },
+    h("summary", {}, name),
+    h("div", { class: "stack-tight" }, about, parts),
+  );
   /** @type {import("./sample-player.js").ListenButton[]} */
   let buttons = [];
   let drawn = "";
@@ -109,7 +112,7 @@ function presetRow(first, api, player) {
  * @returns {HTMLElement[]}
  */
 function presetParts({ mode, preset }, api, player, buttons) {
-  /** @type {(item: {name?: string, duration?: number | null}, pick: (sounds: PresetSounds) => {data: string} | null) => HTMLElement} */
+  /** @type {(item: {name?: string, duration?: number | null}, pick: (sounds: Http.PresetSounds) => {data: string} | null) => HTMLElement} */
   const voice = (item, pick) => {
     const listen = player.button(async () => soundUrl(pick(await soundsOf(api, mode, preset.id))));
     buttons.push(listen);
@@ -119,7 +122,11 @@ function presetParts({ mode, preset }, api, player, buttons) {
     return h("div", { class: "row" }, listen.node, h("span", {}, label), h("span", { class: "small soft" }, length));
   };
   const nodes = [];
-  if (preset.system_prompt) nodes.push(h("p", { class: "label small" }, t("admin.preset_prompt")), h("p", { class: "admin-prompt" }, preset.system_prompt));
+  if (preset.system_prompt)
+    nodes.push(
+      h("p", { class: "label small" }, t("admin.preset_prompt")),
+      h("p", { class: "admin-prompt" }, preset.system_prompt),
+    );
   let sound = 0;
   for (const item of preset.system_content) {
     if (item.type !== "audio") {
@@ -130,8 +137,16 @@ function presetParts({ mode, preset }, api, player, buttons) {
     sound += 1;
     nodes.push(voice(item, (sounds) => sounds.system_content_audio[at] ?? null));
   }
-  if (preset.ref_audio?.type === "audio") nodes.push(h("p", { class: "label small" }, t("admin.preset_voice")), voice(preset.ref_audio, (sounds) => sounds.ref_audio));
-  if (preset.settings) nodes.push(h("p", { class: "label small" }, t("admin.preset_settings")), h("pre", { class: "small", tabindex: 0 }, JSON.stringify(preset.settings, null, 2)));
+  if (preset.ref_audio?.type === "audio")
+    nodes.push(
+      h("p", { class: "label small" }, t("admin.preset_voice")),
+      voice(preset.ref_audio, (sounds) => sounds.ref_audio),
+    );
+  if (preset.settings)
+    nodes.push(
+      h("p", { class: "label small" }, t("admin.preset_settings")),
+      h("pre", { class: "small", tabindex: 0 }, JSON.stringify(preset.settings, null, 2)),
+    );
   return nodes;
 }
 
@@ -142,7 +157,7 @@ function presetParts({ mode, preset }, api, player, buttons) {
  */
 async function soundsOf(api, mode, id) {
   const path = `/api/presets/${encodeURIComponent(mode)}/${encodeURIComponent(id)}/audio`;
-  return /** @type {PresetSounds} */ (await api.get(path));
+  return /** @type {Http.PresetSounds} */ (await api.get(path));
 }
 
 /** @param {{data: string} | null} sound */

@@ -8,9 +8,6 @@ import { actionButton } from "./action-button.js";
 import { mountTable } from "./table.js";
 import { UNKNOWN, kindName, span } from "./words.js";
 
-/** @typedef {import("./admin-types.js").Queue} Queue */
-/** @typedef {import("./admin-types.js").QueueItem} QueueItem */
-
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
 /**
@@ -21,7 +18,7 @@ const GONE = Object.assign(new Error("The ticket is no longer in the queue."), {
 export function mountSection(el, { api, page }) {
   const lead = h("p", { class: "soft" });
   el.append(lead);
-  /** @type {Queue | null} */
+  /** @type {Http.QueueStatus | null} */
   let queue = null;
 
   /** @param {string} ticket */
@@ -30,7 +27,7 @@ export function mountSection(el, { api, page }) {
     if (!answer.success) throw GONE;
   };
   const refresh = async () => {
-    queue = /** @type {Queue} */ (await api.get("/api/queue"));
+    queue = await api.get("/api/queue");
     draw();
   };
   const after = async () => {
@@ -40,7 +37,7 @@ export function mountSection(el, { api, page }) {
   const table = mountTable(el, {
     captionKey: "admin.queue",
     emptyKey: "admin.queue_empty",
-    keyOf: (/** @type {QueueItem} */ item) => item.ticket_id,
+    keyOf: (/** @type {Http.QueueItem} */ item) => item.ticket_id,
     columns: [
       { labelKey: "admin.col_position", look: "number", text: ({ position }) => formatNumber(position) },
       { labelKey: "admin.col_kind", text: ({ request_type: kind }) => kindName(kind) },
@@ -58,7 +55,11 @@ export function mountSection(el, { api, page }) {
               const name = t("admin.place_name", { n: position, kind: kindName(kind) });
               return {
                 about: "ticket",
-                question: () => ({ title: t("admin.cancel_ask", { name }), text: t("admin.cancel_ask_text"), confirm: t("admin.cancel_place") }),
+                question: () => ({
+                  title: t("admin.cancel_ask", { name }),
+                  text: t("admin.cancel_ask_text"),
+                  confirm: t("admin.cancel_place"),
+                }),
                 run: () => cancel(id),
                 done: () => t("admin.cancelled", { name }),
                 after,

@@ -9,9 +9,7 @@ import { mountCleanup } from "./cleanup.js";
 import { mountTable } from "./table.js";
 import { ago, kindName, said, span } from "./words.js";
 
-/** @typedef {import("./admin-types.js").Recording} Recording */
-/** @typedef {import("./admin-types.js").RecordingPage} RecordingPage */
-/** @typedef {import("./table.js").TableColumn<Recording>} Column */
+/** @typedef {import("./table.js").TableColumn<Http.ListedRecording>} Column */
 
 const PAGE_SIZE = 25;
 const ORDERS = ["newest", "oldest", "largest", "longest"];
@@ -33,11 +31,22 @@ export function mountSection(el, { api, page }) {
   const off = said("p", "admin.recording_off", { class: "notice", hidden: page.defaults?.recording_enabled !== false });
   const kept = h("p", { class: "soft", id: "recordings-kept" });
   const sum = h("p", { class: "soft" });
-  const order = h("select", { id: "recording-order" }, ORDERS.map((each) => said("option", `admin.order_${each}`, { value: each })));
-  const tools = h("div", { class: "spread" }, sum, h("div", { class: "row" }, said("label", "admin.order", { for: "recording-order", class: "label" }), h("div", {}, order)));
+  const order = h(
+    "select",
+    { id: "recording-order" },
+    ORDERS.map((each) => said("option", `admin.order_${each}`, { value: each })),
+  );
+  const tools = h(
+    "div",
+    { class: "spread" },
+    sum,
+    h("div", { class: "row" }, said("label", "admin.order", { for: "recording-order", class: "label" }), h("div", {}, order)),
+  );
   const place = h("div", { class: "admin-wide" });
   const refresh = async () => {
-    const found = /** @type {RecordingPage} */ (await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${order.value}`));
+    const found = /** @type {Http.RecordingPage} */ (
+      await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${order.value}`)
+    );
     if (found.recordings.length === 0 && at.offset > 0 && found.total > 0) {
       at.offset = Math.floor((found.total - 1) / PAGE_SIZE) * PAGE_SIZE; // the last page was deleted
       return refresh();
@@ -53,11 +62,11 @@ export function mountSection(el, { api, page }) {
   const cleanup = mountCleanup(api, quietly);
   el.append(off, kept, tools, place, pager.node, cleanup);
 
-  const at = { offset: 0, found: /** @type {RecordingPage | null} */ (null) };
+  const at = { offset: 0, found: /** @type {Http.RecordingPage | null} */ (null) };
   const table = mountTable(place, {
     captionKey: "admin.recordings",
     emptyKey: "admin.recordings_empty",
-    keyOf: (/** @type {Recording} */ recording) => recording.id,
+    keyOf: (/** @type {Http.ListedRecording} */ recording) => recording.id,
     columns: columnsOf((id) => api.send("DELETE", `/api/sessions/${encodeURIComponent(id)}`), quietly),
   });
   const draw = () => {
@@ -92,7 +101,7 @@ function columnsOf(remove, after) {
   ];
 }
 
-/** @param {HTMLElement} cell @returns {(recording: Recording) => void} */
+/** @param {HTMLElement} cell @returns {(recording: Http.ListedRecording) => void} */
 function whenCell(cell) {
   const when = h("span");
   const age = h("span", { class: "small soft" });
@@ -103,7 +112,7 @@ function whenCell(cell) {
   };
 }
 
-/** @param {Recording} recording */
+/** @param {Http.ListedRecording} recording */
 function stateWords({ is_running: isRunning, status, problem, has_comment: hasComment, has_upload: hasUpload }) {
   const state = isRunning ? t("admin.rec_running") : status === "ready" ? t("admin.rec_ready") : t("admin.rec_unfinished");
   return [state, problem, hasComment && t("admin.rec_comment"), hasUpload && t("admin.rec_upload")].filter(Boolean).join(" · ");
@@ -111,10 +120,10 @@ function stateWords({ is_running: isRunning, status, problem, has_comment: hasCo
 
 /**
  * @param {HTMLElement} cell
- * @param {() => Recording} current
+ * @param {() => Http.ListedRecording} current
  * @param {(id: string) => Promise<unknown>} remove
  * @param {() => Promise<unknown>} after
- * @returns {(recording: Recording) => void}
+ * @returns {(recording: Http.ListedRecording) => void}
  */
 function actionsCell(cell, current, remove, after) {
   const open = h("a", { class: "button button-icon", target: "_blank", rel: "noopener" }, icon("eye"));
@@ -160,7 +169,7 @@ function label(link, href, words, name) {
   link.title = words;
 }
 
-/** @param {Recording} recording */
+/** @param {Http.ListedRecording} recording */
 function nameOf({ app_type: kind, created_at: at }) {
   return `${kindName(kind)}, ${formatDateTime(at)}`;
 }
@@ -189,7 +198,10 @@ function mountPager(onStep) {
       next.setAttribute("aria-label", t("admin.page_next"));
       back.setAttribute("aria-disabled", String(offset === 0));
       next.setAttribute("aria-disabled", String(offset + count >= total));
-      setText(words, t("admin.page_of", { from: formatNumber(offset + 1), to: formatNumber(offset + count), all: formatNumber(total) }));
+      setText(
+        words,
+        t("admin.page_of", { from: formatNumber(offset + 1), to: formatNumber(offset + count), all: formatNumber(total) }),
+      );
     },
   };
 }

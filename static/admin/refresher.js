@@ -25,7 +25,13 @@
  * @param {RefresherOptions} options
  * @returns {Refresher}
  */
-export function startRefreshing({ work, pauseMs, visibility, setTimer = setTimeout, clearTimer = (timer) => clearTimeout(/** @type {number} */ (timer)) }) {
+export function startRefreshing({
+  work,
+  pauseMs,
+  visibility,
+  setTimer = setTimeout,
+  clearTimer = (timer) => clearTimeout(/** @type {number} */ (timer)),
+}) {
   let isClosed = false;
   let isWanted = false;
   /** @type {unknown} */

@@ -15,13 +15,19 @@ import { onLangChange, t } from "../shared/i18n.js";
  *   chosen one into view once the list can be seen
  */
 export function mountSectionNav(el, sections, onShow) {
-  const links = new Map(sections.map(({ id, icon: picture }) => {
-    const text = h("span");
-    const badge = h("span", { class: "admin-count", hidden: true });
-    const node = h("a", { href: `#${id}`, dataset: { goto: id } }, icon(picture), text, badge);
-    return [id, { node, text, badge }];
-  }));
-  const list = h("ul", {}, [...links.values()].map(({ node }) => h("li", {}, node)));
+  const links = new Map(
+    sections.map(({ id, icon: picture }) => {
+      const text = h("span");
+      const badge = h("span", { class: "admin-count", hidden: true });
+      const node = h("a", { href: `#${id}`, dataset: { goto: id } }, icon(picture), text, badge);
+      return [id, { node, text, badge }];
+    }),
+  );
+  const list = h(
+    "ul",
+    {},
+    [...links.values()].map(({ node }) => h("li", {}, node)),
+  );
   el.classList.add("admin-nav");
   el.append(list);
 

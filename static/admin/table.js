@@ -49,7 +49,10 @@ export function mountTable(el, { captionKey, emptyKey, keyOf, columns }) {
   const drawWords = () => {
     setText(caption, t(captionKey));
     setText(empty, t(emptyKey));
-    fill(head, columns.map(({ labelKey, look }) => h("th", { scope: "col", class: look }, t(labelKey))));
+    fill(
+      head,
+      columns.map(({ labelKey, look }) => h("th", { scope: "col", class: look }, t(labelKey))),
+    );
   };
   table.hidden = true;
   onLangChange(() => {

@@ -11,8 +11,6 @@ import { makeSamplePlayer } from "./sample-player.js";
 import { mountTable } from "./table.js";
 import { said } from "./words.js";
 
-/** @typedef {import("./admin-types.js").RefAudio} RefAudio */
-
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // of the server
 const MS_PER_S = 1_000;
@@ -25,7 +23,7 @@ const MS_PER_S = 1_000;
 export function mountSection(el, { api, page }) {
   const player = makeSamplePlayer();
   const refresh = async () => {
-    const { ref_audios: voices } = /** @type {{ref_audios: RefAudio[]}} */ (await api.get(PATH));
+    const { ref_audios: voices } = await api.get(PATH);
     table.update(voices);
   };
   const after = () => refresh().catch(() => {}); // the next look tells
@@ -33,7 +31,7 @@ export function mountSection(el, { api, page }) {
   const table = mountTable(el, {
     captionKey: "admin.voices",
     emptyKey: "admin.voices_empty",
-    keyOf: (/** @type {RefAudio} */ voice) => voice.id,
+    keyOf: (/** @type {Http.RefAudio} */ voice) => voice.id,
     columns: [
       {
         labelKey: "admin.col_listen",
@@ -56,7 +54,11 @@ export function mountSection(el, { api, page }) {
               const { id, name } = current();
               return {
                 about: "voice",
-                question: () => ({ title: t("admin.delete_ask", { name }), text: t("admin.voice_delete_text"), confirm: t("common.delete") }),
+                question: () => ({
+                  title: t("admin.delete_ask", { name }),
+                  text: t("admin.voice_delete_text"),
+                  confirm: t("common.delete"),
+                }),
                 run: () => (player.stop(), api.send("DELETE", `${PATH}/${encodeURIComponent(id)}`)),
                 done: () => t("admin.deleted", { name }),
                 after,
@@ -78,27 +80,49 @@ export function mountSection(el, { api, page }) {
  * @param {() => Promise<unknown>} after
  */
 function uploadForm(api, limits, after) {
-  const file = h("input", { type: "file", id: "voice-file", accept: "audio/*,video/*", required: true, "aria-describedby": "voice-hint voice-problem" });
+  const file = h("input", {
+    type: "file",
+    id: "voice-file",
+    accept: "audio/*,video/*",
+    required: true,
+    "aria-describedby": "voice-hint voice-problem",
+  });
   const name = h("input", { type: "text", id: "voice-name", maxlength: NAME_MAX_CHARS, autocomplete: "off" });
   const hint = h("p", { class: "hint", id: "voice-hint" });
   const problem = h("p", { class: "field-error", id: "voice-problem", role: "alert" });
   const go = said("button", "common.upload", { type: "submit", class: "button button-primary" });
-  const form = h("form", { class: "card stack admin-upload", novalidate: true },
+  const form = h(
+    "form",
+    { class: "card stack admin-upload", novalidate: true },
     said("h3", "admin.voice_add"),
-    h("div", { class: "admin-fields" },
+    h(
+      "div",
+      { class: "admin-fields" },
       h("div", { class: "field" }, said("label", "admin.voice_file", { for: "voice-file" }), file, hint),
-      h("div", { class: "field" }, said("label", "admin.voice_name", { for: "voice-name" }), name)),
+      h("div", { class: "field" }, said("label", "admin.voice_name", { for: "voice-name" }), name),
+    ),
     problem,
-    h("div", {}, go));
+    h("div", {}, go),
+  );
   const drawHint = () =>
-    setText(hint, t("admin.voice_limits", { min: formatNumber(limits.minS, 1), max: formatNumber(limits.maxS), size: formatBytes(limits.maxFileBytes) }));
+    setText(
+      hint,
+      t("admin.voice_limits", {
+        min: formatNumber(limits.minS, 1),
+        max: formatNumber(limits.maxS),
+        size: formatBytes(limits.maxFileBytes),
+      }),
+    );
   onLangChange(drawHint);
   drawHint();
 
   let suggested = "";
   on(file, "change", () => {
     const chosen = file.files?.[0];
-    setText(problem, chosen && chosen.size > limits.maxFileBytes ? t("admin.voice_too_large", { size: formatBytes(chosen.size) }) : "");
+    setText(
+      problem,
+      chosen && chosen.size > limits.maxFileBytes ? t("admin.voice_too_large", { size: formatBytes(chosen.size) }) : "",
+    );
     if (!chosen || (name.value !== "" && name.value !== suggested)) return;
     suggested = nameOfFile(chosen.name).slice(0, NAME_MAX_CHARS);
     name.value = suggested;
@@ -109,13 +133,15 @@ function uploadForm(api, limits, after) {
     const chosen = file.files?.[0];
     if (isBusy) return;
     if (!chosen) return setText(problem, t("admin.voice_none"));
-    if (chosen.size > limits.maxFileBytes) return setText(problem, t("admin.voice_too_large", { size: formatBytes(chosen.size) }));
+    if (chosen.size > limits.maxFileBytes)
+      return setText(problem, t("admin.voice_too_large", { size: formatBytes(chosen.size) }));
     isBusy = true;
     go.setAttribute("aria-busy", "true");
     const wanted = name.value.trim() || nameOfFile(chosen.name);
     const isDone = await act({
       about: "voice",
-      run: async () => api.send("POST", PATH, { name: wanted, audio_base64: bytesToBase64(new Uint8Array(await chosen.arrayBuffer())) }),
+      run: async () =>
+        api.send("POST", PATH, { name: wanted, audio_base64: bytesToBase64(new Uint8Array(await chosen.arrayBuffer())) }),
       done: () => t("admin.voice_added", { name: wanted }),
       after,
     });

@@ -6,8 +6,6 @@ import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/for
 import { hasText, t } from "../shared/i18n.js";
 import { problemText } from "../shared/problems.js";
 
-/** @typedef {import("./admin-types.js").Kind} Kind */
-
 const BYTES_PER_MB = 1024 * 1024;
 const S_PER_HOUR = 3_600;
 const S_PER_DAY = 86_400;
@@ -29,7 +27,7 @@ export function said(tag, key, props = {}) {
   return element;
 }
 
-/** Kinds of conversation are called as the apps they belong to. @type {Record<Kind, string>} */
+/** Kinds of conversation are called as the apps they belong to. @type {Record<Http.RequestType, string>} */
 const KIND_KEYS = {
   chat: "admin.kind_chat",
   streaming: "app.turnbased.title",
@@ -39,7 +37,7 @@ const KIND_KEYS = {
   duplex: "admin.kind_duplex",
 };
 
-/** @param {Kind | null | undefined} kind */
+/** @param {Http.RequestType | null | undefined} kind */
 export function kindName(kind) {
   return kind ? t(KIND_KEYS[kind]) : UNKNOWN;
 }
@@ -72,11 +70,6 @@ export function milliseconds(ms) {
   return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
 }
 
-/** @param {number | null | undefined} seconds */
-export function wholeSeconds(seconds) {
-  return seconds === null || seconds === undefined ? UNKNOWN : t("admin.s", { n: formatNumber(seconds, seconds < 10 ? 1 : 0) });
-}
-
 /**
  * What went wrong and what to do, in words for what was tried.
  *
@@ -86,7 +79,9 @@ export function wholeSeconds(seconds) {
 export function failureText(error, about) {
   const problem = /** @type {{code?: string, message?: string, status?: number}} */ (error instanceof Error ? error : {});
   // One code may stand for two things: bad sound, and with HTTP 413 too much of it.
-  const own = [`admin.fail_${about}_${problem.code}_${problem.status}`, `admin.fail_${about}_${problem.code ?? "internal"}`].find(hasText);
+  const own = [`admin.fail_${about}_${problem.code}_${problem.status}`, `admin.fail_${about}_${problem.code ?? "internal"}`].find(
+    hasText,
+  );
   if (own) return t(own);
   const { title, nextStep, detail } = problemText(problem);
   return [title, detail, nextStep].filter(Boolean).join(" ");

@@ -9,8 +9,6 @@ import { restartBlock, toneOf, workerState } from "./admin-facts.js";
 import { mountKeyedRows } from "./keyed-rows.js";
 import { UNKNOWN, ago, kindName, memory, milliseconds, said, span } from "./words.js";
 
-/** @typedef {import("./admin-types.js").Worker} Worker */
-/** @typedef {import("./admin-types.js").WorkerSession} WorkerSession */
 /** @typedef {import("./admin-api.js").AdminApi} AdminApi */
 
 const SHOWN_SESSIONS = 12;
@@ -24,10 +22,10 @@ export function mountSection(el, { api, page }) {
   const list = h("div", { class: "admin-workers" });
   const empty = said("p", "admin.no_workers", { class: "empty", hidden: true });
   el.append(list, empty);
-  /** @type {Worker[]} */
+  /** @type {Http.WorkerInfo[]} */
   let workers = [];
   const refresh = async () => {
-    ({ workers } = /** @type {{workers: Worker[]}} */ (await api.get("/workers")));
+    ({ workers } = await api.get("/workers"));
     draw();
   };
   const after = async () => {
@@ -35,8 +33,8 @@ export function mountSection(el, { api, page }) {
     void page.refreshStatus();
   };
   const rows = mountKeyedRows(list, {
-    keyOf: (/** @type {Worker} */ worker) => worker.worker_id,
-    make: (/** @type {Worker} */ worker) => workerCard(api, worker, after),
+    keyOf: (/** @type {Http.WorkerInfo} */ worker) => worker.worker_id,
+    make: (/** @type {Http.WorkerInfo} */ worker) => workerCard(api, worker, after),
   });
   const draw = () => {
     rows.update(workers);
@@ -48,9 +46,9 @@ export function mountSection(el, { api, page }) {
 
 /**
  * @param {AdminApi} api
- * @param {Worker} first
+ * @param {Http.WorkerInfo} first
  * @param {() => Promise<void>} after
- * @returns {import("./keyed-rows.js").Row<Worker>}
+ * @returns {import("./keyed-rows.js").Row<Http.WorkerInfo>}
  */
 function workerCard(api, first, after) {
   let worker = first;
@@ -69,9 +67,15 @@ function workerCard(api, first, after) {
     "article",
     { class: "card stack-tight admin-worker", "aria-labelledby": titleId, dataset: { worker: first.worker_id } },
     h("div", { class: "spread" }, h("h3", { id: titleId, class: "mono" }, first.worker_id), badge),
-    model, progress.node, bar.node, facts.node, sessions.node, problem, buttons.node,
+    model,
+    progress.node,
+    bar.node,
+    facts.node,
+    sessions.node,
+    problem,
+    buttons.node,
   );
-  const update = (/** @type {Worker} */ next) => {
+  const update = (/** @type {Http.WorkerInfo} */ next) => {
     worker = next;
     const is = workerState(worker);
     badge.dataset.kind = toneOf(is);
@@ -91,13 +95,13 @@ function workerCard(api, first, after) {
   return { node, update };
 }
 
-/** @param {Worker} worker */
+/** @param {Http.WorkerInfo} worker */
 function modelWords({ model, gpu_id: gpu }) {
   const where = gpu === null ? t("admin.on_cpu") : t("admin.on_gpu", { n: gpu });
   return model ? `${model.name} · ${where}` : where;
 }
 
-/** @param {Worker} worker */
+/** @param {Http.WorkerInfo} worker */
 function errorWords({ error, last_error: last, last_error_at: at }) {
   if (error) return t("admin.error_now", { text: error });
   return last ? t("admin.error_last", { text: last, ago: ago(at) }) : "";
@@ -110,7 +114,7 @@ function restartProgress() {
   const node = h("div", { class: "stack-tight", hidden: true }, text, bar);
   return {
     node,
-    /** @param {Worker} worker */
+    /** @param {Http.WorkerInfo} worker */
     draw(worker) {
       const is = workerState(worker);
       const isUnderWay = is === "restart_waits" || is === "restart_stops" || is === "starting" || is === "loading";
@@ -127,7 +131,7 @@ function restartProgress() {
 }
 
 /**
- * @param {Worker} worker
+ * @param {Http.WorkerInfo} worker
  * @param {import("./admin-facts.js").WorkerState} is
  */
 function progressWords(worker, is) {
@@ -139,10 +143,15 @@ function progressWords(worker, is) {
 function memoryBar() {
   const text = h("span", { class: "small number" });
   const bar = h("meter", { min: 0, max: 1 });
-  const node = h("div", { class: "admin-memory", hidden: true }, h("div", { class: "spread" }, said("span", "admin.gpu_memory", { class: "small soft" }), text), bar);
+  const node = h(
+    "div",
+    { class: "admin-memory", hidden: true },
+    h("div", { class: "spread" }, said("span", "admin.gpu_memory", { class: "small soft" }), text),
+    bar,
+  );
   return {
     node,
-    /** @param {Worker} worker */
+    /** @param {Http.WorkerInfo} worker */
     draw({ vram_used_mb: used, vram_total_mb: total }) {
       node.hidden = used === null || !total;
       if (used === null || !total) return;
@@ -155,7 +164,7 @@ function memoryBar() {
   };
 }
 
-/** @type {[key: string, value: (worker: Worker) => string][]} */
+/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */
 const FACTS = [
   ["admin.places", ({ slots, free_slots: free }) => t("admin.places_of", { free: formatNumber(free), all: formatNumber(slots) })],
   ["admin.requests", ({ total_requests: n }) => formatNumber(n)],
@@ -168,10 +177,14 @@ const FACTS = [
 
 function factList() {
   const values = FACTS.map(([key, value]) => ({ key, value, dd: h("dd", { class: "number" }) }));
-  const node = h("dl", { class: "admin-facts small" }, values.map(({ key, dd }) => h("div", {}, said("dt", key, { class: "soft" }), dd)));
+  const node = h(
+    "dl",
+    { class: "admin-facts small" },
+    values.map(({ key, dd }) => h("div", {}, said("dt", key, { class: "soft" }), dd)),
+  );
   return {
     node,
-    /** @param {Worker} worker */
+    /** @param {Http.WorkerInfo} worker */
     draw: (worker) => values.forEach(({ value, dd }) => setText(dd, value(worker))),
   };
 }
@@ -181,10 +194,10 @@ function sessionList() {
   const more = h("p", { class: "small soft" });
   const node = h("div", { class: "stack-tight", hidden: true }, said("p", "admin.serves", { class: "small soft" }), list, more);
   const rows = mountKeyedRows(list, {
-    keyOf: (/** @type {WorkerSession} */ session) => session.session_id ?? session.started_at,
-    make: (/** @type {WorkerSession} */ first) => {
+    keyOf: (/** @type {Http.WorkerSession} */ session) => session.session_id ?? session.started_at,
+    make: (/** @type {Http.WorkerSession} */ first) => {
       const line = h("li");
-      const update = (/** @type {WorkerSession} */ { request_type: kind, started_at: at }) =>
+      const update = (/** @type {Http.WorkerSession} */ { request_type: kind, started_at: at }) =>
         setText(line, t("admin.session_since", { kind: kindName(kind), ago: ago(at) }));
       update(first);
       return { node: line, update };
@@ -192,7 +205,7 @@ function sessionList() {
   });
   return {
     node,
-    /** @param {WorkerSession[]} sessions */
+    /** @param {Http.WorkerSession[]} sessions */
     update(sessions) {
       node.hidden = sessions.length === 0;
       rows.update(sessions.slice(0, SHOWN_SESSIONS));
@@ -205,7 +218,7 @@ function sessionList() {
 
 /**
  * @param {AdminApi} api
- * @param {() => Worker} current
+ * @param {() => Http.WorkerInfo} current
  * @param {() => Promise<void>} after
  */
 function workerButtons(api, current, after) {
@@ -244,7 +257,7 @@ function workerButtons(api, current, after) {
   const why = h("p", { class: "small soft" });
   return {
     node: h("div", { class: "stack-tight admin-worker-buttons" }, h("div", { class: "row" }, drain.node, restart.node), why),
-    /** @param {Worker} worker */
+    /** @param {Http.WorkerInfo} worker */
     draw(worker) {
       const { worker_id: name, is_draining: isDraining } = worker;
       const block = restartBlock(worker);

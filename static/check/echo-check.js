@@ -25,7 +25,12 @@ function expire(limitMs) {
  * @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish
  */
 async function measure({ micId, speakerId, echoCancellation }) {
-  const microphone = await openMicrophone({ deviceId: micId, echoCancellation, noiseSuppression: echoCancellation, autoGainControl: false });
+  const microphone = await openMicrophone({
+    deviceId: micId,
+    echoCancellation,
+    noiseSuppression: echoCancellation,
+    autoGainControl: false,
+  });
   try {
     const context = /** @type {SinkContext} */ (microphone.context);
     if (speakerId && context.setSinkId) await context.setSinkId(speakerId);

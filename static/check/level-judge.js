@@ -73,7 +73,7 @@ export function createLevelJudge() {
       } else if (nowMs - heldAtMs > HOLD_MS) {
         holdDb = Math.max(FLOOR_DB, peakDb, holdDb - (HOLD_FALL_DB_PER_S * passedMs) / 1_000);
       }
-      silentSinceMs = isSilent ? silentSinceMs ?? nowMs : null;
+      silentSinceMs = isSilent ? (silentSinceMs ?? nowMs) : null;
       recent = [...recent.filter(({ atMs }) => nowMs - atMs < WORD_WINDOW_MS), { atMs: nowMs, rmsDb, peak }];
       const word = wordNow(nowMs);
       if (word === "good" && rmsDb >= HEARD_DB) goodMs += passedMs;

@@ -54,7 +54,11 @@ export function mountBrowserCheck(results) {
           { class: "ability", dataset: { state: isThere ? "good" : isNeeded ? "bad" : "caution" } },
           icon(isThere ? "check" : isNeeded ? "warning" : "info"),
           h("span", {}, t(`check.ability_${id}`)),
-          h("span", { class: isThere ? "visually-hidden" : "small soft" }, t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`)),
+          h(
+            "span",
+            { class: isThere ? "visually-hidden" : "small soft" },
+            t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`),
+          ),
         ),
       ),
     );

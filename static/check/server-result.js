@@ -22,7 +22,12 @@ const UNEVEN_MS = 400;
 export function serverResult(trips, socketMs, report) {
   const medianMs = Math.round(trips.medianMs);
   const worstMs = Math.round(trips.worstMs);
-  const facts = { median_ms: medianMs, worst_ms: worstMs, failed: trips.failed, socket_ms: socketMs === null ? false : Math.round(socketMs) };
+  const facts = {
+    median_ms: medianMs,
+    worst_ms: worstMs,
+    failed: trips.failed,
+    socket_ms: socketMs === null ? false : Math.round(socketMs),
+  };
   if (Number.isNaN(medianMs)) return problemResult("offline");
   if (socketMs === null) {
     return { state: "bad", text: { key: "check.socket_blocked" }, next: { key: "check.socket_blocked_next" }, facts };
@@ -35,8 +40,16 @@ export function serverResult(trips, socketMs, report) {
     });
   }
   const params = { median: medianMs, worst: worstMs };
-  if (trips.failed > 0) return { state: "caution", text: { key: "check.server_lossy", n: trips.failed, params }, next: { key: "check.server_far_next" }, facts };
-  if (medianMs > FAR_MS) return { state: "caution", text: { key: "check.server_far", params }, next: { key: "check.server_far_next" }, facts };
-  if (worstMs > UNEVEN_MS) return { state: "caution", text: { key: "check.server_uneven", params }, next: { key: "check.server_far_next" }, facts };
+  if (trips.failed > 0)
+    return {
+      state: "caution",
+      text: { key: "check.server_lossy", n: trips.failed, params },
+      next: { key: "check.server_far_next" },
+      facts,
+    };
+  if (medianMs > FAR_MS)
+    return { state: "caution", text: { key: "check.server_far", params }, next: { key: "check.server_far_next" }, facts };
+  if (worstMs > UNEVEN_MS)
+    return { state: "caution", text: { key: "check.server_uneven", params }, next: { key: "check.server_far_next" }, facts };
   return { state: "good", text: { key: "check.server_good", params }, facts };
 }

@@ -42,7 +42,10 @@ export function mountSpeakerCheck(results) {
     let context = null;
     try {
       context = await openContext(devices.speakerId);
-      facts = { output_hz: context.sampleRate, output_latency_ms: Math.round((context.outputLatency || context.baseLatency || 0) * 1_000) };
+      facts = {
+        output_hz: context.sampleRate,
+        output_latency_ms: Math.round((context.outputLatency || context.baseLatency || 0) * 1_000),
+      };
       await playMelody(context, (side) => {
         sides.dataset.side = side;
       });
@@ -63,7 +66,12 @@ export function mountSpeakerCheck(results) {
     results.set("speaker", { state: "good", text: { key: "check.speaker_good" }, facts });
   });
   on(byId("speaker-no", HTMLButtonElement), "click", () => {
-    results.set("speaker", { state: "bad", text: { key: "check.speaker_unheard" }, next: { key: "check.speaker_unheard_next" }, facts });
+    results.set("speaker", {
+      state: "bad",
+      text: { key: "check.speaker_unheard" },
+      next: { key: "check.speaker_unheard_next" },
+      facts,
+    });
   });
   return { start: listen, speakerId: () => devices.speakerId };
 }

@@ -41,7 +41,10 @@ function writeReport(results) {
  */
 function drawSteps(steps, results) {
   if (steps.childElementCount === 0) {
-    fill(steps, CHECKS.map((id) => h("li", {}, h("a", { class: "step", href: `#${id}` }))));
+    fill(
+      steps,
+      CHECKS.map((id) => h("li", {}, h("a", { class: "step", href: `#${id}` }))),
+    );
   }
   for (const [index, id] of CHECKS.entries()) {
     const link = find(steps.children[index], "a", HTMLAnchorElement);

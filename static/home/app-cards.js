@@ -24,7 +24,11 @@ function cardNode({ app_id: appId, name, route }) {
       h("span", { class: "app-icon" }, icon(picture)),
       h("h3", {}, appTitle(appId, name)),
       isKnownApp(appId) && h("p", { class: "soft" }, t(`home.app_${appId}`)),
-      h("ul", { class: "app-needs" }, needs.map((need) => h("li", { class: "badge" }, t(`home.need_${need}`)))),
+      h(
+        "ul",
+        { class: "app-needs" },
+        needs.map((need) => h("li", { class: "badge" }, t(`home.need_${need}`))),
+      ),
     ),
   );
 }
@@ -34,7 +38,12 @@ function tableNodes(apps) {
   const head = h(
     "thead",
     {},
-    h("tr", {}, h("th", { scope: "col" }, t("home.compare_mode")), ASPECTS.map((aspect) => h("th", { scope: "col" }, t(`home.compare_${aspect}`)))),
+    h(
+      "tr",
+      {},
+      h("th", { scope: "col" }, t("home.compare_mode")),
+      ASPECTS.map((aspect) => h("th", { scope: "col" }, t(`home.compare_${aspect}`))),
+    ),
   );
   const rows = apps.map(({ app_id: appId, name, route }) =>
     h(

@@ -52,7 +52,11 @@ export async function watchDevices(listener) {
   };
   const change = () => void look();
   /** @type {[EventTarget | null, string][]} */
-  const sources = [[mediaDevices, "devicechange"], [microphone, "change"], [camera, "change"]];
+  const sources = [
+    [mediaDevices, "devicechange"],
+    [microphone, "change"],
+    [camera, "change"],
+  ];
   for (const [source, event] of sources) source?.addEventListener(event, change);
   await look();
   return () => {

@@ -51,7 +51,12 @@ export function mountHero({ buttons, summary }) {
         t(look.startKey, { app: appTitle(primary.app_id, primary.name) }),
       ),
       secondary.map((app) =>
-        h("a", { class: "button button-large hero-second", href: app.route }, icon(appLook(app.app_id).icon), appTitle(app.app_id, app.name)),
+        h(
+          "a",
+          { class: "button button-large hero-second", href: app.route },
+          icon(appLook(app.app_id).icon),
+          appTitle(app.app_id, app.name),
+        ),
       ),
     );
   };

@@ -7,18 +7,16 @@ import { fill, h, icon } from "../shared/dom.js";
 import { mountFetchNote } from "../shared/fetch-note.js";
 import { onLangChange, t } from "../shared/i18n.js";
 
-/** @typedef {import("../shared/status-source.js").ServiceStatus} ServiceStatus */
-
 const MOST_SUGGESTIONS = 6;
 
 /**
  * @param {HTMLElement} el stays hidden while the real model, or nothing, is loaded
- * @returns {{update: (status: ServiceStatus | null) => void}}
+ * @returns {{update: (status: Http.ServiceStatus | null) => void}}
  */
 export function mountModelNote(el) {
   const place = h("div");
   const fetchNote = mountFetchNote(place);
-  /** @type {ServiceStatus | null} */
+  /** @type {Http.ServiceStatus | null} */
   let status = null;
   const draw = () => {
     const model = status?.model ?? null;
@@ -36,7 +34,11 @@ export function mountModelNote(el) {
         h("p", {}, h("strong", {}, t(`home.model_${kind}`, { name })), " ", t(`home.model_${kind}_next`)),
         suggestions.length > 0 && h("p", { class: "label" }, t("home.try_saying")),
         suggestions.length > 0 &&
-          h("ul", { class: "suggestions" }, suggestions.map((sentence) => h("li", {}, t("home.quoted", { sentence })))),
+          h(
+            "ul",
+            { class: "suggestions" },
+            suggestions.map((sentence) => h("li", {}, t("home.quoted", { sentence }))),
+          ),
         place,
       ),
     );

@@ -35,7 +35,12 @@ function lineNode(line) {
       progress === undefined ? null : h("progress", { max: 1, value: progress, "aria-label": t("home.line_worker") }),
       next && h("p", { class: "ready-next small soft" }, phraseText(next)),
     ),
-    h("span", { class: "ready-state" }, icon(STATE_ICONS[state]), h("span", { class: "visually-hidden" }, t(`home.state_${state}`))),
+    h(
+      "span",
+      { class: "ready-state" },
+      icon(STATE_ICONS[state]),
+      h("span", { class: "visually-hidden" }, t(`home.state_${state}`)),
+    ),
   );
 }
 

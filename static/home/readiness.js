@@ -24,12 +24,7 @@
  * @property {boolean} isSupported the browser can use them at all
  * @property {DeviceFacts} microphone
  * @property {DeviceFacts} camera
- *
- * @typedef {Object} ServerLoad
- * @property {{stage: string, progress: number | null} | null} [loading]
- *
- * @typedef {import("../shared/status-source.js").ServiceStatus & ServerLoad} Status
- * @typedef {{status: Status | null, isReached: boolean}} Report
+ * @typedef {import("../shared/page.js").StatusReport} Report
  */
 
 const PERCENT = 100;
@@ -87,9 +82,10 @@ function workerLine(report) {
   if (loading === 0) return { id: "worker", state: "bad", ...problem("no_worker") };
   const share = status.loading?.progress;
   const known = typeof share === "number" ? { progress: share } : {};
-  const text = known.progress === undefined
-    ? { key: "problem.worker_loading.title" }
-    : { key: "home.worker_loading_share", params: { percent: Math.floor(known.progress * PERCENT) } };
+  const text =
+    known.progress === undefined
+      ? { key: "problem.worker_loading.title" }
+      : { key: "home.worker_loading_share", params: { percent: Math.floor(known.progress * PERCENT) } };
   return { id: "worker", state: "caution", text, next: { key: "problem.worker_loading.next" }, ...known };
 }
 
@@ -126,7 +122,12 @@ function modelLine(report) {
   if (!model) return { id: "model", state: "caution", text: { key: "home.model_none" } };
   const params = { name: model.name };
   if (model.kind === "unknown") {
-    return { id: "model", state: "caution", text: { key: "home.model_unknown", params }, next: { key: "home.model_unknown_next" } };
+    return {
+      id: "model",
+      state: "caution",
+      text: { key: "home.model_unknown", params },
+      next: { key: "home.model_unknown_next" },
+    };
   }
   if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "home.model_full", params } };
   // What to do about it stands in the note above the cards.
@@ -175,7 +176,7 @@ export function firstObstacle(lines) {
 /**
  * How long a newcomer would wait, or null if it is not known.
  *
- * @param {Status} status
+ * @param {Http.ServiceStatus} status
  * @param {{estimated_wait_s: number}[]} waiting those in line, first to last
  * @param {{estimated_remaining_s?: number | null}[]} running
  * @returns {number | null} seconds

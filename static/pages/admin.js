@@ -25,8 +25,6 @@ import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
 import { toast } from "../shared/toast.js";
 
-/** @typedef {import("../admin/admin-types.js").AdminState} AdminState */
-
 /**
  * @typedef {Object} Context what a section works with
  * @property {import("../admin/admin-api.js").AdminApi} api
@@ -80,7 +78,7 @@ const desk = {
 
 /** @returns {Promise<void>} */
 async function enter() {
-  /** @type {AdminState} */
+  /** @type {Http.AdminState} */
   let state;
   try {
     state = await getJson("/api/admin/state");

@@ -10,10 +10,10 @@ import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/toast.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
-import { loadCallSound } from "../duplex/lib/late-sound.js";
+import { loadCallSound } from "../duplex/lib/call.js";
 import { mountCallRecorder } from "../duplex/ui/call-recorder.js";
 import { DUPLEX_FIELDS, duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
-import { LiveCall, loadCall } from "../duplex/ui/live-call.js";
+import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
@@ -43,7 +43,9 @@ if (page.defaults) {
   store.applyServer({ playback_delay_ms, max_kv_tokens });
 }
 mountDuplexConfigForm(byId("config-form", HTMLElement));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () =>
+  prompt.loadEditors(),
+);
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 bindSettings(byId("main", HTMLElement), store);
 mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
@@ -72,13 +74,9 @@ const prompt = mountPromptSetup(
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-/** @returns {Promise<import("../duplex/ui/live-call.js").LiveSource>} */
+/** @returns {Promise<import("../duplex/lib/call-types.js").LiveSource>} */
 async function openSource() {
-  const microphone = {
-    deviceId: devices.micId,
-    echoCancellation: !store.get("headphones"),
-    chunkSamples: CHUNK_SAMPLES,
-  };
+  const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();
   fileProgress.hidden = store.get("source") === "mic";
   if (store.get("source") === "mic" || !sound) return (await loadCallSound()).openMicrophone(microphone);
@@ -96,11 +94,7 @@ async function openSource() {
   });
 }
 
-const call = new LiveCall({
-  idPrefix: "adx",
-  settings: () => liveSettingsOf(store, devices.speakerId),
-  openSource,
-});
+const call = new DuplexCall({ idPrefix: "adx", settings: () => liveSettingsOf(store, devices.speakerId), openSource });
 
 /** Not in the middle of a file: that would begin anew. */
 function reopenMicrophone() {
@@ -122,10 +116,7 @@ const view = mountLiveView(call, {
   modelName: model.modelName,
 });
 
-mountCallRecorder(byId("after-call", HTMLElement), call, {
-  appType: "audio_duplex",
-  isOn: () => store.get("record"),
-});
+mountCallRecorder(byId("after-call", HTMLElement), call, { appType: "audio_duplex", isOn: () => store.get("record") });
 const voiceGate = mountVoiceGate(call);
 call.on("ended", () => (fileProgress.hidden = true));
 

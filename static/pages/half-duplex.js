@@ -3,8 +3,9 @@
  * Wires the half-duplex page: speak, pause, hear the answer, turn by turn.
  */
 
-import { HalfCall } from "../duplex/lib/half-call.js";
-import { loadCallSound } from "../duplex/lib/late-sound.js";
+import { loadCallSound } from "../duplex/lib/call.js";
+import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-call.js";
+import { warningOf } from "../duplex/lib/live-problems.js";
 import { halfConfigOf } from "../duplex/lib/half-look.js";
 import { makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { mountAfterCall } from "../duplex/ui/half-after.js";
@@ -31,6 +32,7 @@ import { claimTab, tabStateOf } from "../shared/tab-state.js";
 import { voiceLimits, voiceToWire } from "../shared/voice.js";
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
+const DEFAULT_DELAY_MS = 200;
 const METER_TICK_MS = 50;
 
 const page = await startPage({ titleKey: "half.title" });
@@ -39,8 +41,9 @@ const limits = voiceLimits(page.defaults);
 const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
 
 const call = new HalfCall({
-  devices: () => ({ micId: devices.micId, speakerId: devices.speakerId }),
-  playbackDelayMs: () => page.defaults?.playback_delay_ms ?? 200,
+  settings: () => ({ playbackDelayMs: page.defaults?.playback_delay_ms ?? DEFAULT_DELAY_MS, speakerId: devices.speakerId }),
+  openSource: async () =>
+    (await loadCallSound()).openMicrophone({ deviceId: devices.micId || undefined, chunkSamples: HALF_CHUNK_SAMPLES }),
   session: { getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0 },
 });
 
@@ -52,9 +55,12 @@ const content = mountLateContentEditor(el("content"), {
 });
 /** @type {import("../duplex/ui/tts-ref-controller.js").TtsVoice | null} */
 let ttsVoice = null;
-const loadTtsVoice = late(() => import("../duplex/ui/tts-ref-controller.js"), ({ mountTtsVoice }) => {
-  ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
-});
+const loadTtsVoice = late(
+  () => import("../duplex/ui/tts-ref-controller.js"),
+  ({ mountTtsVoice }) => {
+    ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
+  },
+);
 const presets = mountPresetSelector(el("presets"), {
   mode: "half_duplex_audio",
   page: "half_duplex",
@@ -70,10 +76,10 @@ const presets = mountPresetSelector(el("presets"), {
 
 // The call.
 const levels = () => call.levels();
-const notes = mountCallNotes({ problem: el("problem"), note: el("note") }, {
-  restart: () => void start(),
-  reconnect: () => void call.reopenMicrophone(),
-});
+const notes = mountCallNotes(
+  { problem: el("problem"), note: el("note") },
+  { restart: () => void start(), reconnect: () => void call.reopenSource() },
+);
 const stage = mountHalfStage(el("stage"), { levels });
 const turns = mountHalfTurns(el("turns"));
 const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
@@ -108,7 +114,7 @@ async function start() {
 }
 
 const tab = claimTab();
-/** @type {import("../duplex/lib/half-duplex-state.js").QueuePlace | null} */
+/** @type {import("../shared/queue-place.js").QueuePlace | null} */
 let place = null;
 
 function update() {
@@ -130,6 +136,7 @@ call.on("assigned", () => queue.playTurn());
 call.on("prepared", () => queue.playReady());
 call.on("opened", () => void devices.refresh());
 call.on("problem", notes.show);
+call.on("warning", ({ code, message }) => notes.show({ ...warningOf(code), message, kind: "caution" }));
 call.on("solved", ({ code }) => notes.solve(code));
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
 onLangChange(update);
@@ -150,7 +157,7 @@ const drawer = mountSettingsDrawer(
 );
 const devices = mountAudioDeviceSelector(el("devices"), {
   prefix: "half_duplex",
-  onChange: (kind) => void (kind === "mic" ? call.reopenMicrophone() : call.changeSpeaker()),
+  onChange: (kind) => void (kind === "mic" ? call.reopenSource() : call.applySettings()),
 });
 mountLateHelp("half-duplex");
 mountModelNote(el("model-note"), page);
@@ -161,4 +168,4 @@ page.onStatus((report) => {
 if (!isSecureContext) notes.show({ code: "insecure_context", message: "", kind: "bad", steps: [] });
 update();
 page.ready();
-loadInSpareTime(loadCallSound);
+loadInSpareTime(loadHalfCall);

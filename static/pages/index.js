@@ -21,7 +21,12 @@ const page = await startPage({ titleKey: "home.page" });
 
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);
 const hero = mountHero({ buttons: place("hero-buttons"), summary: place("hero-summary") });
-const cards = mountAppCards({ cards: place("apps"), table: place("compare"), comparison: place("comparison"), empty: place("apps-empty") });
+const cards = mountAppCards({
+  cards: place("apps"),
+  table: place("compare"),
+  comparison: place("comparison"),
+  empty: place("apps-empty"),
+});
 const card = mountReadinessCard(place("readiness"), place("readiness-news"));
 const note = mountModelNote(place("model-note"));
 mountRecentList({ section: place("recent"), list: place("recent-list"), clear: place("recent-clear") }, localStore());

@@ -11,13 +11,13 @@ import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/toast.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
-import { loadCallSound } from "../duplex/lib/late-sound.js";
+import { loadCallSound } from "../duplex/lib/call.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
 import { mountChoiceRow } from "../duplex/ui/choice-row.js";
 import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
 import { mountFullView } from "../duplex/ui/full-view.js";
-import { LiveCall, loadCall } from "../duplex/ui/live-call.js";
+import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
@@ -41,7 +41,9 @@ if (page.defaults) {
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 mountDuplexConfigForm(part("config-form"));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () =>
+  prompt.loadEditors(),
+);
 bindSettings(part("main"), store);
 mountHeadphonesAdvice(part("advice"), localStorage);
 mountServiceNote(part("service-note"), page);
@@ -58,13 +60,13 @@ const devices = mountAudioDeviceSelector(part("devices"), {
   },
 });
 const prompt = mountPromptSetup(
-  { presets: part("presets"), prompt: byId("system-prompt", HTMLTextAreaElement), voice: part("voice"), ttsVoice: part("tts-voice") },
   {
-    mode: "omni",
-    defaults: page.defaults,
-    onSettings: (settings) => store.applyPreset(settings),
-    onEdit: () => drawer.open(),
+    presets: part("presets"),
+    prompt: byId("system-prompt", HTMLTextAreaElement),
+    voice: part("voice"),
+    ttsVoice: part("tts-voice"),
   },
+  { mode: "omni", defaults: page.defaults, onSettings: (settings) => store.applyPreset(settings), onEdit: () => drawer.open() },
 );
 
 const stage = mountCameraStage(part("screen"), {
@@ -80,14 +82,33 @@ const stage = mountCameraStage(part("screen"), {
   },
 });
 const pictures = createPictureTaker({ grab: stage.grab, isFile });
-const microphoneWish = () => ({ deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES });
+const microphoneWish = () => ({
+  deviceId: devices.micId,
+  echoCancellation: !store.get("headphones"),
+  chunkSamples: CHUNK_SAMPLES,
+});
 /** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */
 let openedFileMode = null;
-const fileMode = late(() => import("../duplex/ui/file-mode.js"), ({ mountFileMode }) => (openedFileMode = mountFileMode(
-  { panel: part("file-panel"), mixer: byId("mixer", HTMLDetailsElement), progress: byId("file-progress", HTMLProgressElement), video },
-  { store, onFile: stage.setFile, microphone: microphoneWish },
-)));
-mountChoiceRow(part("source"), { store, setting: "source", choices: SOURCES, labelKey: "omni.source", textOf: (source) => t(`omni.source_${source}`) });
+const fileMode = late(
+  () => import("../duplex/ui/file-mode.js"),
+  ({ mountFileMode }) =>
+    (openedFileMode = mountFileMode(
+      {
+        panel: part("file-panel"),
+        mixer: byId("mixer", HTMLDetailsElement),
+        progress: byId("file-progress", HTMLProgressElement),
+        video,
+      },
+      { store, onFile: stage.setFile, microphone: microphoneWish },
+    )),
+);
+mountChoiceRow(part("source"), {
+  store,
+  setting: "source",
+  choices: SOURCES,
+  labelKey: "omni.source",
+  textOf: (source) => t(`omni.source_${source}`),
+});
 
 async function openSource() {
   if (isFile()) return (await fileMode()).open();
@@ -96,7 +117,7 @@ async function openSource() {
   return (await loadCallSound()).openMicrophone(microphoneWish());
 }
 
-const call = new LiveCall({
+const call = new DuplexCall({
   idPrefix: "omni",
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,
@@ -128,7 +149,10 @@ async function start() {
   const { systemPrompt, prepare } = prompt.given();
   void voiceGate.update(store.get("barge_gate") === "silero");
   const config = duplexConfigOf(store);
-  const isOpen = await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) } });
+  const isOpen = await call.start({
+    systemPrompt,
+    prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) },
+  });
   if (!isOpen) release();
   void devices.refresh();
 }
@@ -165,10 +189,15 @@ const tools = mountScreenTools(
     full,
   },
 );
-const showPicture = late(() => import("../duplex/ui/picture-view.js"), ({ mountPictureView }) =>
-  mountPictureView(call, { store, video, pictures }),
+const showPicture = late(
+  () => import("../duplex/ui/picture-view.js"),
+  ({ mountPictureView }) => mountPictureView(call, { store, video, pictures }),
 );
-on(part("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings()).catch(toastProblem));
+on(part("open-record-settings"), "click", () =>
+  showPicture()
+    .then((shown) => shown.openRecordSettings())
+    .catch(toastProblem),
+);
 const voiceGate = mountVoiceGate(call);
 
 call.on("ended", release);

@@ -40,10 +40,7 @@ const head = mountHead(recordingId, {
   },
   onProblem: (error) => notice.show(/** @type {{code?: string, message?: string}} */ (error)),
 });
-const comment = mountCommentCard(byId("comment", HTMLElement), {
-  recordingId,
-  maxChars: page.defaults?.limits.comment_chars,
-});
+const comment = mountCommentCard(byId("comment", HTMLElement), { recordingId, maxChars: page.defaults?.limits.comment_chars });
 
 /** @type {string | null} */
 let waitingKey = null;
@@ -69,7 +66,8 @@ function show(meta, recording) {
     let media = null;
     return {
       setSound: ({ merged_replay: sound }) => {
-        if (sound && !media) ({ media } = mountReplay(whole, { name: "sound", url: urlOf(sound), iconName: "wave", isOpen: true }));
+        if (sound && !media)
+          ({ media } = mountReplay(whole, { name: "sound", url: urlOf(sound), iconName: "wave", isOpen: true }));
       },
       pause: () => media?.pause(),
     };
@@ -81,7 +79,8 @@ function show(meta, recording) {
 
 /** @param {Recording} recording @param {() => void} onPlay */
 function showFilm({ merged_replay_video: film, merged_replay_subtitles: subtitles }, onPlay) {
-  if (film) mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", subtitles: subtitles && urlOf(subtitles), onPlay });
+  if (film)
+    mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", subtitles: subtitles && urlOf(subtitles), onPlay });
 }
 
 /** @param {Meta} meta @param {Recording} recording @param {() => void} onPlay */
@@ -135,7 +134,10 @@ if (isOwnRecording(localStorage, recordingId)) allow(true);
 else {
   /** @type {Promise<{is_admin: boolean}>} */
   const state = getJson("/api/admin/state");
-  state.then(({ is_admin: isAdmin }) => allow(isAdmin), () => undefined);
+  state.then(
+    ({ is_admin: isAdmin }) => allow(isAdmin),
+    () => undefined,
+  );
 }
 try {
   await open();
@@ -143,7 +145,9 @@ try {
   setWaiting(null);
   if (!leaving.signal.aborted) {
     const { code, message, status } = /** @type {Partial<import("../shared/api.js").ApiError>} */ (error);
-    notice.show(status === 404 ? { code: "recording_gone", message } : { code, message }, { actions: [{ label: () => t("common.reload"), run: () => location.reload() }] });
+    notice.show(status === 404 ? { code: "recording_gone", message } : { code, message }, {
+      actions: [{ label: () => t("common.reload"), run: () => location.reload() }],
+    });
     if (!code) console.error(error);
   }
 }

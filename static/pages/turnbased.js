@@ -46,12 +46,24 @@ const store = await opening;
 /** @type {WebSocket | null} */
 let socket = null;
 const chat = new StreamingChat({ socketFactory: (url) => (socket = new WebSocket(url)) });
-const session = new ChatSession({ chat, store, settings: () => chatSettings(settings, voiceBase64()), prepared: () => instructions.ready });
-const upload = watchUpload(() => socket, (done) => notes.showUpload(done));
+const session = new ChatSession({
+  chat,
+  store,
+  settings: () => chatSettings(settings, voiceBase64()),
+  prepared: () => instructions.ready,
+});
+const upload = watchUpload(
+  () => socket,
+  (done) => notes.showUpload(done),
+);
 
 const notice = mountNotice(byId("notice", HTMLElement));
 const libraryNote = mountNotice(byId("library-note", HTMLElement));
-const notes = mountChatNotes({ session, maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_KV_TOKENS, onNewChat: () => kept.begin() });
+const notes = mountChatNotes({
+  session,
+  maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_KV_TOKENS,
+  onNewChat: () => kept.begin(),
+});
 const voice = mountAnswerVoice(byId("hush", HTMLButtonElement), {
   session,
   delayMs: page.defaults?.playback_delay_ms ?? 0,
@@ -110,11 +122,20 @@ const kept = mountKeptChats({
   },
   onOpen: list.follow,
 });
-const loadTransfer = late(() => import("../turnbased/transfer-dialog.js"), ({ mountTransfer }) =>
-  mountTransfer({ session, onImported: () => void kept.refresh() }),
+const loadTransfer = late(
+  () => import("../turnbased/transfer-dialog.js"),
+  ({ mountTransfer }) => mountTransfer({ session, onImported: () => void kept.refresh() }),
 );
-onAction("transfer", () => loadTransfer().then((transfer) => transfer.open()).catch(toastProblem));
-onAction("import", () => loadTransfer().then((transfer) => transfer.chooseFile()).catch(toastProblem));
+onAction("transfer", () =>
+  loadTransfer()
+    .then((transfer) => transfer.open())
+    .catch(toastProblem),
+);
+onAction("import", () =>
+  loadTransfer()
+    .then((transfer) => transfer.chooseFile())
+    .catch(toastProblem),
+);
 mountLateHelp("turnbased");
 mountChatSettings(settings);
 

@@ -22,10 +22,15 @@ export class ApiError extends Error {
 }
 
 /**
- * @template T
- * @param {string} path
+ * @template {string} P
+ * @typedef {P extends keyof Http.GetAnswers ? Http.GetAnswers[P] : any} AnswerOf `any`: where the path is put together
+ */
+
+/**
+ * @template {string} P
+ * @param {P} path
  * @param {{signal?: AbortSignal}} [options]
- * @returns {Promise<T>}
+ * @returns {Promise<AnswerOf<P>>}
  */
 export function getJson(path, options = {}) {
   return call(path, { headers: { Accept: "application/json" }, ...options });

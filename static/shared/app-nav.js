@@ -4,10 +4,35 @@
  */
 
 import { getJson } from "./api.js";
-import { fill, h, icon, on } from "./dom.js";
-import { mountHealthBadge } from "./health-badge.js";
-import { getLang, languageNames, onLangChange, setLang, t } from "./i18n.js";
-import { THEMES, getTheme, setTheme } from "./theme.js";
+import { fill, h, icon, on, setText } from "./dom.js";
+import { getLang, languageNames, onLangChange, setLang, t, tn } from "./i18n.js";
+
+/** @typedef {import("./page.js").StatusReport} StatusReport */
+
+// Light, dark, or as the system wishes.
+
+const STORAGE_KEY = "minicpmo_theme";
+const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
+/** @typedef {typeof THEMES[number]} Theme */
+
+/** @returns {Theme} what was chosen */
+function getTheme() {
+  const chosen = document.documentElement.dataset.theme;
+  return THEMES.find((theme) => theme === chosen) ?? "auto";
+}
+
+/** @param {Theme} theme */
+function setTheme(theme) {
+  const root = document.documentElement;
+  if (theme === "auto") delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  try {
+    localStorage.setItem(STORAGE_KEY, theme);
+  } catch {
+    // Storage may be forbidden; the choice then lasts as long as the page.
+  }
+  root.dispatchEvent(new Event("themechange"));
+}
 
 /**
  * @typedef {Object} App
@@ -130,4 +155,47 @@ function drawTheme(button) {
   fill(button, icon(THEME_ICONS[theme]));
   button.setAttribute("aria-label", t(`nav.theme_${theme}`));
   button.title = t(`nav.theme_${theme}`);
+}
+
+// The small light in the bar: is the server there, is somebody free, how many wait.
+
+/**
+ * @param {StatusReport} report
+ * @returns {{kind: "good" | "caution" | "bad", text: string}}
+ */
+function describeHealth({ status, isReached }) {
+  if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
+  if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
+  if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
+  if (status.free_slots > 0) return { kind: "good", text: t("health.ready") };
+  if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
+  if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
+  return { kind: "bad", text: t("health.no_worker") };
+}
+
+/**
+ * @param {HTMLElement} el
+ * @returns {{update: (report: StatusReport) => void}}
+ */
+function mountHealthBadge(el) {
+  const text = h("span", { class: "health-text" });
+  el.classList.add("badge", "health-badge");
+  el.setAttribute("role", "status");
+  fill(el, h("span", { class: "dot" }), text);
+  /** @type {StatusReport | null} */
+  let latest = null;
+  const draw = () => {
+    const { kind, text: words } = latest ? describeHealth(latest) : { kind: "", text: t("health.asking") };
+    el.dataset.kind = kind;
+    el.title = words;
+    setText(text, words);
+  };
+  onLangChange(draw);
+  draw();
+  return {
+    update(report) {
+      latest = report;
+      draw();
+    },
+  };
 }

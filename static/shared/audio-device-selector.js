@@ -30,7 +30,7 @@ const ALIASES = ["default", "communications"];
  */
 
 /** @returns {boolean} whether a page may choose the speaker in this browser */
-export function canChooseSpeaker() {
+function canChooseSpeaker() {
   return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 }
 
@@ -59,7 +59,10 @@ export function mountAudioDeviceSelector(el, options) {
   const choosers = kinds.map((kind) => makeChooser(kind, `${prefix}_${kind}`, storage, onChange));
   const again = h("button", { type: "button", class: "button button-quiet button-icon" }, icon("retry"));
   el.classList.add("devices");
-  fill(el, choosers.map(({ node }) => node));
+  fill(
+    el,
+    choosers.map(({ node }) => node),
+  );
   choosers[0]?.line.append(again);
   /** @type {MediaDeviceInfo[]} */
   let known = [];
@@ -133,7 +136,11 @@ function makeChooser(kind, key, storage, onChange) {
       const mine = devices.filter((device) => device.kind === MEDIA_KINDS[kind]);
       const named = mine.filter(({ deviceId }) => deviceId);
       setText(label, t(`devices.${kind}`));
-      fill(select, h("option", { value: "" }, t("devices.default")), named.map((device, i) => optionOf(device, kind, i)));
+      fill(
+        select,
+        h("option", { value: "" }, t("devices.default")),
+        named.map((device, i) => optionOf(device, kind, i)),
+      );
       ids = named.map(({ deviceId }) => deviceId);
       const isThere = ids.includes(wished);
       select.value = isThere ? wished : "";

@@ -44,7 +44,7 @@ export function mountPainter(canvas, draw) {
   };
   const observer = new ResizeObserver(request);
   observer.observe(canvas);
-  const endTheme = onThemeChange(request);
+  const ends = [onThemeChange(request), on(document.fonts, "loadingdone", request)];
   request();
   return {
     request,
@@ -52,7 +52,7 @@ export function mountPainter(canvas, draw) {
       isClosed = true;
       cancelAnimationFrame(frame);
       observer.disconnect();
-      endTheme();
+      ends.forEach((end) => end());
     },
   };
 }

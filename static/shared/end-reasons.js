@@ -77,7 +77,7 @@ export function endReason(code, message = "", detail = "") {
  * @param {string} wireCode `code` of an `error` message.
  * @returns {EndCode}
  */
-export function endCodeOf(wireCode) {
+function endCodeOf(wireCode) {
   if (wireCode === "no_worker") return "not_ready";
   if (wireCode === "worker_unreachable") return "worker_lost";
   return WIRE_CODES.has(wireCode) ? /** @type {EndCode} */ (wireCode) : "internal";

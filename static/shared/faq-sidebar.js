@@ -95,7 +95,11 @@ export function mountFaqSidebar(el, { mode, opener }) {
       const faq = splitFaq(found.text);
       setText(parts.title, faq.title);
       parts.body.lang = found.lang;
-      fill(parts.body, render(faq.intro), faq.sections.map((section) => questionNode(section, render)));
+      fill(
+        parts.body,
+        render(faq.intro),
+        faq.sections.map((section) => questionNode(section, render)),
+      );
     } catch {
       shown = "";
       fill(parts.body, h("p", { role: "alert" }, t("faq.failed")));
@@ -160,5 +164,10 @@ function drawHead({ languages, shut, title }, lang) {
  * @param {Render} render
  */
 function questionNode({ heading, body }, render) {
-  return h("details", { class: "panel faq-question" }, h("summary", {}, heading), h("div", { class: "faq-answer" }, render(body)));
+  return h(
+    "details",
+    { class: "panel faq-question" },
+    h("summary", {}, heading),
+    h("div", { class: "faq-answer" }, render(body)),
+  );
 }

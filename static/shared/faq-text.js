@@ -34,5 +34,8 @@ export function plainParagraphs(markdown) {
     .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")
     .replace(/[*_`]{1,2}([^*_`\n]+)[*_`]{1,2}/g, "$1")
     .replace(/^- /gm, "• ");
-  return plain.split(/\n{2,}/).map((one) => one.trim()).filter(Boolean);
+  return plain
+    .split(/\n{2,}/)
+    .map((one) => one.trim())
+    .filter(Boolean);
 }

@@ -7,11 +7,9 @@ import { fill, h, setText } from "./dom.js";
 import { formatBytes } from "./formats.js";
 import { t } from "./i18n.js";
 
-/** @typedef {import("./status-source.js").ServiceStatus} ServiceStatus */
-
 /**
  * @param {HTMLElement} el stays hidden while nothing is fetched, and once the fetched model answers
- * @returns {{draw: (status: ServiceStatus | null) => void}}
+ * @returns {{draw: (status: Http.ServiceStatus | null) => void}}
  */
 export function mountFetchNote(el) {
   const words = h("p");

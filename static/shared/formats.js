@@ -45,9 +45,7 @@ export function formatClock(seconds) {
 
 /** @param {string | number | Date} time */
 export function formatDateTime(time) {
-  return new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(
-    new Date(time),
-  );
+  return new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
 }
 
 /**
@@ -57,7 +55,12 @@ export function formatDateTime(time) {
  */
 export function formatAgo(seconds) {
   /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
-  const units = [["day", 86_400], ["hour", 3_600], ["minute", SECONDS_PER_MINUTE], ["second", 1]];
+  const units = [
+    ["day", 86_400],
+    ["hour", 3_600],
+    ["minute", SECONDS_PER_MINUTE],
+    ["second", 1],
+  ];
   const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];
   const format = new Intl.RelativeTimeFormat(getLang(), { numeric: "auto" });
   return format.format(-Math.round(seconds / size), unit);

@@ -57,7 +57,10 @@ async function open() {
  * @param {string} lang
  */
 async function guess(lang) {
-  const found = await loadTexts(lang).then((texts) => ({ lang, texts }), () => null);
+  const found = await loadTexts(lang).then(
+    (texts) => ({ lang, texts }),
+    () => null,
+  );
   const { lang: shown, texts } = found ?? { lang: FALLBACK, texts: await loadTexts(FALLBACK) };
   return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
@@ -135,7 +138,7 @@ export function hasText(key) {
  *
  * @param {Element} root
  */
-export function translateTree(root) {
+function translateTree(root) {
   for (const element of [root, ...root.querySelectorAll("[data-t], [data-t-attr]")]) {
     const key = element.getAttribute("data-t");
     if (key) element.textContent = t(key);

@@ -27,9 +27,12 @@ export function mountLateContentEditor(el, options) {
       given = items;
       editor?.setItems(items);
     },
-    loadEditors: late(() => import("./system-content-editor.js"), ({ mountSystemContentEditor }) => {
-      editor = mountSystemContentEditor(el, options);
-      editor.setItems(given);
-    }),
+    loadEditors: late(
+      () => import("./system-content-editor.js"),
+      ({ mountSystemContentEditor }) => {
+        editor = mountSystemContentEditor(el, options);
+        editor.setItems(given);
+      },
+    ),
   };
 }

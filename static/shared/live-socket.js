@@ -55,12 +55,7 @@ export function openLiveSocket(url, handlers, factory = (address) => new WebSock
     queueMicrotask(() => {
       if (!isDone) handlers.onClosed({ ...NEVER_OPENED, closeReason: String(error) });
     });
-    return {
-      isOpen: () => false,
-      bufferedBytes: () => 0,
-      send: () => 0,
-      close: () => void (isDone = true),
-    };
+    return { isOpen: () => false, bufferedBytes: () => 0, send: () => 0, close: () => void (isDone = true) };
   }
 
   socket.addEventListener("open", () => {
@@ -105,7 +100,7 @@ export function openLiveSocket(url, handlers, factory = (address) => new WebSock
  * @param {unknown} text
  * @returns {WireMessage | null}
  */
-export function parseMessage(text) {
+function parseMessage(text) {
   if (typeof text !== "string") return null;
   try {
     const value = /** @type {unknown} */ (JSON.parse(text));
@@ -117,13 +112,14 @@ export function parseMessage(text) {
 }
 
 /**
- * Address of a socket of this page's own server.
+ * Address of a socket.
  * @param {"streaming" | "half_duplex" | "duplex"} kind
  * @param {string} sessionId
+ * @param {string} [origin] Of the server; the page's own by default.
  * @returns {string}
  */
-export function socketUrl(kind, sessionId) {
-  const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, location.href);
+export function socketUrl(kind, sessionId, origin = location.href) {
+  const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url.href;
 }

@@ -12,7 +12,14 @@ import { loadMarked } from "./vendor.js";
 /** @typedef {(token: Generic) => Node | string | (Node | string)[]} Builder */
 
 const WEB_LINK = /^https?:\/\//i;
-const ENTITIES = new Map([["&amp;", "&"], ["&lt;", "<"], ["&gt;", ">"], ["&quot;", '"'], ["&#39;", "'"], ["&nbsp;", "\u00a0"]]);
+const ENTITIES = new Map([
+  ["&amp;", "&"],
+  ["&lt;", "<"],
+  ["&gt;", ">"],
+  ["&quot;", '"'],
+  ["&#39;", "'"],
+  ["&nbsp;", "\u00a0"],
+]);
 const ENTITY = /&(?:amp|lt|gt|quot|#39|nbsp);/g;
 
 /** @type {Record<string, Builder>} */
@@ -36,11 +43,25 @@ const BUILDERS = {
       h(
         "table",
         {},
-        h("thead", {}, h("tr", {}, token.header.map((/** @type {Generic} */ cell) => h("th", {}, inside(cell))))),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            token.header.map((/** @type {Generic} */ cell) => h("th", {}, inside(cell))),
+          ),
+        ),
         h(
           "tbody",
           {},
-          token.rows.map((/** @type {Generic[]} */ row) => h("tr", {}, row.map((cell) => h("td", {}, inside(cell))))),
+          token.rows.map((/** @type {Generic[]} */ row) =>
+            h(
+              "tr",
+              {},
+              row.map((cell) => h("td", {}, inside(cell))),
+            ),
+          ),
         ),
       ),
     ),

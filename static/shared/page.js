@@ -4,20 +4,90 @@
  */
 
 import { loadApps, mountAppNav } from "./app-nav.js";
-import { watchForChinese } from "./chinese-font.js";
 import { byId, fill, h } from "./dom.js";
 import { initLanguage, onLangChange, t } from "./i18n.js";
 import { serverDefaults } from "./server-defaults.js";
-import { watchStatus } from "./status-source.js";
+import { getJson } from "./api.js";
+
+// Asks the server how it is, every few seconds while the page is seen.
+
+const INTERVAL_MS = 10_000;
+
+/** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
+
+/**
+ * @param {(report: StatusReport) => void} listener called with every answer, and on none
+ * @param {{intervalMs?: number}} [options]
+ * @returns {{refresh: () => Promise<void>, close: () => void}}
+ */
+function watchStatus(listener, { intervalMs = INTERVAL_MS } = {}) {
+  const refresh = async () => {
+    const report = await getJson("/status").then(
+      (status) => ({ status, isReached: true }),
+      () => ({ status: null, isReached: false }),
+    );
+    listener(report);
+  };
+  const timer = setInterval(() => {
+    if (document.visibilityState === "visible") void refresh();
+  }, intervalMs);
+  const seen = () => {
+    if (document.visibilityState === "visible") void refresh();
+  };
+  document.addEventListener("visibilitychange", seen);
+  void refresh();
+  return {
+    refresh,
+    close() {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", seen);
+    },
+  };
+}
+
+// Loads the style sheet of the Chinese font that ships with the pages once Chinese text appears. The browser then
+// fetches only the parts whose characters no font of the system has.
+
+const CHINESE = /\p{Script=Han}/u;
+const STYLE_SHEET = "/static/vendor/noto-sans-sc/index.css";
+
+/** @param {Node} node */
+function textOf(node) {
+  if (!(node instanceof Element)) return node.textContent ?? "";
+  const fields = [...node.querySelectorAll("textarea")].map((field) => field.value);
+  return [node.textContent, ...fields].join("");
+}
+
+/** Watches the text of the page until there is Chinese in it. */
+function watchForChinese() {
+  const root = document.documentElement;
+  const observer = new MutationObserver((changes) => {
+    const nodes = changes.flatMap(({ target, addedNodes, type }) => (type === "characterData" ? [target] : [...addedNodes]));
+    if (!nodes.some((node) => CHINESE.test(textOf(node)))) return;
+    observer.disconnect();
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = STYLE_SHEET;
+    document.head.append(link);
+  });
+  // Chromium keeps the shapes of text in flex items and table cells when a font arrives late. A new
+  // value of this feature, which no font has, makes it shape all text again.
+  let count = 0;
+  document.fonts.addEventListener("loadingdone", () => {
+    count += 1;
+    document.body.style.fontFeatureSettings = `"load" ${count}`;
+  });
+  observer.observe(root, { subtree: true, childList: true, characterData: true });
+}
 
 const PRODUCT = "MiniCPM-o live";
 const READY_MARK = "page-interactive";
 
 /**
  * @typedef {Object} Page
- * @property {import("./server-defaults.js").FrontendDefaults | null} defaults null if the server was not reached
+ * @property {Http.FrontendDefaults | null} defaults null if the server was not reached
  * @property {Promise<import("./app-nav.js").App[]>} apps
- * @property {(listener: (report: import("./status-source.js").StatusReport) => void) => void} onStatus
+ * @property {(listener: (report: StatusReport) => void) => void} onStatus
  *   called at once with the latest report, then with every new one
  * @property {() => Promise<void>} refreshStatus
  * @property {() => void} ready say that the page can be used
@@ -41,14 +111,17 @@ export async function startPage({ titleKey, statusIntervalMs }) {
   onLangChange(showTitle);
   showTitle();
 
-  /** @type {Set<(report: import("./status-source.js").StatusReport) => void>} */
+  /** @type {Set<(report: StatusReport) => void>} */
   const listeners = new Set([nav.badge.update]);
-  /** @type {import("./status-source.js").StatusReport | null} */
+  /** @type {StatusReport | null} */
   let latest = null;
-  const source = watchStatus((report) => {
-    latest = report;
-    for (const listener of listeners) listener(report);
-  }, { intervalMs: statusIntervalMs });
+  const source = watchStatus(
+    (report) => {
+      latest = report;
+      for (const listener of listeners) listener(report);
+    },
+    { intervalMs: statusIntervalMs },
+  );
   return {
     defaults,
     apps,
@@ -66,12 +139,7 @@ export async function startPage({ titleKey, statusIntervalMs }) {
 
 /** @param {HTMLElement} el */
 function mountFooter(el) {
-  const draw = () =>
-    fill(
-      el,
-      h("span", {}, t("footer.about")),
-      h("a", { href: "/api/docs" }, t("footer.api")),
-    );
+  const draw = () => fill(el, h("span", {}, t("footer.about")), h("a", { href: "/api/docs" }, t("footer.api")));
   el.classList.add("footer");
   onLangChange(draw);
   draw();

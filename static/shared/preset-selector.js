@@ -10,8 +10,6 @@ import { applyPreset, firstPreset, hasSounds, wordsIn } from "./presets.js";
 import { problemText } from "./problems.js";
 import { toastProblem } from "./toast.js";
 
-/** @typedef {import("./presets.js").Preset} Preset */
-/** @typedef {import("./presets.js").PresetSounds} PresetSounds */
 /** @typedef {import("./presets.js").AppliedPreset} AppliedPreset */
 /** @typedef {Pick<Storage, "getItem" | "setItem">} KeptChoices */
 
@@ -33,15 +31,15 @@ import { toastProblem } from "./toast.js";
  * @property {() => void} close
  */
 
-/** @type {Promise<Record<string, Preset[]>> | null} */
+/** @type {Promise<Record<string, Http.Preset[]>> | null} */
 let listed = null;
-/** @type {Map<string, Promise<PresetSounds>>} */
+/** @type {Map<string, Promise<Http.PresetSounds>>} */
 const sounds = new Map();
 
-/** @returns {Promise<Record<string, Preset[]>>} */
+/** @returns {Promise<Record<string, Http.Preset[]>>} */
 function listPresets() {
   listed ??= getJson("/api/presets").then(
-    (answer) => /** @type {Record<string, Preset[]>} */ (answer),
+    (answer) => /** @type {Record<string, Http.Preset[]>} */ (answer),
     (error) => {
       listed = null;
       throw error;
@@ -52,14 +50,14 @@ function listPresets() {
 
 /**
  * @param {string} mode
- * @param {Preset} preset
- * @returns {Promise<PresetSounds>}
+ * @param {Http.Preset} preset
+ * @returns {Promise<Http.PresetSounds>}
  */
 function soundsOf(mode, preset) {
   const key = `${mode}/${preset.id}`;
   const known = sounds.get(key);
   if (known) return known;
-  /** @type {Promise<PresetSounds>} */
+  /** @type {Promise<Http.PresetSounds>} */
   const loading = getJson(`/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`);
   sounds.set(key, loading);
   loading.catch(() => sounds.delete(key));
@@ -101,9 +99,9 @@ export function mountPresetSelector(el, options) {
   overlayOver.classList.add("preset-covered");
   overlayOver.append(parts.overlay);
 
-  /** @type {Preset[]} */
+  /** @type {Http.Preset[]} */
   let presets = [];
-  /** @type {Preset | null} */
+  /** @type {Http.Preset | null} */
   let current = null;
   let isEdited = false;
   let isOpen = storage?.getItem(`${page}_advanced`) === "true";
@@ -117,7 +115,7 @@ export function mountPresetSelector(el, options) {
     drawAdvanced(parts.toggle, advanced, isOpen);
     parts.pills.setAttribute("aria-label", t("preset.label"));
   };
-  /** @param {Preset} preset @param {boolean} isChosen */
+  /** @param {Http.Preset} preset @param {boolean} isChosen */
   const apply = async (preset, isChosen) => {
     const mine = ++wish;
     const before = current;
@@ -156,7 +154,11 @@ export function mountPresetSelector(el, options) {
     if (first) await apply(first, false);
   };
   const ends = [
-    listenForChoice(parts.pills, () => presets, (preset) => void apply(preset, true)),
+    listenForChoice(
+      parts.pills,
+      () => presets,
+      (preset) => void apply(preset, true),
+    ),
     on(parts.toggle, "click", () => {
       if (onEdit) return onEdit();
       isOpen = !isOpen;
@@ -193,8 +195,8 @@ function buildParts(hasAdvanced) {
 
 /**
  * @param {HTMLElement} pills
- * @param {readonly Preset[]} presets
- * @param {Preset | null} current
+ * @param {readonly Http.Preset[]} presets
+ * @param {Http.Preset | null} current
  */
 function drawPills(pills, presets, current) {
   const hadFocus = pills.contains(document.activeElement);
@@ -236,8 +238,8 @@ const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 /**
  * @param {HTMLElement} pills
- * @param {() => readonly Preset[]} getPresets
- * @param {(preset: Preset) => void} choose
+ * @param {() => readonly Http.Preset[]} getPresets
+ * @param {(preset: Http.Preset) => void} choose
  */
 function listenForChoice(pills, getPresets, choose) {
   /** @param {EventTarget | null} target */

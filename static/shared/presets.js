@@ -6,24 +6,11 @@
 import { contentFromPreset, voiceFromPreset } from "./system-content.js";
 
 /** @typedef {import("./system-content.js").ContentItem} ContentItem */
-/** @typedef {import("./system-content.js").PresetItem} PresetItem */
-/** @typedef {import("./system-content.js").PresetSound} PresetSound */
 /** @typedef {import("./voice.js").Voice} Voice */
 
 /**
  * @typedef {"turnbased" | "half_duplex_audio" | "omni" | "audio_duplex"} PresetMode
  * @typedef {string | Record<string, string>} Words one text, or one for each language
- *
- * @typedef {Object} Preset
- * @property {string} id
- * @property {Words} name
- * @property {Words} description
- * @property {string | null} system_prompt
- * @property {PresetItem | null} ref_audio
- * @property {PresetItem[]} system_content
- * @property {Record<string, unknown> | null} settings
- *
- * @typedef {{system_content_audio: PresetSound[], ref_audio: PresetSound | null}} PresetSounds
  *
  * @typedef {Object} AppliedPreset
  * @property {string} id
@@ -45,14 +32,14 @@ export function wordsIn(words, lang) {
   return words[lang] ?? words.en ?? Object.values(words)[0] ?? "";
 }
 
-/** @param {Preset} preset @returns {boolean} whether its sounds have to be fetched */
+/** @param {Http.Preset} preset @returns {boolean} whether its sounds have to be fetched */
 export function hasSounds(preset) {
   return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
 }
 
 /**
- * @param {Preset} preset
- * @param {PresetSounds | null} sounds null if it has none
+ * @param {Http.Preset} preset
+ * @param {Http.PresetSounds | null} sounds null if it has none
  * @param {boolean} isChosen
  * @returns {AppliedPreset}
  */
@@ -86,10 +73,10 @@ export function flatten(settings) {
 /**
  * Which preset to begin with: the one used last, else the first in the visitor's language.
  *
- * @param {readonly Preset[]} presets
+ * @param {readonly Http.Preset[]} presets
  * @param {string | null} rememberedId
  * @param {string} lang
- * @returns {Preset | null}
+ * @returns {Http.Preset | null}
  */
 export function firstPreset(presets, rememberedId, lang) {
   const remembered = presets.find(({ id }) => id === rememberedId);

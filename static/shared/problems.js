@@ -16,9 +16,9 @@ const UNKNOWN = "internal";
  *   words, only where we have none for the code
  */
 export function problemText(problem, params) {
-  const wanted = typeof problem === "string" ? problem : problem.code ?? UNKNOWN;
+  const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
   const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
-  const message = typeof problem === "string" ? "" : problem.message ?? "";
+  const message = typeof problem === "string" ? "" : (problem.message ?? "");
   return {
     code: wanted,
     title: t(`problem.${code}.title`, params),

@@ -3,11 +3,7 @@
  * Chooses a voice sample: a file, the server's own, one of its library; plays and removes it.
  */
 
-import {
-  listLibraryVoices,
-  loadDefaultVoice,
-  loadLibraryVoice,
-} from "../duplex/ui/ref-audio-init.js";
+import { listLibraryVoices, loadDefaultVoice, loadLibraryVoice } from "../duplex/ui/ref-audio-init.js";
 import { VoiceError, readVoiceFile } from "./decode-sound.js";
 import { fill, h, icon, on, setText } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
@@ -162,10 +158,7 @@ function limitTexts({ minS, maxS, maxFileBytes }) {
 function tell({ problem }, error, limits) {
   if (error === null) return setText(problem, "");
   if (error instanceof VoiceError) {
-    return setText(
-      problem,
-      t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) }),
-    );
+    return setText(problem, t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) }));
   }
   const { title, nextStep } = problemText(/** @type {{code?: string}} */ (error));
   setText(problem, `${title} ${nextStep}`);

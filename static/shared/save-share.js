@@ -115,7 +115,12 @@ async function share(state, parts, draw) {
     const file = parts.withRecording.checked && recording && recording.blob !== sent ? recording : null;
     if (file) await sendRecording(recordingId, file, parts, signal);
     if (state.subject === subject) state.sent = file?.blob ?? sent;
-    await sendJson("POST", pathOf(recordingId, "comment"), { comment: parts.comment.value }, { signal, headers: ownerHeaders(localStorage, recordingId) });
+    await sendJson(
+      "POST",
+      pathOf(recordingId, "comment"),
+      { comment: parts.comment.value },
+      { signal, headers: ownerHeaders(localStorage, recordingId) },
+    );
     phase = "shared";
   } catch (error) {
     if (!signal.aborted) showProblem(parts, error);
@@ -163,8 +168,25 @@ function makeParts() {
   };
   const recordingRow = h("label", { class: "check" }, withRecording, parts.recordingText);
   const progressRow = h("div", { class: "share-progress" }, progress, parts.sentText, parts.cancel);
-  const form = h("div", { class: "stack-tight" }, commentPlace, recordingRow, parts.uploadProblem, h("div", { class: "row" }, parts.go), progressRow);
-  const root = h("section", { class: "save-share stack-tight", "aria-labelledby": `${id}-title` }, parts.title, parts.intro, form, noticePlace, linkPlace, parts.status);
+  const form = h(
+    "div",
+    { class: "stack-tight" },
+    commentPlace,
+    recordingRow,
+    parts.uploadProblem,
+    h("div", { class: "row" }, parts.go),
+    progressRow,
+  );
+  const root = h(
+    "section",
+    { class: "save-share stack-tight", "aria-labelledby": `${id}-title` },
+    parts.title,
+    parts.intro,
+    form,
+    noticePlace,
+    linkPlace,
+    parts.status,
+  );
   return { ...parts, root, form, recordingRow, progressRow };
 }
 

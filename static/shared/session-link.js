@@ -136,9 +136,12 @@ export function openSessionLink(options) {
     } else if (Date.now() - lostAtMs > graceS * MS_PER_S) return false;
     const mostMs = RETRY_MS[Math.min(tries, RETRY_MS.length - 1)];
     tries += 1;
-    retryTimer = setTimeout(() => {
-      socket = connect({ resume_token: token, last_seq: String(lastSeq) });
-    }, mostMs * (1 - Math.random() / 2));
+    retryTimer = setTimeout(
+      () => {
+        socket = connect({ resume_token: token, last_seq: String(lastSeq) });
+      },
+      mostMs * (1 - Math.random() / 2),
+    );
     return true;
   }
 

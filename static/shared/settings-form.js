@@ -22,9 +22,7 @@ export function bindSettings(root, store) {
     for (const input of inputs) show(input, store);
     for (const output of root.querySelectorAll("[data-value-of]")) showValue(output, store);
   };
-  const ends = inputs.map((input) =>
-    on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input))),
-  );
+  const ends = inputs.map((input) => on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input))));
   ends.push(on(store, "change", update), onLangChange(update));
   // While a slider moves its number moves along; the setting changes when it is let go.
   ends.push(on(root, "input", (event) => previewRange(root, event.target)));
@@ -37,11 +35,7 @@ export function bindSettings(root, store) {
  * @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement}
  */
 function isInput(element) {
-  return (
-    element instanceof HTMLInputElement ||
-    element instanceof HTMLSelectElement ||
-    element instanceof HTMLTextAreaElement
-  );
+  return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
 }
 
 /** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input */

@@ -49,12 +49,15 @@ export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"]
     drawAdders();
   };
   const drawAdders = () =>
-    fill(adders, kinds.map((kind) => {
-      const isFull = items.length >= MOST_ITEMS;
-      const button = h("button", { type: "button", class: "button", disabled: isFull }, icon("plus"), t(`content.add_${kind}`));
-      button.addEventListener("click", () => add(kind));
-      return button;
-    }));
+    fill(
+      adders,
+      kinds.map((kind) => {
+        const isFull = items.length >= MOST_ITEMS;
+        const button = h("button", { type: "button", class: "button", disabled: isFull }, icon("plus"), t(`content.add_${kind}`));
+        button.addEventListener("click", () => add(kind));
+        return button;
+      }),
+    );
   const tell = () => onChange?.(items);
   /** @param {number} index @param {ContentItem} item */
   const change = (index, item) => {
@@ -130,14 +133,30 @@ function makeRow(item, index, count, tools) {
   const { node: body, close } = makeBody(item, name, tools.limits, (next) => tools.change(index, next));
   /** @param {string} iconName @param {string} words @param {boolean} isOff @param {Record<string, string | number>} data */
   const button = (iconName, words, isOff, data) =>
-    h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": `${words}: ${name}`, title: words, disabled: isOff, dataset: data }, icon(iconName));
+    h(
+      "button",
+      {
+        type: "button",
+        class: "button button-quiet button-icon",
+        "aria-label": `${words}: ${name}`,
+        title: words,
+        disabled: isOff,
+        dataset: data,
+      },
+      icon(iconName),
+    );
   const up = button("up", t("content.up"), index === 0, { move: -1 });
   const down = button("down", t("content.down"), index === count - 1, { move: 1 });
   const gone = button("trash", t("common.delete"), false, { remove: "" });
   on(up, "click", () => tools.move(index, -1));
   on(down, "click", () => tools.move(index, 1));
   on(gone, "click", () => tools.remove(index));
-  const head = h("div", { class: "spread" }, h("span", { class: "label small" }, name), h("div", { class: "content-tools" }, up, down, gone));
+  const head = h(
+    "div",
+    { class: "spread" },
+    h("span", { class: "label small" }, name),
+    h("div", { class: "content-tools" }, up, down, gone),
+  );
   const node = h("li", { class: "content-item", dataset: { kind: item.type } }, head, body);
   on(node, "keydown", (/** @type {KeyboardEvent} */ event) => {
     if (!event.altKey || (event.key !== "ArrowUp" && event.key !== "ArrowDown")) return;
@@ -173,7 +192,11 @@ function makeBody(item, name, limits, change) {
  */
 function textBody(item, name, change) {
   const area = h("textarea", {
-    rows: TEXT_ROWS, maxlength: MOST_CHARACTERS, "aria-label": name, placeholder: t("content.text_hint"), value: item.text,
+    rows: TEXT_ROWS,
+    maxlength: MOST_CHARACTERS,
+    "aria-label": name,
+    placeholder: t("content.text_hint"),
+    value: item.text,
   });
   on(area, "input", () => change({ type: "text", text: area.value }));
   return { node: area, close: () => {} };
@@ -188,7 +211,12 @@ function imageBody(item, change) {
   const file = h("input", { type: "file", accept: "image/*", hidden: true, tabindex: -1 });
   const picture = h("img", { class: "content-picture", alt: item.name, hidden: !item.data });
   if (item.data) picture.src = `data:image/*;base64,${item.data}`;
-  const choose = h("button", { type: "button", class: "button" }, icon("image"), t(item.data ? "content.other_image" : "content.choose_image"));
+  const choose = h(
+    "button",
+    { type: "button", class: "button" },
+    icon("image"),
+    t(item.data ? "content.other_image" : "content.choose_image"),
+  );
   on(choose, "click", () => file.click());
   on(file, "change", async () => {
     const [chosen] = file.files ?? [];

@@ -61,7 +61,10 @@ export function mountAttachmentTray(el, options) {
     });
     fill(list, shown, readings.map(readingNode));
     list.hidden = list.childElementCount === 0;
-    fill(alerts, problems.map((problem) => problemNode(problem, options.limits, () => forget(problem))));
+    fill(
+      alerts,
+      problems.map((problem) => problemNode(problem, options.limits, () => forget(problem))),
+    );
   };
   const tell = () => {
     draw();
@@ -160,9 +163,18 @@ export function mountAttachmentTray(el, options) {
  * @param {() => void} onClose
  */
 function problemNode(problem, limits, onClose) {
-  const close = h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.close") }, icon("close"));
+  const close = h(
+    "button",
+    { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.close") },
+    icon("close"),
+  );
   on(close, "click", onClose);
-  return h("div", { class: "notice tray-problem", dataset: { kind: "bad", code: problem.code } }, h("p", {}, problemWords(problem, limits)), close);
+  return h(
+    "div",
+    { class: "notice tray-problem", dataset: { kind: "bad", code: problem.code } },
+    h("p", {}, problemWords(problem, limits)),
+    close,
+  );
 }
 
 /** @param {File} file @returns {Reading} */
@@ -173,7 +185,11 @@ function beginReading(file) {
 
 /** @param {Reading} reading */
 function readingNode({ file, abort, bar }) {
-  const cancel = h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.cancel") }, icon("close"));
+  const cancel = h(
+    "button",
+    { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.cancel") },
+    icon("close"),
+  );
   on(cancel, "click", () => abort.abort());
   const words = h("span", { class: "chip-words" }, h("span", { class: "chip-name" }, file.name), bar);
   return h("li", { class: "chip", dataset: { kind: "reading" } }, h("span", { class: "spinner" }), words, cancel);

@@ -43,7 +43,7 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   });
 
   return {
-    /** @param {import("../shared/status-source.js").ServiceStatus | null} status */
+    /** @param {Http.ServiceStatus | null} status */
     showStatus(status) {
       waitS = status ? estimateWaitS(/** @type {Parameters<typeof estimateWaitS>[0]} */ (/** @type {unknown} */ (status))) : 0;
       draw();
@@ -67,9 +67,14 @@ function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
     const share = contextShare(stats, maxKvTokens);
     el.hidden = share < NEARLY_FULL;
     setText(begin, t("chat.new"));
-    setText(words, t("chat.memory", {
-      used: formatNumber(stats?.total_tokens ?? 0), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100),
-    }));
+    setText(
+      words,
+      t("chat.memory", {
+        used: formatNumber(stats?.total_tokens ?? 0),
+        most: formatNumber(maxKvTokens),
+        percent: formatNumber(share * 100),
+      }),
+    );
   };
   onLangChange(draw);
   draw();

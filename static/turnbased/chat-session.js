@@ -4,7 +4,19 @@
  */
 
 import { Emitter } from "../shared/emitter.js";
-import { addMessage, canAnswer, deleteMessage, editMessage, emptyConversation, findMessage, messageTextOf, setSystem, textItem, toWire, truncateAfter } from "./conversation.js";
+import {
+  addMessage,
+  canAnswer,
+  deleteMessage,
+  editMessage,
+  emptyConversation,
+  findMessage,
+  messageTextOf,
+  setSystem,
+  textItem,
+  toWire,
+  truncateAfter,
+} from "./conversation.js";
 import { repaired, titleOf } from "./conversation-facts.js";
 import { mediaOf, toFacts, toItems } from "./media-part.js";
 import { turnOptions } from "./turn-options.js";
@@ -130,7 +142,10 @@ export class ChatSession extends Emitter {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     const items = toItems(text, media, this.#settings().picturesPerS);
     const added = addMessage(this.#conversation, {
-      role: "user", items, createdAtMs: this.#nowMs(), extra: { media: toFacts(media) },
+      role: "user",
+      items,
+      createdAtMs: this.#nowMs(),
+      extra: { media: toFacts(media) },
     });
     this.#before = null;
     this.#conversation = added.conversation;
@@ -268,7 +283,11 @@ export class ChatSession extends Emitter {
       const result = await this.#chat.send(messages, turnOptions(turn, messages));
       this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
     } catch (error) {
-      const { partial, code = "internal", message = "" } = /** @type {Partial<import("./streaming-chat.js").TurnError>} */ (error);
+      const {
+        partial,
+        code = "internal",
+        message = "",
+      } = /** @type {Partial<import("./streaming-chat.js").TurnError>} */ (error);
       if (!partial) console.error(error);
       this.#finish(answerId, partial ?? null, "failed", { code, message }, isStreaming);
     }

@@ -37,7 +37,11 @@ export function makeClipPlayer({ file, durationS, label, downloadName }) {
   const toggle = h("button", { type: "button", class: "button button-quiet button-icon clip-play" });
   const seek = h("input", { type: "range", class: "clip-seek", min: 0, max: durationS, step: SEEK_STEP_S, value: 0 });
   const time = h("span", { class: "small number clip-time" });
-  const download = h("a", { class: "button button-quiet button-icon clip-download", download: downloadName, href: "#" }, icon("download"));
+  const download = h(
+    "a",
+    { class: "button button-quiet button-icon clip-download", download: downloadName, href: "#" },
+    icon("download"),
+  );
   const node = h("div", { class: "clip" }, toggle, seek, time, downloadName ? download : null);
 
   const length = () => formatClock(Math.ceil(durationS)); // a sound never lasts 0:00

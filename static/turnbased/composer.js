@@ -4,10 +4,9 @@
  * recording, the space bar records while the text box is not in focus. What is written survives a reload.
  */
 
-import { byId, fill, find, icon, on, setText } from "../shared/dom.js";
+import { byId, fill, find, h, icon, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountAttachmentTray, limitWords } from "./attachment-tray.js";
-import { mountDropZone } from "./drop-zone.js";
 import { ACCEPT } from "./media-rules.js";
 import { mountRecordPanel } from "./record-panel.js";
 
@@ -170,5 +169,45 @@ function listenForKeys(recorder) {
 /** @param {EventTarget | null} target */
 function hasOwnSpace(target) {
   if (!(target instanceof Element)) return false;
-  return target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null;
+  return (
+    target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null
+  );
+}
+
+// Files dropped anywhere on the page; a cover says so while they hover.
+
+/**
+ * @param {HTMLElement} el the cover
+ * @param {(files: FileList) => void} take
+ */
+function mountDropZone(el, take) {
+  let depth = 0; // each element under the pointer enters and leaves by itself
+  /** @param {DragEvent} event */
+  const hasFiles = (event) => event.dataTransfer?.types.includes("Files") ?? false;
+  /** @param {number} next */
+  const become = (next) => {
+    depth = Math.max(0, next);
+    el.hidden = depth === 0;
+  };
+  const draw = () => fill(el, h("div", { class: "drop-words" }, icon("upload"), h("p", {}, t("chat.drop"))));
+  on(document, "dragenter", (/** @type {DragEvent} */ event) => {
+    if (hasFiles(event) && !document.querySelector("dialog[open]")) become(depth + 1);
+  });
+  on(document, "dragleave", (/** @type {DragEvent} */ event) => {
+    if (hasFiles(event)) become(depth - 1);
+  });
+  on(document, "dragover", (/** @type {DragEvent} */ event) => {
+    if (hasFiles(event)) event.preventDefault();
+  });
+  // A voice box inside the page takes its own files and says so by ending the event.
+  on(document, "drop", (/** @type {DragEvent} */ event) => {
+    become(0);
+    if (event.defaultPrevented || !event.dataTransfer?.files.length) return;
+    event.preventDefault();
+    if (!document.querySelector("dialog[open]")) take(event.dataTransfer.files);
+  });
+  on(document, "drop", () => become(0), { capture: true });
+  onLangChange(draw);
+  draw();
+  el.hidden = true;
 }

@@ -38,7 +38,10 @@ export function titleOf({ messages }) {
 function shortened(words) {
   const characters = [...words];
   if (characters.length <= TITLE_CHARACTERS) return words;
-  return `${characters.slice(0, TITLE_CHARACTERS - 1).join("").trimEnd()}…`;
+  return `${characters
+    .slice(0, TITLE_CHARACTERS - 1)
+    .join("")
+    .trimEnd()}…`;
 }
 
 /** @param {ChatMessage} message @returns {Figures} */

@@ -85,9 +85,7 @@ export function setSystem(conversation, items, createdAtMs) {
  * @returns {Conversation}
  */
 export function editMessage(conversation, id, change) {
-  const messages = conversation.messages.map((message) =>
-    message.id === id ? { ...message, ...change } : message,
-  );
+  const messages = conversation.messages.map((message) => (message.id === id ? { ...message, ...change } : message));
   return { ...conversation, messages };
 }
 
@@ -112,17 +110,6 @@ export function appendText(conversation, id, delta) {
  */
 export function deleteMessage(conversation, id) {
   return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
-}
-
-/**
- * Delete a message and everything after it: to ask again from here.
- * @param {Conversation} conversation
- * @param {string} id
- * @returns {Conversation}
- */
-export function truncateFrom(conversation, id) {
-  const at = conversation.messages.findIndex((message) => message.id === id);
-  return at < 0 ? conversation : { ...conversation, messages: conversation.messages.slice(0, at) };
 }
 
 /**
@@ -170,10 +157,12 @@ export function textItem(text) {
  * @returns {Message[]}
  */
 export function toWire(conversation) {
-  return conversation.messages.filter(isSendable).map((message) => ({
-    role: message.role,
-    content: message.role === "assistant" ? messageTextOf(message) : contentOf(message.items),
-  }));
+  return conversation.messages
+    .filter(isSendable)
+    .map((message) => ({
+      role: message.role,
+      content: message.role === "assistant" ? messageTextOf(message) : contentOf(message.items),
+    }));
 }
 
 /**

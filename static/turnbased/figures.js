@@ -24,7 +24,7 @@ function seconds(ms) {
  * @param {Figures} figures
  * @returns {{name: string, key: string, value: string}[]}
  */
-export function figureRows(figures) {
+function figureRows(figures) {
   const { tokenStats, queueEstimateS, queueActualMs } = figures;
   const isCounted = tokenStats !== null && tokenStats !== undefined;
   const cached = tokenStats?.cached_tokens ?? 0;
@@ -52,7 +52,7 @@ export function figureRows(figures) {
 }
 
 /** @param {Figures} figures @returns {string} the line that stands under an answer */
-export function figureLine({ totalMs, ttftMs, tokenStats }) {
+function figureLine({ totalMs, ttftMs, tokenStats }) {
   const parts = [];
   if (typeof ttftMs === "number") parts.push(t("chat.line_ttft", { time: seconds(ttftMs) }));
   if (typeof totalMs === "number") parts.push(t("chat.line_total", { time: seconds(totalMs) }));
@@ -87,7 +87,16 @@ export function makeFigures(figures) {
 /** @param {string} key @param {string} id @param {string | null} href */
 function idRow(key, id, href) {
   const name = t(`chat.figure_${key}`);
-  const copy = h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": `${t("common.copy")}: ${name}`, title: t("common.copy") }, icon("copy"));
+  const copy = h(
+    "button",
+    {
+      type: "button",
+      class: "button button-quiet button-icon",
+      "aria-label": `${t("common.copy")}: ${name}`,
+      title: t("common.copy"),
+    },
+    icon("copy"),
+  );
   on(copy, "click", () => void copyText(href ? new URL(href, location.href).href : id));
   const shown = href ? h("a", { href }, id) : id;
   return h("div", {}, h("dt", {}, name), h("dd", { class: "mono", dataset: { figure: key } }, shown, copy));

@@ -38,7 +38,10 @@ export function mountHistoryPanel(el, options) {
 
   const draw = () => {
     const currentId = options.currentId();
-    fill(list, heads.map((head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId))));
+    fill(
+      list,
+      heads.map((head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId))),
+    );
     about.hidden = heads.length === 0;
     clear.hidden = heads.length === 0;
     empty.hidden = heads.length > 0;
@@ -100,7 +103,11 @@ export function mountHistoryPanel(el, options) {
 
 /** @param {string} iconName @param {string} words @param {() => void} run */
 function tool(iconName, words, run) {
-  const button = h("button", { type: "button", class: "button button-quiet button-icon history-tool", "aria-label": words, title: words }, icon(iconName));
+  const button = h(
+    "button",
+    { type: "button", class: "button button-quiet button-icon history-tool", "aria-label": words, title: words },
+    icon(iconName),
+  );
   on(button, "click", run);
   return button;
 }

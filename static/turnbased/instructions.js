@@ -89,7 +89,7 @@ export function mountInstructions({ session, limits, onPreset }) {
 function namesOf(items) {
   return items
     .filter((item) => (item.type === "text" ? item.text.trim() : item.type === "audio" ? item.voice : item.data))
-    .map((item) => (item.type === "text" ? "" : item.type === "audio" ? item.voice?.name ?? "" : item.name));
+    .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
 }
 
 /**

@@ -35,8 +35,9 @@ const BASE64_BYTES = 3;
  * @returns {ContentItem[]}
  */
 export function toItems(text, media, picturesPerS = 1) {
-  const items = media.map(({ type, data }) =>
-    /** @type {ContentItem} */ (type === "video" ? { type, data, stack_frames: picturesPerS } : { type, data }),
+  const items = media.map(
+    ({ type, data }) =>
+      /** @type {ContentItem} */ (type === "video" ? { type, data, stack_frames: picturesPerS } : { type, data }),
   );
   return text ? [...items, { type: "text", text }] : items;
 }
@@ -101,8 +102,16 @@ export function partFile(part) {
 
 /** @type {Readonly<Record<string, string>>} */
 const SUFFIX_BY_TYPE = Object.freeze({
-  "audio/wav": "wav", "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif",
-  "image/bmp": "bmp", "image/tiff": "tif", "video/mp4": "mp4", "video/webm": "webm", "video/quicktime": "mov",
+  "audio/wav": "wav",
+  "image/png": "png",
+  "image/jpeg": "jpg",
+  "image/webp": "webp",
+  "image/gif": "gif",
+  "image/bmp": "bmp",
+  "image/tiff": "tif",
+  "video/mp4": "mp4",
+  "video/webm": "webm",
+  "video/quicktime": "mov",
 });
 
 /** @param {string} mimeType */

@@ -39,16 +39,36 @@ const MOST_FRAMES = 64; // of one video, however long; source: docs/specificatio
 
 /** @type {Readonly<Record<string, MediaKind>>} */
 const KIND_BY_SUFFIX = Object.freeze({
-  wav: "audio", mp3: "audio", m4a: "audio", aac: "audio", ogg: "audio", oga: "audio", opus: "audio", flac: "audio",
-  png: "image", jpg: "image", jpeg: "image", webp: "image", gif: "image", bmp: "image", tif: "image",
-  tiff: "image", avif: "image", heic: "image", heif: "image", svg: "image",
-  mp4: "video", m4v: "video", mov: "video", webm: "video", mkv: "video", avi: "video",
+  wav: "audio",
+  mp3: "audio",
+  m4a: "audio",
+  aac: "audio",
+  ogg: "audio",
+  oga: "audio",
+  opus: "audio",
+  flac: "audio",
+  png: "image",
+  jpg: "image",
+  jpeg: "image",
+  webp: "image",
+  gif: "image",
+  bmp: "image",
+  tif: "image",
+  tiff: "image",
+  avif: "image",
+  heic: "image",
+  heif: "image",
+  svg: "image",
+  mp4: "video",
+  m4v: "video",
+  mov: "video",
+  webm: "video",
+  mkv: "video",
+  avi: "video",
 });
 
 /** What the server reads as it is; other pictures are drawn anew. */
-export const IMAGE_TYPES = Object.freeze([
-  "image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
-]);
+export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff"]);
 
 /** For the `accept` of a file input. */
 export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";

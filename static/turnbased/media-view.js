@@ -7,7 +7,7 @@ import { h, icon } from "../shared/dom.js";
 import { formatBytes, formatClock } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { makeClipPlayer } from "./clip-player.js";
-import { partBytes, partFile, soundLengthS, suffixOf } from "./media-part.js";
+import { partBytes, partFile, soundLengthS } from "./media-part.js";
 import { videoPictures } from "./media-rules.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
@@ -16,7 +16,7 @@ import { videoPictures } from "./media-rules.js";
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
 /** @param {MediaPart} part */
-export function partName(part) {
+function partName(part) {
   return part.name || t(`chat.kind_${part.type}`);
 }
 
@@ -26,7 +26,7 @@ export function partName(part) {
  * @param {MediaPart} part
  * @param {number} picturesPerS
  */
-export function partAbout(part, picturesPerS = 1) {
+function partAbout(part, picturesPerS = 1) {
   const size = formatBytes(partBytes(part));
   if (part.type === "audio") return formatClock(soundLengthS(part));
   if (part.type === "image") return part.widthPx ? `${part.widthPx} × ${part.heightPx} · ${size}` : size;
@@ -76,13 +76,29 @@ export function makeChip(part, { picturesPerS, onRemove }) {
   const name = partName(part);
   const remove = h(
     "button",
-    { type: "button", class: "button button-quiet button-icon", "aria-label": t("chat.remove_file", { name }), title: t("common.remove") },
+    {
+      type: "button",
+      class: "button button-quiet button-icon",
+      "aria-label": t("chat.remove_file", { name }),
+      title: t("common.remove"),
+    },
     icon("close"),
   );
   remove.addEventListener("click", onRemove);
   const preview = makePreview(part);
-  const words = h("span", { class: "chip-words" }, h("span", { class: "chip-name" }, name), h("span", { class: "small soft" }, partAbout(part, picturesPerS)));
-  const node = h("li", { class: "chip", dataset: { kind: part.type } }, preview.node, part.type === "audio" ? null : words, remove);
+  const words = h(
+    "span",
+    { class: "chip-words" },
+    h("span", { class: "chip-name" }, name),
+    h("span", { class: "small soft" }, partAbout(part, picturesPerS)),
+  );
+  const node = h(
+    "li",
+    { class: "chip", dataset: { kind: part.type } },
+    preview.node,
+    part.type === "audio" ? null : words,
+    remove,
+  );
   return { node, close: preview.close };
 }
 
@@ -100,9 +116,4 @@ function makePreview(part) {
     ? h("img", { class: "chip-picture", src: `data:image/jpeg;base64,${part.poster}`, alt: "" })
     : h("span", { class: "chip-picture" }, icon(ICONS[part.type]));
   return { node, close: () => {} };
-}
-
-/** @param {MediaPart} part @returns {string} */
-export function fileNameOf(part) {
-  return part.name || `${part.type}.${suffixOf(part.type === "audio" ? "audio/wav" : part.mimeType)}`;
 }

@@ -75,13 +75,18 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   };
 
   let lastTop = 0;
-  on(el, "scroll", () => {
-    // Only who scrolls up stops following; what grows below does not.
-    if (isAtEnd()) isFollowing = true;
-    else if (el.scrollTop < lastTop) isFollowing = false;
-    lastTop = el.scrollTop;
-    drawToEnd();
-  }, { passive: true });
+  on(
+    el,
+    "scroll",
+    () => {
+      // Only who scrolls up stops following; what grows below does not.
+      if (isAtEnd()) isFollowing = true;
+      else if (el.scrollTop < lastTop) isFollowing = false;
+      lastTop = el.scrollTop;
+      drawToEnd();
+    },
+    { passive: true },
+  );
   // Text, pictures and players make it longer at any time.
   const observer = new ResizeObserver(() => {
     if (isFollowing && !list.hidden) goToEnd(); // an empty conversation is read from its top

@@ -208,7 +208,12 @@ function makeVoice(voice, createdAtMs) {
 function problemNode({ message, isBusy, isUnanswered }, actions) {
   const problem = problemOf(message);
   if (!problem && !isUnanswered) return null;
-  const again = h("button", { type: "button", class: "button", disabled: isBusy }, icon("retry"), t(problem ? "common.retry" : "chat.answer_now"));
+  const again = h(
+    "button",
+    { type: "button", class: "button", disabled: isBusy },
+    icon("retry"),
+    t(problem ? "common.retry" : "chat.answer_now"),
+  );
   on(again, "click", () => actions.answerAgain(message.id));
   if (!problem) return h("div", { class: "row message-note" }, h("span", { class: "small soft" }, t("chat.unanswered")), again);
   const { title, nextStep, detail } = problemText(problem);
@@ -216,7 +221,14 @@ function problemNode({ message, isBusy, isUnanswered }, actions) {
     "div",
     { class: "notice message-problem", dataset: { kind: "bad", code: problem.code } },
     icon("warning"),
-    h("div", { class: "stack-tight" }, h("p", { class: "notice-title" }, title), h("p", {}, nextStep), detail ? h("p", { class: "small soft" }, detail) : null, h("div", {}, again)),
+    h(
+      "div",
+      { class: "stack-tight" },
+      h("p", { class: "notice-title" }, title),
+      h("p", {}, nextStep),
+      detail ? h("p", { class: "small soft" }, detail) : null,
+      h("div", {}, again),
+    ),
   );
 }
 
@@ -230,7 +242,18 @@ function actionsNode({ message, isBusy }, actions, startEditing) {
   /** @param {string} name @param {string} iconName @param {() => void} run @param {boolean} isOff */
   const button = (name, iconName, run, isOff) => {
     const words = t(`chat.${name}`);
-    const made = h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": words, title: words, disabled: isOff, dataset: { action: name } }, icon(iconName));
+    const made = h(
+      "button",
+      {
+        type: "button",
+        class: "button button-quiet button-icon",
+        "aria-label": words,
+        title: words,
+        disabled: isOff,
+        dataset: { action: name },
+      },
+      icon(iconName),
+    );
     on(made, "click", run);
     return made;
   };

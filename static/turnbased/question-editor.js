@@ -21,7 +21,11 @@ export function makeQuestionEditor(text, media, { onSend, onCancel }) {
   /** @type {import("./media-view.js").Shown[]} */
   let chips = [];
   const list = h("ul", { class: "chips" });
-  const area = h("textarea", { "aria-label": t("chat.edit"), rows: Math.min(MOST_ROWS, text.split("\n").length + 1), value: text });
+  const area = h("textarea", {
+    "aria-label": t("chat.edit"),
+    rows: Math.min(MOST_ROWS, text.split("\n").length + 1),
+    value: text,
+  });
   const send = h("button", { type: "button", class: "button button-primary" }, t("chat.ask_again"));
   const cancel = h("button", { type: "button", class: "button" }, t("common.cancel"));
   const hint = h("p", { class: "small soft" }, t("chat.edit_hint"));
@@ -38,7 +42,10 @@ export function makeQuestionEditor(text, media, { onSend, onCancel }) {
         },
       }),
     );
-    fill(list, chips.map((chip) => chip.node));
+    fill(
+      list,
+      chips.map((chip) => chip.node),
+    );
     list.hidden = chips.length === 0;
     send.disabled = area.value.trim() === "" && parts.length === 0;
   };

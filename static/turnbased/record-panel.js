@@ -151,7 +151,11 @@ function buildView(el) {
   const cancel = h("button", { type: "button", class: "button button-icon" });
   const done = h("button", { type: "button", class: "button button-primary button-icon" });
   el.classList.add("record-panel");
-  fill(el, h("div", { class: "record-line" }, cancel, h("span", { class: "record-dot", "aria-hidden": "true" }), time, canvas, done), hint);
+  fill(
+    el,
+    h("div", { class: "record-line" }, cancel, h("span", { class: "record-dot", "aria-hidden": "true" }), time, canvas, done),
+    hint,
+  );
   const colours = themeColours(el);
 
   /** @type {number[]} */

@@ -10,8 +10,10 @@ import { Emitter } from "../shared/emitter.js";
 import { endReason, messageText, needsProbe } from "../shared/end-reasons.js";
 import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
 import { probeServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
-import { chatOverHttp } from "./chat-over-http.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
+import { sendJson } from "../shared/api.js";
+import { ownerNotes } from "../shared/own-recordings.js";
+import { chatRequest } from "./turn-options.js";
 
 /** @typedef {import("../shared/api.js").ApiError} ApiError */
 /** @typedef {import("../shared/protocol.js").Message} Message */
@@ -23,7 +25,6 @@ import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js
 /** @typedef {import("../shared/live-socket.js").SocketFactory} SocketFactory */
 /** @typedef {import("../shared/live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("../shared/queue-place.js").QueuePlace} QueuePlace */
-/** @typedef {import("./chat-over-http.js").HttpTurn} HttpTurn */
 /** @typedef {import("./turn-options.js").TurnOptions} TurnOptions */
 /** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
 /** @typedef {import("./turn-progress.js").TurnResult} TurnResult */
@@ -136,8 +137,13 @@ export class StreamingChat extends Emitter {
       const isOnReusedSocket = this.#socket !== null;
       this.#turn = {
         progress: beginTurn(this.#sessionId, this.#options.nowMs()),
-        options, resolve, reject, isOnReusedSocket, messages,
-        isStopAsked: false, abort: new AbortController(),
+        options,
+        resolve,
+        reject,
+        isOnReusedSocket,
+        messages,
+        isStopAsked: false,
+        abort: new AbortController(),
       };
       this.emit("progress", this.#turn.progress);
       if (this.#socket?.isOpen()) this.#prefill(this.#turn);
@@ -323,4 +329,24 @@ export class StreamingChat extends Emitter {
     this.#socket?.close();
     this.#socket = null;
   }
+}
+
+// A turn through `POST /api/chat`, for networks that let no WebSocket through.
+
+/** @typedef {Object} HttpTurn
+ * @property {ReadonlyArray<import("../shared/protocol.js").Message>} messages
+ * @property {import("./turn-options.js").TurnOptions} options
+ */
+
+/**
+ * @param {HttpTurn} turn
+ * @param {AbortSignal} signal
+ * @returns {Promise<unknown>} The answer's body; rejects with an `ApiError`.
+ */
+async function chatOverHttp(turn, signal) {
+  const body = chatRequest(turn.messages, turn.options);
+  /** @type {object} */
+  const reply = await sendJson("POST", "/api/chat", body, { signal });
+  ownerNotes(globalThis.localStorage)(reply);
+  return reply;
 }

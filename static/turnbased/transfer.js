@@ -11,12 +11,51 @@ import { addMessage, emptyConversation } from "./conversation.js";
 import { figuresOf, voiceOf } from "./conversation-facts.js";
 import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
 import { wavLengthS } from "./voice-collector.js";
-import { readWav } from "./wav-file.js";
 
 /** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
 /** @typedef {import("./conversation.js").ContentItem} ContentItem */
 /** @typedef {import("./conversation.js").Conversation} Conversation */
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
+
+// Reads 16-bit WAV files back to samples.
+
+const FORMAT_PCM = 1;
+const BITS = 16;
+const PCM16_SCALE = 32_768;
+const CHUNK_HEADER_BYTES = 8;
+const FIRST_CHUNK_AT = 12;
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {number} rateHz
+ * @returns {Float32Array | null} mono samples; null if it is no 16-bit mono file of that rate
+ */
+function readWav(bytes, rateHz) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  /** @param {number} at */
+  const word = (at) => String.fromCharCode(...bytes.subarray(at, at + 4));
+  if (bytes.length < FIRST_CHUNK_AT || word(0) !== "RIFF" || word(8) !== "WAVE") return null;
+  let isKnown = false;
+  for (let at = FIRST_CHUNK_AT; at + CHUNK_HEADER_BYTES <= bytes.length;) {
+    const body = at + CHUNK_HEADER_BYTES;
+    const sizeBytes = view.getUint32(at + 4, true);
+    if (word(at) === "fmt " && body + 16 <= bytes.length) {
+      const isPcm = view.getUint16(body, true) === FORMAT_PCM && view.getUint16(body + 14, true) === BITS;
+      isKnown = isPcm && view.getUint16(body + 2, true) === 1 && view.getUint32(body + 4, true) === rateHz;
+    }
+    if (word(at) === "data") return isKnown ? samplesOf(view, body, Math.min(sizeBytes, bytes.length - body)) : null;
+    at = body + sizeBytes + (sizeBytes % 2);
+  }
+  return null;
+}
+
+/** @param {DataView} view @param {number} at @param {number} sizeBytes */
+function samplesOf(view, at, sizeBytes) {
+  const samples = new Float32Array(Math.floor(sizeBytes / 2));
+  for (let i = 0; i < samples.length; i += 1) samples[i] = view.getInt16(at + 2 * i, true) / PCM16_SCALE;
+  return samples;
+}
+
 /** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */
 
 const FORMAT = "minicpmo-live-chat";
@@ -105,7 +144,11 @@ export async function fromFile(bytes, nowMs, loadMsgpack) {
   const parse =
     bytes[0] === JSON_START
       ? () => JSON.parse(new TextDecoder().decode(bytes))
-      : (({ decode }) => () => decode(bytes))(await loadMsgpack());
+      : (
+          ({ decode }) =>
+          () =>
+            decode(bytes)
+        )(await loadMsgpack());
   const file = asRecord(attempt(parse));
   if (!Array.isArray(file.messages) || file.messages.length > LIMITS.MESSAGES_MAX) throw new TransferError("not_a_chat");
   if (file.format === FORMAT && Number(file.version) > VERSION) throw new TransferError("newer_version");

@@ -69,12 +69,33 @@ const OUTPUT_RATE_HZ = 24_000;
  */
 export function beginTurn(requestId, nowMs) {
   return {
-    phase: "sending", transport: "socket", requestId, isSent: false, isStopAsked: false,
-    isStopped: false, text: "", queue: null, queueEstimateS: null, queueActualMs: null,
-    prefillMs: null, ttftMs: null, ttfaMs: null, generateMs: null, totalMs: null,
-    serverElapsedMs: 0, cachedTokens: 0, inputTokens: 0, isCacheHit: false, tokenStats: null,
-    chunkCount: 0, recordingSessionId: null, wavBase64: "", sampleRateHz: OUTPUT_RATE_HZ,
-    sentAtMs: nowMs, assignedAtMs: null, prefilledAtMs: null,
+    phase: "sending",
+    transport: "socket",
+    requestId,
+    isSent: false,
+    isStopAsked: false,
+    isStopped: false,
+    text: "",
+    queue: null,
+    queueEstimateS: null,
+    queueActualMs: null,
+    prefillMs: null,
+    ttftMs: null,
+    ttfaMs: null,
+    generateMs: null,
+    totalMs: null,
+    serverElapsedMs: 0,
+    cachedTokens: 0,
+    inputTokens: 0,
+    isCacheHit: false,
+    tokenStats: null,
+    chunkCount: 0,
+    recordingSessionId: null,
+    wavBase64: "",
+    sampleRateHz: OUTPUT_RATE_HZ,
+    sentAtMs: nowMs,
+    assignedAtMs: null,
+    prefilledAtMs: null,
   };
 }
 
@@ -106,13 +127,20 @@ export function turnResult(turn) {
 export function turnAfter(turn, event, nowMs) {
   if (isTurnOver(turn)) return turn;
   switch (event.type) {
-    case "sent": return { ...turn, isSent: true };
-    case "stop_asked": return { ...turn, isStopAsked: true, phase: "stopping" };
-    case "stopped_here": return finished({ ...turn, isStopped: true }, "done", nowMs);
-    case "failed": return finished(turn, "failed", nowMs);
-    case "http": return { ...turn, transport: "http", isSent: true, phase: "generating" };
-    case "http_reply": return afterReply(turn, event.reply, nowMs);
-    case "server": return afterMessage(turn, event.message, nowMs);
+    case "sent":
+      return { ...turn, isSent: true };
+    case "stop_asked":
+      return { ...turn, isStopAsked: true, phase: "stopping" };
+    case "stopped_here":
+      return finished({ ...turn, isStopped: true }, "done", nowMs);
+    case "failed":
+      return finished(turn, "failed", nowMs);
+    case "http":
+      return { ...turn, transport: "http", isSent: true, phase: "generating" };
+    case "http_reply":
+      return afterReply(turn, event.reply, nowMs);
+    case "server":
+      return afterMessage(turn, event.message, nowMs);
   }
 }
 
@@ -126,7 +154,8 @@ function afterMessage(turn, message, nowMs) {
   /** @param {TurnPhase} phase */
   const unlessStopping = (phase) => (turn.isStopAsked ? turn.phase : phase);
   switch (message.type) {
-    case "queued": case "queue_update": {
+    case "queued":
+    case "queue_update": {
       if (turn.assignedAtMs !== null) return turn;
       const queue = queuePlace(message);
       const queueEstimateS = turn.queueEstimateS ?? queue.etaS;
@@ -135,29 +164,43 @@ function afterMessage(turn, message, nowMs) {
     case "queue_done":
       if (turn.assignedAtMs !== null) return turn;
       return {
-        ...turn, phase: unlessStopping("prefilling"), queue: null,
-        assignedAtMs: nowMs, queueActualMs: nowMs - turn.sentAtMs,
+        ...turn,
+        phase: unlessStopping("prefilling"),
+        queue: null,
+        assignedAtMs: nowMs,
+        queueActualMs: nowMs - turn.sentAtMs,
       };
     case "prefill_done":
       if (turn.prefilledAtMs !== null) return turn;
       return {
-        ...turn, phase: unlessStopping("generating"), prefilledAtMs: nowMs,
+        ...turn,
+        phase: unlessStopping("generating"),
+        prefilledAtMs: nowMs,
         prefillMs: nowMs - (turn.assignedAtMs ?? turn.sentAtMs),
         cachedTokens: numberOr0(message.cached_tokens),
         inputTokens: numberOr0(message.input_tokens),
         isCacheHit: message.cache_hit ?? numberOr0(message.cached_tokens) > 0,
         recordingSessionId: message.recording_session_id ?? null,
       };
-    case "chunk": return afterChunk(turn, message, nowMs);
+    case "chunk":
+      return afterChunk(turn, message, nowMs);
     case "done": {
       const text = typeof message.text === "string" && message.text ? message.text : turn.text;
-      return finished({
-        ...turn, text, isStopped: Boolean(message.stopped),
-        serverElapsedMs: numberOr0(message.elapsed_ms), tokenStats: message.token_stats ?? null,
-        recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
-      }, "done", nowMs);
+      return finished(
+        {
+          ...turn,
+          text,
+          isStopped: Boolean(message.stopped),
+          serverElapsedMs: numberOr0(message.elapsed_ms),
+          tokenStats: message.token_stats ?? null,
+          recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
+        },
+        "done",
+        nowMs,
+      );
     }
-    default: return turn;
+    default:
+      return turn;
   }
 }
 

@@ -15,12 +15,15 @@ export function mountWelcome({ session, onSuggest }) {
   const el = byId("welcome", HTMLElement);
   const note = byId("demo-note", HTMLElement);
   const list = byId("suggestions", HTMLElement);
-  /** @type {import("../shared/status-source.js").ServiceModel | null} */
+  /** @type {Http.ModelFacts | null} */
   let model = null;
   const draw = () => {
     el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
     note.hidden = !model?.is_demonstration;
-    setText(note, model?.kind === "nano" || model?.kind === "cascade" ? t(`chat.demo_${model.kind}`, { name: model.name }) : t("chat.demo"));
+    setText(
+      note,
+      model?.kind === "nano" || model?.kind === "cascade" ? t(`chat.demo_${model.kind}`, { name: model.name }) : t("chat.demo"),
+    );
     const words = model?.try_saying?.length ? model.try_saying : SUGGESTIONS.map((name) => t(`chat.try_${name}`));
     fill(list, words.map(suggestion));
   };
@@ -37,7 +40,7 @@ export function mountWelcome({ session, onSuggest }) {
   onLangChange(draw);
   draw();
   return {
-    /** @param {import("../shared/status-source.js").ServiceModel | null | undefined} next */
+    /** @param {Http.ModelFacts | null | undefined} next */
     showModel(next) {
       if (JSON.stringify(next ?? null) === JSON.stringify(model)) return;
       model = next ?? null;

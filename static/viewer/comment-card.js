@@ -46,7 +46,12 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
   const keep = async () => {
     save.disabled = true;
     try {
-      await sendJson("POST", pathOf(recordingId, "comment"), { comment: field.value }, { headers: ownerHeaders(localStorage, recordingId) });
+      await sendJson(
+        "POST",
+        pathOf(recordingId, "comment"),
+        { comment: field.value },
+        { headers: ownerHeaders(localStorage, recordingId) },
+      );
       comment = field.value;
       setEditing(false);
       toast(t("viewer.comment_saved"));

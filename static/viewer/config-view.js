@@ -18,7 +18,10 @@ export function mountConfig(el, config) {
   const draw = () => {
     fill(summary, icon("settings"), t("viewer.config"));
     const rows = Object.entries(config).filter(([, value]) => value !== null && value !== undefined);
-    fill(list, rows.length > 0 ? rows.map(([name, value]) => row(name, value)) : h("p", { class: "soft" }, t("viewer.no_config")));
+    fill(
+      list,
+      rows.length > 0 ? rows.map(([name, value]) => row(name, value)) : h("p", { class: "soft" }, t("viewer.no_config")),
+    );
   };
   onLangChange(draw);
   draw();

@@ -4,8 +4,8 @@
  */
 
 import { copyLink } from "./head-view.js";
-import { byId, fill, h, on } from "../shared/dom.js";
-import { formatNumber } from "../shared/formats.js";
+import { byId, fill, h, icon, on } from "../shared/dom.js";
+import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
 import { readMoment, withMoment } from "./deep-link.js";
 import { actionOf } from "./keys.js";
@@ -14,13 +14,13 @@ import { mountMoment } from "./moment-view.js";
 import { ReplayClock } from "./replay-clock.js";
 import { indexAt } from "./time-axis.js";
 import { mountTimeline } from "./timeline.js";
-import { mountTranscript } from "./transcript-view.js";
 import { mountTransport } from "./transport.js";
 import { mountUnitTable } from "./unit-table.js";
 import { planUnits } from "./unit-plan.js";
 
 /** @typedef {import("./recording-types.js").Recording} Recording */
 /** @typedef {import("./unit-plan.js").Plan} Plan */
+/** @typedef {import("./unit-plan.js").SpokenTurn} SpokenTurn */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
@@ -38,7 +38,13 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
   const moment = mountMoment(parts.moment, { plan, urlOf });
   const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });
-  const timeline = mountTimeline(parts.timeline, { plan, urlOf, onSeek: seek, nonce, onMissing: () => (onMissing(), showPlainPlayer(parts.audio)) });
+  const timeline = mountTimeline(parts.timeline, {
+    plan,
+    urlOf,
+    onSeek: seek,
+    nonce,
+    onMissing: () => (onMissing(), showPlainPlayer(parts.audio)),
+  });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(parts.transport, {
     clock,
@@ -88,7 +94,13 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
 }
 
 function makeParts() {
-  const [moment, transport, timeline, transcript, figures] = ["moment", "transport", "timeline-box", "card transcript", "figures small soft number"].map((name) => h("div", { class: name }));
+  const [moment, transport, timeline, transcript, figures] = [
+    "moment",
+    "transport",
+    "timeline-box",
+    "card transcript",
+    "figures small soft number",
+  ].map((name) => h("div", { class: name }));
   const audio = h("audio", { preload: "none", class: "plain-player", hidden: true });
   const file = h("audio", { preload: "none", hidden: true, dataset: { part: "unit-file" } });
   const player = h("section", { class: "card player" }, moment, transport, timeline, figures, audio, file);
@@ -156,7 +168,12 @@ function listenToKeys(clock, { stepUnit, toggleKeys }) {
 function mountFigures(el, plan) {
   const { count, spokeCount, p50Ms, p99Ms, lateCount, gapCount, gapMs } = latencyFigures(plan);
   const draw = () => {
-    const legend = [["listen", "viewer.mode_listen"], ["speak", "viewer.mode_speak"], ["late", "viewer.late"], ["gap", "viewer.gap_short"]];
+    const legend = [
+      ["listen", "viewer.mode_listen"],
+      ["speak", "viewer.mode_speak"],
+      ["late", "viewer.late"],
+      ["gap", "viewer.gap_short"],
+    ];
     const texts = [
       tn("viewer.units", count, { n: formatNumber(count), spoke: formatNumber(spokeCount) }),
       p50Ms !== null && p99Ms !== null && t("viewer.typical", { p50: formatNumber(p50Ms), p99: formatNumber(p99Ms) }),
@@ -165,10 +182,97 @@ function mountFigures(el, plan) {
     ];
     fill(
       el,
-      h("span", { class: "legend" }, legend.map(([name, key]) => h("span", { class: "legend-entry" }, h("i", { class: "legend-mark", dataset: { mark: name } }), t(key)))),
+      h(
+        "span",
+        { class: "legend" },
+        legend.map(([name, key]) =>
+          h("span", { class: "legend-entry" }, h("i", { class: "legend-mark", dataset: { mark: name } }), t(key)),
+        ),
+      ),
       h("span", {}, texts.filter(Boolean).join(" · ")),
     );
   };
   onLangChange(draw);
   draw();
+}
+
+// All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is
+// marked.
+
+/**
+ * @param {HTMLElement} el
+ * @param {{plan: import("./unit-plan.js").Plan, onJump: (atS: number) => void}} options
+ */
+function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
+  const title = h("h2");
+  const isEmpty = turns.length + userWords.length === 0;
+  const list = h("ol", { class: "said-list", tabindex: isEmpty ? null : 0 });
+  fill(el, title, list);
+  /** @type {HTMLButtonElement[]} */
+  let nodes = [];
+  let shown = -1;
+  const draw = () => {
+    title.textContent = t("viewer.said");
+    list.setAttribute("aria-label", t("viewer.said"));
+    nodes = turns.map((turn) => entry(turn, onJump));
+    const all = [
+      ...turns.map(({ startS }, index) => ({ startS, node: nodes[index] })),
+      ...userWords.map((words) => ({ startS: words.startS, node: userEntry(words, onJump) })),
+    ].sort((one, other) => one.startS - other.startS);
+    fill(list, isEmpty ? h("li", { class: "empty" }, t("viewer.said_nothing")) : all.map(({ node }) => h("li", {}, node)));
+    shown = -1;
+  };
+  onLangChange(draw);
+  draw();
+  return {
+    /** @param {number} atS @param {boolean} isPlaying */
+    update(atS, isPlaying) {
+      const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
+      const now = index >= 0 && atS <= turns[index].endS ? index : -1;
+      if (now === shown) return;
+      nodes[shown]?.removeAttribute("aria-current");
+      nodes[now]?.setAttribute("aria-current", "true");
+      shown = now;
+      if (isPlaying && nodes[now]) scrollInside(list, nodes[now]);
+    },
+  };
+}
+
+/** Scrolls the list alone, never the page. @param {HTMLElement} list @param {HTMLElement} node */
+function scrollInside(list, node) {
+  const top = node.offsetTop - list.offsetTop;
+  if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
+}
+
+/** @param {import("./unit-plan.js").UserWords} words @param {(atS: number) => void} onJump */
+function userEntry({ startS, text, isTyped }, onJump) {
+  return h(
+    "button",
+    { type: "button", class: "said", dataset: { who: "user" }, on: { click: () => onJump(startS) } },
+    h("span", { class: "small soft number" }, formatClock(startS)),
+    h(
+      "span",
+      { class: "said-text", dir: "auto" },
+      h("strong", { class: "small said-who" }, t(isTyped ? "viewer.you_typed" : "common.you")),
+      " ",
+      text,
+    ),
+  );
+}
+
+/** @param {SpokenTurn} turn @param {(atS: number) => void} onJump */
+function entry({ number, startS, text, isInterrupted }, onJump) {
+  return h(
+    "button",
+    { type: "button", class: "said", dataset: { turn: number }, on: { click: () => onJump(startS) } },
+    h("span", { class: "small soft number" }, formatClock(startS)),
+    h("span", { class: "said-text" }, text.trim()),
+    isInterrupted &&
+      h(
+        "span",
+        { class: "said-cut", title: t("viewer.interrupted") },
+        icon("hand"),
+        h("span", { class: "visually-hidden" }, t("viewer.interrupted")),
+      ),
+  );
 }

@@ -61,7 +61,11 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
 function thumb({ atS, path }, urlOf, onJump) {
   const image = h("img", { src: urlOf(path), alt: "", loading: "lazy", decoding: "async", draggable: "false" });
   const label = t("viewer.picture_at", { time: formatClock(atS) });
-  return h("button", { type: "button", class: "thumb", "aria-label": label, title: label, on: { click: () => onJump(atS) } }, image);
+  return h(
+    "button",
+    { type: "button", class: "thumb", "aria-label": label, title: label, on: { click: () => onJump(atS) } },
+    image,
+  );
 }
 
 /**
@@ -75,7 +79,10 @@ export function mountBigFrame(image, { pictures, urlOf }) {
   return {
     /** @param {number} atS */
     update(atS) {
-      const index = Math.max(0, indexAt(pictures, atS + 1e-6, (picture) => picture.atS));
+      const index = Math.max(
+        0,
+        indexAt(pictures, atS + 1e-6, (picture) => picture.atS),
+      );
       const picture = pictures[index];
       if (!picture || index === shown) return;
       shown = index;

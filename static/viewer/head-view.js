@@ -26,7 +26,12 @@ const LINK_SHOWN_MS = 20_000;
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
   const dialog = byId("delete-ask", HTMLDialogElement);
-  const download = h("a", { class: "button", href: pathOf(recordingId, "download"), download: true, dataset: { action: "download" } });
+  const download = h("a", {
+    class: "button",
+    href: pathOf(recordingId, "download"),
+    download: true,
+    dataset: { action: "download" },
+  });
   const copy = h("button", { type: "button", class: "button", dataset: { action: "copy-link" } });
   const remove = h("button", { type: "button", class: "button button-danger", dataset: { action: "delete" }, hidden: true });
   fill(actions, download, copy, remove);
@@ -42,7 +47,10 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
     setText(title, app);
     title.removeAttribute("data-t"); // it has its own words now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
-    fill(facts, factTexts(meta).map(([name, text]) => h("li", { class: "badge number", dataset: { fact: name } }, text)));
+    fill(
+      facts,
+      factTexts(meta).map(([name, text]) => h("li", { class: "badge number", dataset: { fact: name } }, text)),
+    );
   };
   on(copy, "click", () => void copyLink(linkOf(recordingId)));
   on(remove, "click", () => dialog.showModal());
@@ -68,7 +76,15 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
 }
 
 /** @param {Meta} meta @returns {[string, string][]} */
-function factTexts({ created_at: createdAt, duration_s: durationS, end_reason: endReason, model, worker_id: worker, size_bytes: bytes, status }) {
+function factTexts({
+  created_at: createdAt,
+  duration_s: durationS,
+  end_reason: endReason,
+  model,
+  worker_id: worker,
+  size_bytes: bytes,
+  status,
+}) {
   /** @type {[string, string][]} */
   const known = [["date", formatDateTime(createdAt)]];
   if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);

@@ -4,6 +4,7 @@
  */
 
 import { themeColours, onThemeChange } from "../shared/canvas-tools.js";
+import { on } from "../shared/dom.js";
 import { formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { loadUplot } from "../shared/vendor.js";
@@ -29,7 +30,12 @@ export async function mountLatency(el, plan) {
   const series = latencySeries(plan);
   const budgetMs = plan.unitS * MS_PER_S;
   const bars = Uplot.paths.bars?.({ size: [BAR_SHARE, BAR_MOST_PX], align: 1 });
-  const bar = (/** @type {string} */ colour) => ({ fill: () => colours.css(colour), width: 0, paths: bars, points: { show: false } });
+  const bar = (/** @type {string} */ colour) => ({
+    fill: () => colours.css(colour),
+    width: 0,
+    paths: bars,
+    points: { show: false },
+  });
   const mark = (/** @type {string} */ colour, /** @type {number} */ size) => ({
     paths: () => null,
     points: { show: true, size, width: 0, fill: () => colours.css(colour) },
@@ -59,7 +65,7 @@ export async function mountLatency(el, plan) {
   });
   resize.observe(el);
   const redraw = () => chart.redraw(false, true);
-  const ends = [onThemeChange(redraw), onLangChange(redraw)];
+  const ends = [onThemeChange(redraw), onLangChange(redraw), on(document.fonts, "loadingdone", redraw)];
 
   return {
     /** @param {View} wanted */
@@ -93,7 +99,7 @@ function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
   ctx.lineTo(bbox.left + bbox.width, y);
   ctx.stroke();
   ctx.fillStyle = colours.css("ink-soft");
-  ctx.font = `${11 * scale}px system-ui, sans-serif`;
+  ctx.font = `${11 * scale}px ${getComputedStyle(ctx.canvas).fontFamily}`;
   ctx.textAlign = "right";
   ctx.textBaseline = "top";
   ctx.fillText(t("viewer.ms", { n: formatNumber(budgetMs) }), bbox.left + bbox.width - 4 * scale, y + 3 * scale);

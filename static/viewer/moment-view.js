@@ -14,7 +14,12 @@ import { indexAt } from "./time-axis.js";
 
 const LINGER_S = 1.5; // words stay so long after their end
 /** @type {[string, (keyof import("./recording-types.js").UnitTiming)[]][]} */
-const STAGES = [["input", ["prefill_ms"]], ["words", ["llm_ms"]], ["voice", ["tts_prep_ms", "tts_ms"]], ["sound", ["token2wav_ms"]]];
+const STAGES = [
+  ["input", ["prefill_ms"]],
+  ["words", ["llm_ms"]],
+  ["voice", ["tts_prep_ms", "tts_ms"]],
+  ["sound", ["token2wav_ms"]],
+];
 
 /**
  * @param {HTMLElement} el
@@ -42,7 +47,12 @@ export function mountMoment(el, { plan, urlOf }) {
   const drawWords = (/** @type {number} */ atS) => {
     const turn = plan.turns[indexAt(plan.turns, atS, ({ startS }) => startS)];
     const isShown = turn !== undefined && atS < turn.endS + LINGER_S;
-    const said = isShown ? turn.words.filter((word) => word.atS <= atS).map(({ text }) => text).join("") : "";
+    const said = isShown
+      ? turn.words
+          .filter((word) => word.atS <= atS)
+          .map(({ text }) => text)
+          .join("")
+      : "";
     setText(words, said.trim());
   };
   const update = (/** @type {number} */ atS) => {
@@ -67,7 +77,7 @@ export function mountMoment(el, { plan, urlOf }) {
  * @param {Unit} unit
  * @param {number} unitS
  */
-export function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
+function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
   const timing = chunk.result?.timing ?? {};
   const parts = [t("viewer.unit", { n: formatNumber(number + 1) })];
   if (wallMs !== null) parts.push(t("viewer.of_budget", { n: formatNumber(wallMs), max: formatNumber(unitS * 1_000) }));

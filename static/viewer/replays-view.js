@@ -22,7 +22,12 @@ export function mountReplay(el, { name, url, iconName, subtitles, isOpen = false
   const track = subtitles ? h("track", { kind: "subtitles", src: subtitles, default: true }) : null;
   if (track) media.append(track);
   const download = h("a", { class: "button", href: url, download: true });
-  const details = h("details", { class: "panel", dataset: { panel: name }, open: isOpen }, summary, h("div", { class: "stack-tight" }, about, media, h("div", {}, download)));
+  const details = h(
+    "details",
+    { class: "panel", dataset: { panel: name }, open: isOpen },
+    summary,
+    h("div", { class: "stack-tight" }, about, media, h("div", {}, download)),
+  );
   el.append(details);
   const draw = () => {
     fill(summary, icon(iconName), t(`viewer.${name}`));

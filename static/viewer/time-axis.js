@@ -64,7 +64,7 @@ export function moved({ fromS, toS }, share, durationS) {
 export function following(view, atS, durationS, isPlaying = false) {
   const share = shareOf(view, atS);
   const isAtEnd = view.toS >= durationS;
-  if (share >= 0 && (share <= (isPlaying && !isAtEnd ? FOLLOW_AT : 1))) return view;
+  if (share >= 0 && share <= (isPlaying && !isAtEnd ? FOLLOW_AT : 1)) return view;
   const spanS = view.toS - view.fromS;
   const fromS = atS - FOLLOW_TO * spanS;
   return fit({ fromS, toS: fromS + spanS }, durationS);
@@ -120,7 +120,10 @@ export function indexAt(list, atS, startS) {
  */
 export function within(list, { fromS, toS }) {
   const last = indexAt(list, toS, ({ startS }) => startS);
-  let first = Math.max(0, indexAt(list, fromS, ({ startS }) => startS));
+  let first = Math.max(
+    0,
+    indexAt(list, fromS, ({ startS }) => startS),
+  );
   while (first > 0 && list[first - 1].endS > fromS) first -= 1;
   return list.slice(first, last + 1).filter(({ endS }) => endS >= fromS);
 }

@@ -8,13 +8,73 @@ import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountFrameTrack } from "./frame-track.js";
 import { mountLatency } from "./latency-track.js";
-import { mountOverview } from "./overview.js";
-import { mountTextTrack } from "./text-track.js";
-import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, zoomed } from "./time-axis.js";
+import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
 import { mountWaves } from "./wave-track.js";
+import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @typedef {import("./unit-plan.js").Plan} Plan */
 /** @typedef {import("./time-axis.js").View} View */
+/** @typedef {import("./unit-plan.js").SpokenTurn} SpokenTurn */
+
+// The whole recording in one line: who spoke when, what was late, and which part is in view.
+
+const LEAST_PX = 1;
+const LATE_PX = 4;
+
+/**
+ * For mouse and touch only: the slider below does the same for everybody.
+ *
+ * @param {HTMLElement} el
+ * @param {{plan: Plan, onSeek: (atS: number) => void}} options
+ */
+function mountOverview(el, { plan, onSeek }) {
+  const canvas = h("canvas", { "aria-hidden": "true" });
+  const frame = h("div", { class: "overview-frame" });
+  const head = h("div", { class: "overview-head" });
+  el.append(canvas, frame, head);
+  const colours = themeColours(el);
+  const painter = mountPainter(canvas, (ctx, width, height) => {
+    const perS = width / plan.durationS;
+    for (const { startS, endS, mode, isLate } of plan.units) {
+      const size = Math.max(LEAST_PX, (endS - startS) * perS);
+      ctx.fillStyle = colours.css(
+        mode === "speak" ? "speak" : mode === "listen" ? "listen" : "idle",
+        mode === "speak" ? 1 : 0.35,
+      );
+      const tall = mode === "speak" ? height : height * 0.4;
+      ctx.fillRect(startS * perS, height - tall, size, tall);
+      if (!isLate) continue;
+      ctx.fillStyle = colours.css("bad");
+      ctx.fillRect(startS * perS, 0, Math.max(2, size), LATE_PX);
+    }
+  });
+  /** @param {PointerEvent} event */
+  const seek = ({ clientX }) => {
+    const { left, width } = el.getBoundingClientRect();
+    onSeek(Math.min(1, Math.max(0, (clientX - left) / width)) * plan.durationS);
+  };
+  on(el, "pointerdown", (/** @type {PointerEvent} */ event) => {
+    el.setPointerCapture(event.pointerId);
+    seek(event);
+  });
+  on(el, "pointermove", (/** @type {PointerEvent} */ event) => {
+    if (el.hasPointerCapture(event.pointerId)) seek(event);
+  });
+  return {
+    /** @param {View} view @param {number} atS */
+    update({ fromS, toS }, atS) {
+      el.hidden = toS - fromS >= plan.durationS;
+      frame.style.left = `${(100 * fromS) / plan.durationS}%`;
+      frame.style.width = `${(100 * (toS - fromS)) / plan.durationS}%`;
+      head.style.left = `${(100 * atS) / plan.durationS}%`;
+    },
+    close() {
+      painter.close();
+      colours.close();
+    },
+  };
+}
+
 /** @typedef {{update: (view: View) => void}} Track */
 
 const TICK_PX = 70;
@@ -92,7 +152,10 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
     },
     /** @param {string} url */
     setSound(url) {
-      coming.then((waves) => waves.open(url), () => undefined); // that it is missing was said
+      coming.then(
+        (waves) => waves.open(url),
+        () => undefined,
+      ); // that it is missing was said
     },
     slider: lanes.slider,
   };
@@ -117,10 +180,15 @@ function onWheel(root, { zoom, pan }) {
 
 /** @param {Plan} plan */
 function makeLanes(plan) {
-  const lane = (/** @type {string} */ name, /** @type {Node[]} */ ...nodes) => h("div", { class: `lane lane-${name}`, dataset: { lane: name } }, nodes);
+  const lane = (/** @type {string} */ name, /** @type {Node[]} */ ...nodes) =>
+    h("div", { class: `lane lane-${name}`, dataset: { lane: name } }, nodes);
   const label = (/** @type {string} */ key) => h("span", { class: "lane-label small", "data-t": key }, t(key));
   const wave = h("div", { class: "wave" });
-  const slider = h("div", { class: "wave-slider", role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": Math.round(plan.durationS) }, wave);
+  const slider = h(
+    "div",
+    { class: "wave-slider", role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": Math.round(plan.durationS) },
+    wave,
+  );
   const axis = lane("axis");
   const text = lane("text");
   const frames = lane("frames");
@@ -128,10 +196,26 @@ function makeLanes(plan) {
   const head = h("div", { class: "playhead", "aria-hidden": "true" });
   const overview = h("div", { class: "overview" });
   frames.hidden = plan.pictures.length === 0;
-  const waveLane = lane("wave", slider, label("common.you"), h("span", { class: "lane-label lane-label-low small", "data-t": "common.model" }, t("common.model")));
+  const waveLane = lane(
+    "wave",
+    slider,
+    label("common.you"),
+    h("span", { class: "lane-label lane-label-low small", "data-t": "common.model" }, t("common.model")),
+  );
   const latencyLane = lane("latency", latency, label("viewer.latency"));
   const tracks = h("div", { class: "lanes" }, axis, waveLane, text, frames, latencyLane, head);
-  return { root: h("div", { class: "timeline" }, overview, tracks), wave, slider, axis, text, frames, latency, latencyLane, head, overview };
+  return {
+    root: h("div", { class: "timeline" }, overview, tracks),
+    wave,
+    slider,
+    axis,
+    text,
+    frames,
+    latency,
+    latencyLane,
+    head,
+    overview,
+  };
 }
 
 /** @param {HTMLElement} slider @param {Plan} plan @param {number} atS */
@@ -190,4 +274,63 @@ function scrub(places, ruler, seek) {
       if (place.hasPointerCapture(event.pointerId)) at(event);
     });
   }
+}
+
+// What the model said, as segments on the time axis; a click jumps there.
+
+/**
+ * @param {HTMLElement} el
+ * @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options
+ */
+function mountTextTrack(el, { turns, onJump }) {
+  /** @type {View} */
+  let view = { fromS: 0, toS: 1 };
+  let shown = "";
+  const draw = () => {
+    const seen = within(turns, view);
+    const key = `${view.fromS}:${view.toS}`;
+    if (key === shown) return;
+    shown = key;
+    fill(
+      el,
+      seen.map((turn) => segment(turn, view, onJump)),
+    );
+  };
+  onLangChange(() => {
+    shown = "";
+    draw();
+  });
+  return {
+    /** @param {View} wanted */
+    update(wanted) {
+      view = wanted;
+      draw();
+    },
+  };
+}
+
+/**
+ * @param {SpokenTurn} turn
+ * @param {View} view
+ * @param {(atS: number) => void} onJump
+ */
+function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {
+  const label = t("viewer.jump_to", { time: formatClock(startS), text });
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "segment",
+      title: text,
+      "aria-label": label,
+      dataset: { turn: number, interrupted: isInterrupted },
+      on: { click: () => onJump(startS) },
+    },
+    h("span", {}, text.trim()),
+  );
+  const from = Math.max(0, shareOf(view, startS));
+  const to = Math.min(1, shareOf(view, endS));
+  button.style.left = `${100 * from}%`;
+  button.style.width = `${100 * (to - from)}%`;
+  return button;
 }

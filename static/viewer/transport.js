@@ -31,20 +31,46 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
     named.push({ node, iconName, key: `viewer.${action.replaceAll("-", "_")}` });
     return node;
   };
-  const play = h("button", { type: "button", class: "button button-primary button-icon transport-play", dataset: { action: "play" }, on: { click: () => clock.toggle() } });
-  const speed = h("select", { class: "speed", dataset: { action: "speed" } }, SPEEDS.map((value) => h("option", { value })));
+  const play = h("button", {
+    type: "button",
+    class: "button button-primary button-icon transport-play",
+    dataset: { action: "play" },
+    on: { click: () => clock.toggle() },
+  });
+  const speed = h(
+    "select",
+    { class: "speed", dataset: { action: "speed" } },
+    SPEEDS.map((value) => h("option", { value })),
+  );
   const time = h("span", { class: "transport-time number" });
-  const help = h("button", { type: "button", class: "button button-icon", "aria-expanded": "false", dataset: { action: "keys" } });
+  const help = h("button", {
+    type: "button",
+    class: "button button-icon",
+    "aria-expanded": "false",
+    dataset: { action: "keys" },
+  });
   const keys = h("dl", { class: "key-help small", id: "key-help" });
   help.setAttribute("aria-controls", "key-help");
   fill(
     el,
-    h("div", { class: "transport-line" },
-      button("unit-back", "back", () => stepUnit(-1)), play, button("unit-forward", "forward", () => stepUnit(1)),
-      time, speed,
-      h("span", { class: "push row transport-tools" },
-        button("zoom-in", "plus", () => zoom(1 / ZOOM)), button("zoom-out", "minus", () => zoom(ZOOM)), button("zoom-fit", "fullscreen", () => zoom(0)),
-        button("link-moment", "link", copyMoment), help)),
+    h(
+      "div",
+      { class: "transport-line" },
+      button("unit-back", "back", () => stepUnit(-1)),
+      play,
+      button("unit-forward", "forward", () => stepUnit(1)),
+      time,
+      speed,
+      h(
+        "span",
+        { class: "push row transport-tools" },
+        button("zoom-in", "plus", () => zoom(1 / ZOOM)),
+        button("zoom-out", "minus", () => zoom(ZOOM)),
+        button("zoom-fit", "fullscreen", () => zoom(0)),
+        button("link-moment", "link", copyMoment),
+        help,
+      ),
+    ),
     keys,
   );
   const showKeys = (/** @type {boolean} */ isShown) => {
@@ -89,7 +115,16 @@ function name(control, text) {
 
 /** @param {typeof KEY_HELP[number]} row */
 function keyRow({ keys, text }) {
-  return h("div", {}, h("dt", {}, keys.map((key) => h("kbd", {}, key))), h("dd", {}, t(text)));
+  return h(
+    "div",
+    {},
+    h(
+      "dt",
+      {},
+      keys.map((key) => h("kbd", {}, key)),
+    ),
+    h("dd", {}, t(text)),
+  );
 }
 
 /** @param {number} speed @returns {string} "0.5", "0.75", "1" */

@@ -21,7 +21,14 @@ export function mountTurns(el, { recording, urlOf }) {
   const turns = recording.turns ?? [];
   const draw = () => {
     if (turns.length === 0) return fill(el, h("p", { class: "empty" }, t("viewer.no_turns")));
-    fill(el, h("ol", { class: "bubbles", "aria-label": t("viewer.conversation") }, turns.flatMap((turn) => [asked(turn, urlOf), answered(turn, urlOf)])));
+    fill(
+      el,
+      h(
+        "ol",
+        { class: "bubbles", "aria-label": t("viewer.conversation") },
+        turns.flatMap((turn) => [asked(turn, urlOf), answered(turn, urlOf)]),
+      ),
+    );
   };
   onLangChange(draw);
   draw();
@@ -36,11 +43,19 @@ function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
     "user",
     atMs,
     text && h("p", { class: "bubble-text" }, text),
-    images.length > 0 && h("div", { class: "bubble-pictures" }, images.map((path) => picture(urlOf(path), n))),
+    images.length > 0 &&
+      h(
+        "div",
+        { class: "bubble-pictures" },
+        images.map((path) => picture(urlOf(path), n)),
+      ),
     transcript && h("p", { class: "bubble-text", dir: "auto", dataset: { part: "transcript" } }, transcript),
     sounds.map((path) => player("audio", urlOf(path), t("viewer.your_sound", { n }))),
     videos.map((path) => player("video", urlOf(path), t("viewer.your_video", { n }))),
-    !text && sounds.length > 0 && lengthMs && h("p", { class: "small soft number" }, t("viewer.you_spoke", { s: seconds(lengthMs) })),
+    !text &&
+      sounds.length > 0 &&
+      lengthMs &&
+      h("p", { class: "small soft number" }, t("viewer.you_spoke", { s: seconds(lengthMs) })),
   );
 }
 
@@ -76,12 +91,23 @@ function bubble(who, atMs, ...parts) {
 /** @param {string} url @param {number} n */
 function picture(url, n) {
   const label = t("viewer.your_picture", { n });
-  return h("a", { href: url, target: "_blank", rel: "noopener" }, h("img", { src: url, alt: label, loading: "lazy", decoding: "async" }));
+  return h(
+    "a",
+    { href: url, target: "_blank", rel: "noopener" },
+    h("img", { src: url, alt: label, loading: "lazy", decoding: "async" }),
+  );
 }
 
 /** Its length is asked for when it is seen, its sound when it is played. @param {"audio" | "video"} kind @param {string} url @param {string} label */
 function player(kind, url, label) {
-  const media = h(kind, { controls: true, preload: "none", src: url, "aria-label": label, class: `bubble-${kind}`, playsinline: kind === "video" });
+  const media = h(kind, {
+    controls: true,
+    preload: "none",
+    src: url,
+    "aria-label": label,
+    class: `bubble-${kind}`,
+    playsinline: kind === "video",
+  });
   const seen = new IntersectionObserver((entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     seen.disconnect();
@@ -100,7 +126,10 @@ function seconds(ms) {
  * @param {import("./recording-types.js").TurnTiming} timing
  * @param {number | undefined} soundMs
  */
-function figureTexts({ elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total }, soundMs) {
+function figureTexts(
+  { elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total },
+  soundMs,
+) {
   return [
     firstMs !== undefined && t("viewer.first_sound", { s: formatNumber(firstMs / MS_PER_S, 2) }),
     elapsedMs !== undefined && t("viewer.took", { s: formatNumber(elapsedMs / MS_PER_S, 2) }),

@@ -20,7 +20,8 @@ const FULL_SCALE = 0.6; // speech rarely is louder; what is, is cut off
 export async function mountWaves(el, { nonce, onFailed }) {
   const WaveSurfer = await loadWavesurfer();
   const colours = themeColours(el);
-  const channels = () => ["listen", "speak"].map((name) => ({ waveColor: colours.css(name), progressColor: colours.css(name), height: LANE_PX }));
+  const channels = () =>
+    ["listen", "speak"].map((name) => ({ waveColor: colours.css(name), progressColor: colours.css(name), height: LANE_PX }));
   const waves = WaveSurfer.create({
     container: el,
     height: LANE_PX,
@@ -46,8 +47,14 @@ export async function mountWaves(el, { nonce, onFailed }) {
     frame = 0;
     if (!source) return;
     const lines = source.peaks(view).slice(0, 2);
-    el.dataset.loudest = String(Math.max(...lines.map((line) => line.reduce((most, value) => Math.max(most, value), 0))).toFixed(2));
-    void waves.load("", lines.map((line) => thinned(line)), view.toS - view.fromS);
+    el.dataset.loudest = String(
+      Math.max(...lines.map((line) => line.reduce((most, value) => Math.max(most, value), 0))).toFixed(2),
+    );
+    void waves.load(
+      "",
+      lines.map((line) => thinned(line)),
+      view.toS - view.fromS,
+    );
   };
   const request = () => {
     if (frame === 0) frame = requestAnimationFrame(draw);

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,7 +46,6 @@ class Script:
         status: what it says it does; None tells the truth.
         extra: fields added to each `result`.
         health: fields added to what it says of itself.
-        began_s: when its process began, by the monotonic clock; None does not say.
         restart_status: of `POST /restart`.
         transcript: lines it answers `POST /transcribe` with.
         input_tokens: it says that a chat request had.
@@ -64,7 +62,6 @@ class Script:
     status: str | None = None
     extra: Raw = field(default_factory=dict)
     health: Raw = field(default_factory=dict)
-    began_s: float | None = None
     restart_status: int = 200
     transcript: tuple[Raw, ...] = ()
     input_tokens: int = 0
@@ -118,8 +115,6 @@ class FakeWorker:
             "active_sessions": len(self.sockets),
             "kv_cache_length": len(self.kv),
         }
-        if self.script.began_s is not None:
-            body["uptime_s"] = time.monotonic() - self.script.began_s
         return JSONResponse(body | self.script.health)
 
     async def _restart(self, request: Request) -> Response:

@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from gateway_modules.admin.admin_sessions import TOKEN_FILE
 from gateway_modules.admin.security import ADMIN_HEADER
 from gateway_modules.relay.client_wire import Pace
 from gateway_modules.service import Gateway, Timing
+from gateway_modules.web.certificates import Certificate, ensure_certificate
 from gateway_modules.web.connections import Connections
 from gateway_modules.web.server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
@@ -177,10 +179,19 @@ class Stage:
         gateway: Gateway = app.state.gateway
         self._gateway = gateway
         self.port = await self._serve(
-            app, gateway.connections, lambda: gateway.drain(self.drain_limit_s)
+            app,
+            gateway.connections,
+            lambda: gateway.drain(self.drain_limit_s),
+            self.certificate,
         )
         self._http = self.http_client(self.admin_headers)
         await until(lambda: gateway.pool.idle_count == len(addresses), "workers not found")
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The gateway's, where the test configures TLS."""
+        service = self.settings.service
+        return ensure_certificate(service.data_dir, [HOST]) if service.https else None
 
     @property
     def admin_headers(self) -> dict[str, str]:
@@ -224,9 +235,10 @@ class Stage:
         self, path: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Client]:
         """Have a socket for the block."""
-        address = f"ws://{HOST}:{self.port}{path}"
+        found = self.certificate
         async with connect(
-            address,
+            f"{'wss' if found else 'ws'}://{HOST}:{self.port}{path}",
+            ssl=ssl.create_default_context(cafile=found.certfile) if found else None,
             additional_headers=headers,
             compression=None,
             proxy=None,
@@ -241,6 +253,7 @@ class Stage:
         app: Any,
         connections: Connections,
         drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain,
+        certificate: Certificate | None = None,
     ) -> int:
         # Named in full, or asyncio would leave Nagle's algorithm on and add 40 ms to each answer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -252,6 +265,8 @@ class Stage:
             0,
             connections=connections,
             heartbeat_s=self.settings.limits.heartbeat_s,
+            certfile=certificate.certfile if certificate else None,
+            keyfile=certificate.keyfile if certificate else None,
         )
         config.lifespan = "auto"
         server = _Server(config, drain)

@@ -120,7 +120,7 @@ class PoolBench(RuleBasedStateMachine):
             slots=told.slots,
             active_sessions=told.active,
             kv_cache_length=0 if told.is_empty else 7,
-            uptime_s=(self.clock.now - self.starts[index]).total_seconds(),
+            boot_id=str(self.age(index)),
         )
         is_stale = epoch is not None and epoch != worker.service.epoch
         worker.observe(sample, worker.service.epoch if epoch is None else epoch)

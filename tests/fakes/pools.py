@@ -118,10 +118,9 @@ def answer(
     capacity: int | None = None,
     active_sessions: int | None = None,
     kv_cache_length: int = 1,
-    uptime_s: float | None = None,
+    boot_id: str | None = None,
 ) -> WorkerHealth:
     """Build what a worker answers about its health."""
-    fields: dict[str, object] = {"uptime_s": uptime_s} if uptime_s is not None else {}
     return WorkerHealth.model_validate(
         {
             "status": "healthy",
@@ -130,7 +129,7 @@ def answer(
             "capacity": capacity,
             "active_sessions": active_sessions,
             "kv_cache_length": kv_cache_length,
-            **fields,
+            "boot_id": boot_id,
         }
     )
 
@@ -143,7 +142,8 @@ def hear(
     capacity: int | None = None,
     active_sessions: int | None = None,
     kv_cache_length: int = 1,
-    uptime_s: float | None = None,
+    boot_id: str | None = None,
+    worker_id: str | None = None,
     is_draining: bool = False,
 ) -> None:
     """Have a worker answer a poll that was sent just now."""
@@ -153,7 +153,7 @@ def hear(
         capacity=capacity,
         active_sessions=active_sessions,
         kv_cache_length=kv_cache_length,
-        uptime_s=uptime_s,
+        boot_id=boot_id,
     )
-    sample = sample.model_copy(update={"is_draining": is_draining})
+    sample = sample.model_copy(update={"is_draining": is_draining, "worker_id": worker_id})
     worker.observe(sample, worker.service.epoch)

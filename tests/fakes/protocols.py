@@ -129,7 +129,7 @@ class Engine:
         if isinstance(self.work, Generate):
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
         if isinstance(self.work, Step):
-            found.append(SoundReady(SOUND))
+            found.append(SoundReady(bytes(20)))
         if self.is_prefetching:
             found.append(Prefetched())
         return found + (list(HEARD) if self.is_detecting else [])

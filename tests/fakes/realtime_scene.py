@@ -11,16 +11,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import OmniError
-from core.protocols.effects import Close, Effect, Generate, Hear, Interrupt, Release, Send, label
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Finalize,
+    Generate,
+    Hear,
+    Interrupt,
+    Prefetch,
+    Prefill,
+    Release,
+    Send,
+    Step,
+    label,
+)
 from core.protocols.events import (
     ChunkReady,
     Disconnected,
     Event,
+    FinalizeDone,
     GenerateDone,
     Heard,
     Opened,
+    Prefetched,
+    PrefillDone,
     Received,
     Rejected,
+    SoundReady,
+    StepDone,
     TimerFired,
     TimerName,
     TurnFailed,
@@ -33,6 +51,8 @@ from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart
 from core.protocols.realtime_turns import TurnRequest
 from core.protocols.tables import SAME
 from core.schemas.common import TokenStats
+from core.schemas.duplex import Prepare
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime import parse_event
 from core.schemas.streaming import StreamingChunk
 
@@ -40,6 +60,7 @@ from core.schemas.streaming import StreamingChunk
 Raw = dict[str, Any]
 
 BYTES_PER_MS = 48  # of PCM at 24 kHz
+MODEL_BYTES_PER_MS = 64  # of float32 at 16 kHz
 LOUD, QUIET = 0.95, 0.02
 
 
@@ -56,12 +77,22 @@ class Engine:
         replies: text and milliseconds of sound of each piece, for one reply after another; the last
             one is said again and again.
         asked: every request so far.
+        units: text, milliseconds of sound and end of the turn of the units to come; then it
+            listens, unless it has to speak.
+        prompts: what the duplex engine was given to begin with, each time.
+        steps: the units so far.
     """
 
     replies: list[list[tuple[str, int]]] = field(
         default_factory=lambda: [[("Hello ", 300), ("there.", 200)]]
     )
     asked: list[TurnRequest] = field(default_factory=list)
+    units: list[tuple[str, int, bool]] = field(default_factory=list)
+    prompts: list[Prepare] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    _unit_work: deque[Event] = field(default_factory=deque)
+    _seen: deque[Event] = field(default_factory=deque)
+    _must_listen: bool = False
     kv_tokens: int = 10
     error: OmniError | None = None
     _pieces: deque[tuple[str, int]] = field(default_factory=deque)
@@ -80,15 +111,48 @@ class Engine:
                 reply = self.replies[min(len(self.asked), len(self.replies) - 1)]
                 self._pieces = deque(reply)
                 self.asked.append(request)
+            case Prefill(Prepare() as prompt):
+                self.prompts.append(prompt)
+                self._plan(PrefillDone(kv_tokens=self.kv_tokens))
+            case Step():
+                self.steps.append(effect)
+                self._plan(*self._unit(effect))
+            case Prefetch():
+                self._seen.append(Prefetched())
+            case Finalize():
+                self._plan(FinalizeDone(kv_tokens=self.kv_tokens))
             case Interrupt():
                 self._is_stopped = self.is_working
+                self._must_listen = True
             case Hear(sound):
                 assert not self.is_hearing, "one detection at a time"
                 self.is_hearing = True
                 self._unheard += sound
 
+    def _plan(self, *events: Event) -> None:
+        assert not self.is_working and not self._unit_work, "one thing at a time"
+        self._unit_work.extend(events)
+
+    def _unit(self, step: Step) -> list[Event]:
+        """Return what comes of a unit: the first half of its sound ahead of the rest."""
+        must_listen = self._must_listen or (step.chunk.force_listen and not step.must_speak)
+        self._must_listen = False
+        if must_listen or not (self.units or step.must_speak):
+            return [StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=self.kv_tokens)]
+        text, ms, is_last = self.units.pop(0) if self.units else ("All right.", 400, True)
+        sound = pcm(ms // 2, speech=True)
+        spoken = DuplexGenerateResult(
+            is_listen=False, text=text, end_of_turn=is_last, n_tokens=len(text.split())
+        )
+        done = StepDone(spoken, kv_tokens=self.kv_tokens, sound=sound)
+        return [SoundReady(b"", sound=sound), done] if ms else [done]
+
     def work(self) -> Event | None:
-        """Return what the reply's next step leads to."""
+        """Return what the next step of a reply or a unit leads to."""
+        if self._seen:
+            return self._seen.popleft()
+        if self._unit_work:
+            return self._unit_work.popleft()
         if not self.is_working:
             return None
         if self.error is not None:
@@ -110,12 +174,13 @@ class Engine:
         if not self.is_hearing:
             return None
         self.is_hearing = False
+        samples = bytes(len(self._unheard) // BYTES_PER_MS * MODEL_BYTES_PER_MS)
         size = WINDOW_MS * BYTES_PER_MS
         found = []
         while len(self._unheard) >= size:
             found.append(LOUD if self._unheard[0] else QUIET)
             del self._unheard[:size]
-        return Heard(tuple(found))
+        return Heard(tuple(found), samples)
 
 
 class RealtimeScene:
@@ -127,11 +192,12 @@ class RealtimeScene:
         limits: RealtimeLimits | None = None,
         is_beta: bool = False,
         can_transcribe: bool = False,
+        model: str = "minicpm-o-4.5",
         **engine: Any,
     ) -> None:
         counter = itertools.count()
         start = RealtimeStart(
-            model="minicpm-o-4.5",
+            model=model,
             instructions="Be brief.",
             new_id=lambda kind: f"{kind}_{next(counter)}",
             session_id="sess_1",
@@ -147,6 +213,7 @@ class RealtimeScene:
         self.effects: list[Effect] = []
         self.closed: Close | None = None
         self.releases = 0
+        self.observers: list[Any] = []
         self.tell(Opened())
 
     # --- what happens ---
@@ -162,6 +229,8 @@ class RealtimeScene:
             assert {label(effect) for effect in effects} <= set(rows[0].effects.split()), effects
             target = SAME if phase == self.machine.phase else self.machine.phase.value
             assert target in rows[0].targets.split(), (event.kind, phase, target)
+        for observer in self.observers:
+            observer.observe(event, effects)
         for effect in effects:
             self._carry_out(effect)
         self.effects += effects
@@ -211,6 +280,16 @@ class RealtimeScene:
             self.tell(event)
         return self.told[first:]
 
+    def settle(self) -> None:
+        """Let time pass without sound until nothing is answered any more."""
+        self.make()
+        for _ in range(60):
+            if self.machine.phase != "responding":
+                return
+            self.fire(TimerName.PACE, 1.5)
+            self.make()
+        raise AssertionError("a response without end")
+
     def fire(self, name: TimerName, after_s: float = 0.0) -> list[Raw]:
         """Let a timer run out."""
         self.now_s += after_s
@@ -227,6 +306,19 @@ class RealtimeScene:
         content = [{"type": "input_text", "text": words}]
         item = {"type": "message", "role": "user", "content": content}
         return self.say("conversation.item.create", item=item, **fields)
+
+    def semantic(self, **fields: Any) -> list[Raw]:
+        """Let the model decide when to speak."""
+        rules = {"type": "semantic_vad", **fields}
+        return self.say("session.update", session={"audio": {"input": {"turn_detection": rules}}})
+
+    def talk(self, ms: int, *, speech: bool) -> list[Raw]:
+        """Hear sound in pieces of 100 ms, with the engine at work meanwhile."""
+        first = len(self.told)
+        for _ in range(ms // 100):
+            self.hear(100, speech=speech)
+            self.make()
+        return self.told[first:]
 
     def manual(self) -> None:
         """Turn detection off."""

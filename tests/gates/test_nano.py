@@ -6,29 +6,29 @@ default run compares the committed figures with the limits: tests/unit/test_nano
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from _pytest.mark import ParameterSet
 
-from benchmarks.nano.gates import GATES, Area, Figure, Gate
+from benchmarks.nano.gates import GATES, Area
 from benchmarks.nano.measure import Measurement
 from config import PROJECT_ROOT
 from core.nano_assets import NanoAssetsError, assemble
 
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
-MEASURED_TOGETHER = {Area.TAKES_TURNS: Area.HEARS, Area.SOUNDS: Area.SPEAKS}
+MEASURED_TOGETHER = ((Area.HEARS, Area.TAKES_TURNS), (Area.SPEAKS, Area.SOUNDS))
 IN_REAL_TIME = (Area.IS_QUICK, Area.END_TO_END)
 
 pytestmark = pytest.mark.timeout(3_600)
 
 
-def cases() -> list[ParameterSet]:
-    """All gates; those that are measured together go to one process, the timed ones run alone."""
-    found = []
-    for gate in GATES:
-        group = pytest.mark.xdist_group(MEASURED_TOGETHER.get(gate.area, gate.area))
-        mark = pytest.mark.realtime if gate.area in IN_REAL_TIME else pytest.mark.gate
-        found.append(pytest.param(gate, marks=(group, mark), id=f"{gate.area}: {gate.metric}"))
-    return found
+def cases() -> Iterator[ParameterSet]:
+    """Yield the areas in groups that share a measurement; the timed ones run alone."""
+    together = {area for areas in MEASURED_TOGETHER for area in areas}
+    for areas in (*MEASURED_TOGETHER, *((area,) for area in Area if area not in together)):
+        mark = pytest.mark.realtime if set(areas) & set(IN_REAL_TIME) else pytest.mark.gate
+        yield pytest.param(areas, marks=mark, id=" and ".join(areas))
 
 
 @pytest.fixture(scope="session")
@@ -42,17 +42,14 @@ def measurement(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     return Measurement(folder, CACHE)
 
 
-@pytest.fixture(scope="session")
-def figures() -> dict[Area, list[Figure]]:
-    """What was measured so far, by area."""
-    return {}
-
-
-@pytest.mark.parametrize("gate", cases())
-def test_gate(gate: Gate, measurement: Measurement, figures: dict[Area, list[Figure]]) -> None:
-    if gate.area not in figures:
-        for figure in measurement.figures([gate.area]):
-            figures.setdefault(figure.gate.area, []).append(figure)
-    [figure] = [each for each in figures[gate.area] if each.gate == gate]
-    shown = "–" if figure.value is None else gate.shown(figure.value)
-    assert figure.is_reached, f"{shown} of {figure.n}, wanted {gate.wanted}. {figure.note}"
+@pytest.mark.parametrize("areas", cases())
+def test_gates(areas: tuple[Area, ...], measurement: Measurement) -> None:
+    figures = list(measurement.figures(areas))
+    assert {each.gate for each in figures} == {gate for gate in GATES if gate.area in areas}
+    missed = [
+        f"{each.gate.metric}: {'–' if each.value is None else each.gate.shown(each.value)} "
+        f"of {each.n}, wanted {each.gate.wanted}. {each.note}"
+        for each in figures
+        if not each.is_reached
+    ]
+    assert not missed, "\n".join(missed)

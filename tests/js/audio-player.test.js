@@ -32,8 +32,7 @@ async function createScene(options) {
 }
 
 /** @param {number} actual @param {number} expected */
-const assertNear = (actual, expected) =>
-  assert.ok(Math.abs(actual - expected) < 1e-3, `${actual} is not ${expected}`);
+const assertNear = (actual, expected) => assert.ok(Math.abs(actual - expected) < 1e-3, `${actual} is not ${expected}`);
 
 test("chunks play one after the other, the first after the delay", async () => {
   const { player, context, of } = await createScene({ delayMs: 200 });
@@ -56,7 +55,10 @@ test("another rate of the device is resampled without losing a sample", async ()
   player.playChunk(SECOND);
   player.endTurn();
   const lengths = context.started.map(({ source }) => source.buffer.samples.length);
-  assert.equal(lengths.reduce((sum, length) => sum + length), 96_000);
+  assert.equal(
+    lengths.reduce((sum, length) => sum + length),
+    96_000,
+  );
 });
 
 test("a late chunk is reported as a gap with its numbers", async () => {
@@ -113,7 +115,10 @@ test("a held answer goes on at the sample where it stopped", async () => {
   context.currentTime = 5;
   player.release();
   const again = context.started.slice(2);
-  assert.deepEqual(again.map(({ source }) => source.buffer.samples.length), [24_000, 24_000, 24_000]);
+  assert.deepEqual(
+    again.map(({ source }) => source.buffer.samples.length),
+    [24_000, 24_000, 24_000],
+  );
   assertNear(again[0].offset, 0.5);
   assertNear(again[0].when, 5.005);
   assertNear(again[1].when, 5.505);

@@ -76,10 +76,16 @@ test("whole chunks come between start and stop, and the rest at the stop", () =>
   assert.deepEqual(processor.port.of("chunk"), []);
   processor.port.send({ type: "start" });
   feed(processor, [tone.subarray(0, 2_560)]);
-  assert.deepEqual(processor.port.of("chunk").map(({ audio }) => audio.length), [1_000, 1_000]);
+  assert.deepEqual(
+    processor.port.of("chunk").map(({ audio }) => audio.length),
+    [1_000, 1_000],
+  );
   processor.port.send({ type: "stop" });
   const chunks = processor.port.of("chunk");
-  assert.deepEqual(chunks.map(({ startSample }) => startSample), [0, 1_000, 2_000]);
+  assert.deepEqual(
+    chunks.map(({ startSample }) => startSample),
+    [0, 1_000, 2_000],
+  );
   assert.equal(chunks[2].audio.length, 560);
   assert.equal(processor.port.messages.at(-1)?.type, "stopped");
   assert.deepEqual(captured(processor), tone.slice(0, 2_560));
@@ -94,7 +100,10 @@ for (const [options, chunkSamples] of /** @type {[object | undefined, number][]}
     feed(processor, [tone]);
     const chunks = processor.port.of("chunk");
     const count = Math.floor(tone.length / chunkSamples);
-    assert.deepEqual(chunks.map(({ audio }) => audio.length), Array(count).fill(chunkSamples));
+    assert.deepEqual(
+      chunks.map(({ audio }) => audio.length),
+      Array(count).fill(chunkSamples),
+    );
     processor.port.send({ type: "stop" });
     assert.deepEqual(captured(processor), tone);
   });
@@ -107,7 +116,10 @@ test("a second start counts from zero", () => {
     feed(processor, [tone.subarray(0, 256)]);
     processor.port.send({ type: "stop" });
   }
-  assert.deepEqual(processor.port.of("chunk").map(({ startSample }) => startSample), [0, 128, 0, 128]);
+  assert.deepEqual(
+    processor.port.of("chunk").map(({ startSample }) => startSample),
+    [0, 128, 0, 128],
+  );
 });
 
 for (const rateHz of [44_100, 48_000]) {
@@ -126,7 +138,10 @@ test("stereo is mixed to mono", () => {
   const processor = createProcessor(16_000, 128);
   processor.port.send({ type: "start" });
   feed(processor, [tone.subarray(0, 128), new Float32Array(128)]);
-  assert.deepEqual(captured(processor), tone.slice(0, 128).map((x) => x / 2));
+  assert.deepEqual(
+    captured(processor),
+    tone.slice(0, 128).map((x) => x / 2),
+  );
 });
 
 test("a source without a signal counts as zeros, so that time goes on", () => {

@@ -61,10 +61,7 @@ test("the socket is closed as soon as it is open", async () => {
 
 test("a socket that is refused gives no time", async () => {
   const socket = new FakeSocket();
-  const measured = measureSocket({
-    url: "ws://x",
-    factory: () => /** @type {WebSocket} */ (/** @type {unknown} */ (socket)),
-  });
+  const measured = measureSocket({ url: "ws://x", factory: () => /** @type {WebSocket} */ (/** @type {unknown} */ (socket)) });
   socket.dispatchEvent(Object.assign(new Event("close"), { code: 1006, reason: "" }));
   assert.equal(await measured, null);
 });

@@ -54,13 +54,22 @@ test("whoever listens hears of a new result", () => {
 });
 
 const TRIPS = { medianMs: 12.4, worstMs: 30, failed: 0 };
-/** @param {Partial<import("../../static/home/readiness.js").Status>} part */
+/** @param {Partial<Http.ServiceStatus>} part */
 const report = (part) => ({
   isReached: true,
-  status: {
-    total_workers: 1, idle_workers: 1, free_slots: 1, busy_workers: 0, loading_workers: 0, error_workers: 0, offline_workers: 0,
-    queue_length: 0, max_queue_size: 10, is_intake_paused: false, ...part,
-  },
+  status: /** @type {Http.ServiceStatus} */ ({
+    total_workers: 1,
+    idle_workers: 1,
+    free_slots: 1,
+    busy_workers: 0,
+    loading_workers: 0,
+    error_workers: 0,
+    offline_workers: 0,
+    queue_length: 0,
+    max_queue_size: 10,
+    is_intake_paused: false,
+    ...part,
+  }),
 });
 
 test("a near server is fine", () => {
@@ -112,10 +121,14 @@ test("an insecure page, an old browser and a lack of extras are told apart", () 
 });
 
 test("the report is plain text with every fact on its line", () => {
-  const text = reportText("Report", [["Browser", "X"]], [
-    { name: "Microphone", state: "Fine", text: "You can be heard.", facts: { device: "Mic 1", context_hz: 16_000 } },
-    { name: "Camera", state: "Not checked", text: "", facts: {} },
-  ]);
+  const text = reportText(
+    "Report",
+    [["Browser", "X"]],
+    [
+      { name: "Microphone", state: "Fine", text: "You can be heard.", facts: { device: "Mic 1", context_hz: 16_000 } },
+      { name: "Camera", state: "Not checked", text: "", facts: {} },
+    ],
+  );
   assert.equal(
     text,
     "Report\n======\nBrowser: X\n\nMicrophone: Fine\n  You can be heard.\n  device: Mic 1\n  context_hz: 16000\n\nCamera: Not checked\n",

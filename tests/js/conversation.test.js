@@ -3,8 +3,18 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import {
-  addMessage, appendText, canAnswer, deleteMessage, editMessage, emptyConversation, findMessage,
-  messageTextOf, setSystem, textItem, toWire, truncateAfter, truncateFrom,
+  addMessage,
+  appendText,
+  canAnswer,
+  deleteMessage,
+  editMessage,
+  emptyConversation,
+  findMessage,
+  messageTextOf,
+  setSystem,
+  textItem,
+  toWire,
+  truncateAfter,
 } from "../../static/turnbased/conversation.js";
 
 /** @typedef {import("../../static/turnbased/conversation.js").Conversation} Conversation */
@@ -32,24 +42,27 @@ test("a conversation is replaced, never changed", () => {
   const before = talk();
   const copy = structuredClone(before);
   editMessage(before, "m1", { items: [textItem("Other?")] });
-  truncateFrom(before, "m2");
+  truncateAfter(before, "m1");
   deleteMessage(before, "m1");
   appendText(before, "m2", " more");
   assert.deepEqual(before, copy);
 });
 
 test("beginning again from a message keeps what came before it", () => {
-  assert.deepEqual(truncateFrom(talk(), "m2").messages.map(({ id }) => id), ["m1"]);
-  assert.deepEqual(truncateAfter(talk(), "m2").messages.map(({ id }) => id), ["m1", "m2"]);
+  assert.deepEqual(
+    truncateAfter(talk(), "m2").messages.map(({ id }) => id),
+    ["m1", "m2"],
+  );
   const same = talk();
-  assert.equal(truncateFrom(same, "m9"), same);
   assert.equal(truncateAfter(same, "m9"), same);
 });
 
 test("an answer goes back byte for byte as it was streamed", () => {
   const pieces = ["  Hé", "llo\r\n", "\t", "e\u0301 \ud83d\ude00", " ", "\u200b\n\n"];
   let { conversation, id } = addMessage(said(emptyConversation(), "user", "Hi"), {
-    role: "assistant", status: "pending", createdAtMs: 1,
+    role: "assistant",
+    status: "pending",
+    createdAtMs: 1,
   });
   for (const piece of pieces) conversation = appendText(conversation, id, piece);
   const message = /** @type {ChatMessage} */ (findMessage(conversation, id));
@@ -66,10 +79,7 @@ test("on the wire one text is a text, and media keep their order without empty t
   }).conversation;
   assert.deepEqual(toWire(conversation), [
     { role: "user", content: "Only text" },
-    {
-      role: "user",
-      content: [{ type: "image", data: "AA==" }, textItem("What is this?"), { type: "audio", data: "AAAA" }],
-    },
+    { role: "user", content: [{ type: "image", data: "AA==" }, textItem("What is this?"), { type: "audio", data: "AAAA" }] },
   ]);
 });
 

@@ -26,7 +26,10 @@ test("stop sends a summary and stop, waits for stopped, and ends once", () => {
   assert.ok(!events.some(({ type }) => type === "speak"));
   socket.hear({ type: "stopped", session_id: "s", recording_session_id: "rec_2" });
   socket.vanish(1000);
-  assert.deepEqual(ended().map(({ code }) => code), ["stopped"]);
+  assert.deepEqual(
+    ended().map(({ code }) => code),
+    ["stopped"],
+  );
   assert.equal(session.state.recordingSessionId, "rec_2");
   assert.ok(socket.isClosedByClient);
 });
@@ -35,7 +38,10 @@ test("a server that does not answer stop is left after a while", () => {
   const { session, ended } = running();
   session.stop();
   mock.timers.tick(8_000);
-  assert.deepEqual(ended().map(({ code }) => code), ["stopped"]);
+  assert.deepEqual(
+    ended().map(({ code }) => code),
+    ["stopped"],
+  );
 });
 
 test("leaving the queue says so and ends as cancelled", () => {
@@ -46,7 +52,10 @@ test("leaving the queue says so and ends as cancelled", () => {
   session.stop();
   assert.deepEqual(sockets.last().kinds, ["stop"]);
   sockets.last().hear({ type: "stopped", session_id: "s", recording_session_id: null });
-  assert.deepEqual(ended().map(({ code, isByUser }) => [code, isByUser]), [["cancelled", true]]);
+  assert.deepEqual(
+    ended().map(({ code, isByUser }) => [code, isByUser]),
+    [["cancelled", true]],
+  );
   assert.equal(events.filter(({ type }) => type === "flush").length, 1);
 });
 
@@ -54,7 +63,10 @@ test("giving up before the socket is open ends at once", () => {
   const { session, sockets, ended } = stage();
   session.start(START);
   session.stop();
-  assert.deepEqual(ended().map(({ code }) => code), ["cancelled"]);
+  assert.deepEqual(
+    ended().map(({ code }) => code),
+    ["cancelled"],
+  );
   sockets.last().vanish();
   assert.equal(ended().length, 1);
 });
@@ -67,15 +79,26 @@ test("a full context ends the session by the page's own limit", () => {
   assert.equal(session.state.phase, "stopping");
   assert.equal(socket.kinds.filter((kind) => kind === "stop").length, 1);
   socket.hear({ type: "stopped", session_id: "s", recording_session_id: null });
-  assert.deepEqual(ended().map(({ code, isByUser }) => [code, isByUser]), [["kv_limit", false]]);
+  assert.deepEqual(
+    ended().map(({ code, isByUser }) => [code, isByUser]),
+    [["kv_limit", false]],
+  );
 });
 
 const ERRORS = [
-  ["queue_full", "queue_full"], ["queue_cancelled", "queue_cancelled"], ["no_worker", "not_ready"],
+  ["queue_full", "queue_full"],
+  ["queue_cancelled", "queue_cancelled"],
+  ["no_worker", "not_ready"],
   ["shutting_down", "shutting_down"],
-  ["worker_unreachable", "worker_lost"], ["worker_lost", "worker_lost"], ["session_in_use", "session_in_use"],
-  ["ended_by_admin", "ended_by_admin"], ["context_full", "context_full"], ["bad_config", "bad_config"],
-  ["timeout", "timeout"], ["internal", "internal"], ["a_code_of_tomorrow", "internal"],
+  ["worker_unreachable", "worker_lost"],
+  ["worker_lost", "worker_lost"],
+  ["session_in_use", "session_in_use"],
+  ["ended_by_admin", "ended_by_admin"],
+  ["context_full", "context_full"],
+  ["bad_config", "bad_config"],
+  ["timeout", "timeout"],
+  ["internal", "internal"],
+  ["a_code_of_tomorrow", "internal"],
 ];
 
 for (const [wire, code] of ERRORS) {
@@ -83,36 +106,56 @@ for (const [wire, code] of ERRORS) {
     const { socket, ended } = running();
     socket.hear({ type: "error", code: wire, error: "Words.", message: "Words.", fatal: true });
     socket.vanish(1011, wire);
-    assert.deepEqual(ended().map((reason) => [reason.code, reason.message]), [[code, "Words."]]);
+    assert.deepEqual(
+      ended().map((reason) => [reason.code, reason.message]),
+      [[code, "Words."]],
+    );
   });
 }
 
 test("an error of an older server has its text under message alone", () => {
   const { socket, ended } = running();
   socket.hear({ type: "error", message: "Old words." });
-  assert.deepEqual(ended().map((reason) => [reason.code, reason.message]), [["internal", "Old words."]]);
+  assert.deepEqual(
+    ended().map((reason) => [reason.code, reason.message]),
+    [["internal", "Old words."]],
+  );
 });
 
 for (const reason of ["pause", "max_session", "inactivity"]) {
   test(`a timeout of kind ${reason} ends the session`, () => {
     const { socket, ended } = running();
     socket.hear({ type: "timeout", reason, elapsed_s: 60, session_id: "s" });
-    assert.deepEqual(ended().map(({ code, detail }) => [code, detail]), [["timeout", reason]]);
+    assert.deepEqual(
+      ended().map(({ code, detail }) => [code, detail]),
+      [["timeout", reason]],
+    );
   });
 }
 
 test("being stopped from elsewhere ends the session", () => {
   const { socket, ended } = running();
   socket.hear({ type: "stopped", session_id: "s", recording_session_id: null });
-  assert.deepEqual(ended().map(({ code }) => code), ["stopped"]);
+  assert.deepEqual(
+    ended().map(({ code }) => code),
+    ["stopped"],
+  );
 });
 
 /** @type {Array<[number, string, string]>} */
 const CLOSES = [
-  [1001, "", "shutting_down"], [1001, "shutting_down", "shutting_down"], [1013, "", "not_ready"], [1013, "queue_full", "queue_full"],
-  [1008, "Omni is currently disabled", "app_disabled"], [1008, "session_in_use", "session_in_use"],
-  [1008, "", "refused"], [1009, "", "too_big"], [1011, "", "internal"], [1007, "", "bad_json"],
-  [1000, "", "closed"], [4000, "", "closed"],
+  [1001, "", "shutting_down"],
+  [1001, "shutting_down", "shutting_down"],
+  [1013, "", "not_ready"],
+  [1013, "queue_full", "queue_full"],
+  [1008, "Omni is currently disabled", "app_disabled"],
+  [1008, "session_in_use", "session_in_use"],
+  [1008, "", "refused"],
+  [1009, "", "too_big"],
+  [1011, "", "internal"],
+  [1007, "", "bad_json"],
+  [1000, "", "closed"],
+  [4000, "", "closed"],
 ];
 
 for (const [closeCode, closeReason, code] of CLOSES) {
@@ -120,7 +163,10 @@ for (const [closeCode, closeReason, code] of CLOSES) {
     const { socket, ended } = running();
     socket.vanish(closeCode, closeReason);
     await settle();
-    assert.deepEqual(ended().map((reason) => reason.code), [code]);
+    assert.deepEqual(
+      ended().map((reason) => reason.code),
+      [code],
+    );
   });
 }
 
@@ -143,16 +189,26 @@ for (const [what, probe, isOpened, code] of LOSSES) {
     if (isOpened) scene.sockets.last().open();
     scene.sockets.last().vanish();
     await settle();
-    assert.deepEqual(scene.ended().map((reason) => reason.code), [code]);
+    assert.deepEqual(
+      scene.ended().map((reason) => reason.code),
+      [code],
+    );
     assert.equal(scene.session.state.phase, "ended");
   });
 }
 
 test("an address the browser refuses ends the session in words", async () => {
-  const scene = stage({ socketFactory: () => { throw new Error("insecure"); } });
+  const scene = stage({
+    socketFactory: () => {
+      throw new Error("insecure");
+    },
+  });
   scene.session.start(START);
   await settle();
-  assert.deepEqual(scene.ended().map(({ code }) => code), ["socket_blocked"]);
+  assert.deepEqual(
+    scene.ended().map(({ code }) => code),
+    ["socket_blocked"],
+  );
 });
 
 test("there is no new socket in the middle of a session, and a restart in one call", async () => {
@@ -207,7 +263,11 @@ test("a slow network costs pictures first, then the newest chunks, and both are 
   socket.bufferedAmount = 0;
   assert.equal(session.sendChunk(unit), "sent");
   const warnings = events.filter(({ type }) => type === "warning").map(({ detail }) => [detail.code, detail.count]);
-  assert.deepEqual(warnings, [["frames_left_out", 1], ["upload_slow", 1], ["upload_slow", 2]]);
+  assert.deepEqual(warnings, [
+    ["frames_left_out", 1],
+    ["upload_slow", 1],
+    ["upload_slow", 2],
+  ]);
   assert.equal(session.state.chunksUploadDropped, 2);
   assert.equal(session.state.chunksSent, 3);
 });
@@ -231,7 +291,10 @@ test("leaving the page stops the session and closes the socket at once", () => {
   page.leave();
   assert.equal(socket.last.type, "stop");
   assert.ok(socket.isClosedByClient);
-  assert.deepEqual(ended().map(({ code }) => code), ["page_left"]);
+  assert.deepEqual(
+    ended().map(({ code }) => code),
+    ["page_left"],
+  );
   session.close();
   assert.equal(page.listeners, 0);
   assert.equal(ended().length, 1);

@@ -23,7 +23,10 @@ test("prepare goes out once, after queue_done, with the settings of the page", (
     { early_audio: true, type: "prepare", prefix_system_prompt: "Be kind.", config: { length_penalty: 1.05 } },
   ]);
   socket.hear(PREPARED);
-  assert.deepEqual(events.map(({ type }) => type), ["queue", "queue", "queuedone", "prepared"]);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["queue", "queue", "queuedone", "prepared"],
+  );
   assert.equal(events[0]?.detail.position, 2);
   assert.equal(events[1]?.detail, null);
   assert.equal(session.state.phase, "running");
@@ -54,7 +57,10 @@ test("pictures go ahead of their chunk as messages of their own", () => {
   assert.equal(session.sendPicture("JPEG"), true);
   assert.deepEqual(socket.last, { type: "video_frame", frame: "JPEG" });
   session.sendChunk({ audio: SECOND });
-  assert.deepEqual(socket.sent.slice(-2).map(({ type }) => type), ["video_frame", "audio_chunk"]);
+  assert.deepEqual(
+    socket.sent.slice(-2).map(({ type }) => type),
+    ["video_frame", "audio_chunk"],
+  );
   assert.equal(session.state.framesSent, 1);
   assert.equal(session.state.chunksSent, 1);
   session.pause();
@@ -79,9 +85,13 @@ test("what the model says is to be played, with the bounds of its turns", () => 
   const { socket, events } = running();
   socket.hear(speaks("Once", { step: 0 }), speaks("upon", { step: 1, end_of_turn: true }), listens({ step: 2 }));
   const spoken = events.filter(({ type }) => type === "speak").map(({ detail }) => detail);
-  assert.deepEqual(spoken.map((detail) => [detail.text, detail.isTurnStart, detail.isTurnEnd]), [
-    ["Once", true, false], ["upon", false, true],
-  ]);
+  assert.deepEqual(
+    spoken.map((detail) => [detail.text, detail.isTurnStart, detail.isTurnEnd]),
+    [
+      ["Once", true, false],
+      ["upon", false, true],
+    ],
+  );
   assert.equal(spoken[0].sampleRateHz, 24_000);
   assert.equal(events.filter(({ type }) => type === "turnend").length, 1);
   assert.equal(events.filter(({ type }) => type === "result").length, 3);
@@ -96,9 +106,15 @@ test("sound that comes ahead is played at once and begins the turn", () => {
   clock.atMs += 200;
   socket.hear(speaks("Once", { step: 1 }), part({ step: 2 }), speaks("upon", { step: 2, end_of_turn: true }));
   const spoken = events.filter(({ type }) => type === "speak").map(({ detail }) => detail);
-  assert.deepEqual(spoken.map((detail) => [detail.text, detail.step, detail.isTurnStart, detail.isTurnEnd]), [
-    ["", 1, true, false], ["Once", 1, false, false], ["", 2, false, false], ["upon", 2, false, true],
-  ]);
+  assert.deepEqual(
+    spoken.map((detail) => [detail.text, detail.step, detail.isTurnStart, detail.isTurnEnd]),
+    [
+      ["", 1, true, false],
+      ["Once", 1, false, false],
+      ["", 2, false, false],
+      ["upon", 2, false, true],
+    ],
+  );
   assert.equal(session.state.ttfsMs, 300, "counted once");
   assert.equal(session.state.turnCount, 1);
   assert.equal(events.filter(({ type }) => type === "result").length, 3);
@@ -109,13 +125,19 @@ test("sound that comes ahead is thrown away until the model has listened", () =>
   socket.hear(speaks("Once"));
   session.interrupt();
   socket.hear(part({ step: 1 }), speaks("upon", { step: 1 }), listens({ barge_in: true }), part({ step: 3 }));
-  assert.deepEqual(events.filter(({ type }) => type === "speak").map(({ detail }) => detail.step), [0, 3]);
+  assert.deepEqual(
+    events.filter(({ type }) => type === "speak").map(({ detail }) => detail.step),
+    [0, 3],
+  );
 });
 
 test("a barge-in found by the server flushes the playback", () => {
   const { socket, events } = running();
   socket.hear(speaks("Once"), listens({ barge_in: true }));
-  assert.deepEqual(events.filter(({ type }) => type === "flush").map(({ detail }) => detail.cause), ["barge_in"]);
+  assert.deepEqual(
+    events.filter(({ type }) => type === "flush").map(({ detail }) => detail.cause),
+    ["barge_in"],
+  );
 });
 
 test("an interruption is silent at once and stays so until the model has listened", () => {

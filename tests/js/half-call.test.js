@@ -13,7 +13,15 @@ import { FakeStorage } from "./fakes/storage.js";
 
 const PREPARED = { type: "prepared", session_id: "s", timeout_s: 180, recording_session_id: "rec_1" };
 const GENERATING = { type: "generating", speech_duration_ms: 900 };
-const PIECE = { type: "chunk", chunk_index: 0, text_delta: "Hi", audio_data: "AAAA", audio_sample_rate: 24_000, is_final: false, duration_ms: 40 };
+const PIECE = {
+  type: "chunk",
+  chunk_index: 0,
+  text_delta: "Hi",
+  audio_data: "AAAA",
+  audio_sample_rate: 24_000,
+  is_final: false,
+  duration_ms: 40,
+};
 
 class FakeMicrophone extends EventTarget {
   isStarted = false;
@@ -83,19 +91,23 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
   const door = { fail: /** @type {Error | null} */ (null), wait: /** @type {Promise<void> | null} */ (null), ask, asked };
   const awake = { released: 0 };
   const call = new HalfCall({
-    devices: () => devices,
-    openMic: async () => {
+    settings: () => ({ playbackDelayMs: 200, speakerId: devices.speakerId }),
+    openSource: async () => {
       door.ask();
       await door.wait;
       if (door.fail) throw door.fail;
       microphones.push(new FakeMicrophone());
       // The call uses these methods of a microphone and no others.
-      return /** @type {import("../../static/duplex/lib/microphone.js").Microphone} */ (/** @type {unknown} */ (microphones.at(-1)));
+      return /** @type {import("../../static/duplex/lib/microphone.js").Microphone} */ (
+        /** @type {unknown} */ (microphones.at(-1))
+      );
     },
     awaken: () => ({ release: async () => void (awake.released += 1) }),
     makePlayer: () => {
       players.push(new FakePlayer());
-      return /** @type {import("../../static/duplex/lib/audio-player.js").AudioPlayer} */ (/** @type {unknown} */ (players.at(-1)));
+      return /** @type {import("../../static/duplex/lib/audio-player.js").AudioPlayer} */ (
+        /** @type {unknown} */ (players.at(-1))
+      );
     },
     session: { url: (id) => `ws://test/${id}`, socketFactory: sockets.factory, clock: new FakeClock(), visibility: page.source },
   });
@@ -121,6 +133,7 @@ test("sound flows from the microphone to the server and back to the speaker", as
   const audio = new Float32Array(8_000).fill(0.1);
   microphone.tell("chunk", { audio });
   assert.equal(socket.last.type, "audio_chunk");
+  await settle();
   assert.deepEqual(microphone.recycled, [audio]);
   microphone.tell("level", { rms: 0.3 });
   assert.deepEqual(call.levels(), { inputRms: 0.3, outputRms: 0.2 });
@@ -173,7 +186,10 @@ test("giving up before the player is there opens no device", async () => {
   call.stop();
   assert.equal(await started, false);
   assert.deepEqual(microphones, []);
-  assert.deepEqual(players.flatMap(({ done }) => done), []);
+  assert.deepEqual(
+    players.flatMap(({ done }) => done),
+    [],
+  );
   assert.deepEqual(problemsIn(events), []);
 });
 
@@ -182,7 +198,7 @@ test("a microphone that is unplugged can be taken up again in the same call", as
   microphone.tell("ended", Object.assign(new Error("gone"), { code: "unplugged" }));
   assert.deepEqual(problemsIn(events), ["unplugged"]);
   assert.ok(call.isActive);
-  await call.reopenMicrophone();
+  await call.reopenSource();
   assert.ok(microphones[1].isStarted && microphone.isClosed);
   assert.ok(events.some(({ type, detail }) => type === "solved" && detail.code === "unplugged"));
   call.close();
@@ -192,7 +208,13 @@ test("a silent microphone is told and taken back", async () => {
   const { call, microphone, events } = await talking();
   microphone.tell("silent");
   microphone.tell("audible");
-  assert.deepEqual(events.slice(1).map(({ type, detail }) => [type, detail.code]), [["problem", "silent_microphone"], ["solved", "silent_microphone"]]);
+  assert.deepEqual(
+    events.slice(1).map(({ type, detail }) => [type, detail.code]),
+    [
+      ["problem", "silent_microphone"],
+      ["solved", "silent_microphone"],
+    ],
+  );
   call.close();
 });
 
@@ -231,7 +253,15 @@ test("the chosen speaker is used from the start", async () => {
 });
 
 test("every callState has a colour, and buttons follow the state", () => {
-  for (const activity of /** @type {const} */ (["none", "listening", "hearing", "thinking", "speaking", "interrupted", "settling"])) {
+  for (const activity of /** @type {const} */ ([
+    "none",
+    "listening",
+    "hearing",
+    "thinking",
+    "speaking",
+    "interrupted",
+    "settling",
+  ])) {
     assert.ok(orbStateOf(halfCallStateOf({ phase: "running", activity })) in STATE_COLOURS);
   }
   const idle = halfControlsFor({ phase: "idle", activity: "none" }, false);
@@ -265,7 +295,10 @@ test("a history of levels keeps the newest", () => {
   const history = new LevelHistory(3);
   for (const share of [0.1, 0.2, 0.3, 4]) history.push(share, share > 1 ? "speech" : "quiet");
   assert.equal(history.length, 3);
-  assert.deepEqual([0, 1, 2].map((age) => history.at(age).share), [1, 0.3, 0.2]);
+  assert.deepEqual(
+    [0, 1, 2].map((age) => history.at(age).share),
+    [1, 0.3, 0.2],
+  );
   assert.equal(history.at(0).kind, "speech");
   history.clear();
   assert.equal(history.length, 0);

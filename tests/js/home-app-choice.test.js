@@ -10,13 +10,19 @@ const apps = (...ids) => ids.map((id) => ({ app_id: id, name: id, route: `/${id}
 test("the voice call is offered first, video and chat beside it", () => {
   const { primary, secondary } = chooseStart(apps("turnbased", "half_duplex_audio", "omni", "audio_duplex"));
   assert.equal(primary?.app_id, "audio_duplex");
-  assert.deepEqual(secondary.map(({ app_id: id }) => id), ["omni", "turnbased"]);
+  assert.deepEqual(
+    secondary.map(({ app_id: id }) => id),
+    ["omni", "turnbased"],
+  );
 });
 
 test("what is switched off is not offered", () => {
   const { primary, secondary } = chooseStart(apps("turnbased", "half_duplex_audio"));
   assert.equal(primary?.app_id, "half_duplex_audio");
-  assert.deepEqual(secondary.map(({ app_id: id }) => id), ["turnbased"]);
+  assert.deepEqual(
+    secondary.map(({ app_id: id }) => id),
+    ["turnbased"],
+  );
   assert.deepEqual(chooseStart(apps("turnbased")).secondary, []);
 });
 

@@ -5,7 +5,6 @@ import { test } from "node:test";
 import { expectedWaitS, firstObstacle, readinessLines } from "../../static/home/readiness.js";
 
 /** @typedef {import("../../static/home/readiness.js").BrowserFacts} BrowserFacts */
-/** @typedef {import("../../static/home/readiness.js").Status} Status */
 
 /** @type {BrowserFacts} */
 const BROWSER = {
@@ -15,10 +14,16 @@ const BROWSER = {
   camera: { permission: "granted", count: 1 },
 };
 
-/** @type {Status} */
-const STATUS = {
+/** @param {Partial<Http.ModelFacts>} part @returns {Http.ModelFacts} */
+function modelOf(part) {
+  const facts = { parameters: null, device: "cpu", dtype: null, try_saying: [], is_demonstration: false };
+  return { name: "Toy", kind: "unknown", ...facts, ...part };
+}
+
+const STATUS = /** @type {Http.ServiceStatus} */ ({
   total_workers: 1,
-  idle_workers: 1, free_slots: 1,
+  idle_workers: 1,
+  free_slots: 1,
   busy_workers: 0,
   loading_workers: 0,
   error_workers: 0,
@@ -26,14 +31,14 @@ const STATUS = {
   queue_length: 0,
   max_queue_size: 10,
   is_intake_paused: false,
-  model: { name: "MiniCPM-o 4.5", kind: "full", is_demonstration: false },
-};
+  model: modelOf({ name: "MiniCPM-o 4.5", kind: "full" }),
+});
 
 const clock = (/** @type {number} */ seconds) => `${seconds} s`;
 
 /**
  * @param {Partial<BrowserFacts>} [browser]
- * @param {Partial<Status>} [status]
+ * @param {Partial<Http.ServiceStatus>} [status]
  * @param {number | null} [waitS]
  */
 function linesOf(browser = {}, status = {}, waitS = null) {
@@ -44,7 +49,10 @@ function linesOf(browser = {}, status = {}, waitS = null) {
 
 test("when everything works nothing stands in the way", () => {
   const { lines } = linesOf();
-  assert.deepEqual(lines.map(({ state }) => state), Array(6).fill("good"));
+  assert.deepEqual(
+    lines.map(({ state }) => state),
+    Array(6).fill("good"),
+  );
   assert.equal(firstObstacle(lines), null);
 });
 
@@ -63,7 +71,12 @@ for (const { name, facts, key, state } of /** @type {const} */ ([
   { name: "refused", facts: { permission: "denied", count: 1 }, key: "problem.permission_denied.title", state: "bad" },
   { name: "not there", facts: { permission: "prompt", count: 0 }, key: "problem.no_microphone.title", state: "bad" },
   { name: "not asked for yet", facts: { permission: "prompt", count: 1 }, key: "home.microphone_found", state: "good" },
-  { name: "of a browser that does not tell", facts: { permission: "unknown", count: 1 }, key: "home.microphone_found", state: "good" },
+  {
+    name: "of a browser that does not tell",
+    facts: { permission: "unknown", count: 1 },
+    key: "home.microphone_found",
+    state: "good",
+  },
   { name: "being looked for", facts: { permission: "unknown", count: null }, key: "home.asking", state: "asking" },
 ])) {
   test(`a microphone that is ${name}`, () => {
@@ -88,7 +101,7 @@ test("a server that is not reached is what matters most", () => {
 test("loading says how far it is, if the server says it", () => {
   const loading = { idle_workers: 0, free_slots: 0, loading_workers: 1 };
   assert.equal(linesOf({}, loading).of("worker")?.text.key, "problem.worker_loading.title");
-  const line = linesOf({}, { ...loading, loading: { stage: "weights", progress: 0.426 } }).of("worker");
+  const line = linesOf({}, { ...loading, loading: { worker_id: "worker_0", stage: "weights", progress: 0.426 } }).of("worker");
   assert.deepEqual(line?.text, { key: "home.worker_loading_share", params: { percent: 42 } });
   assert.equal(line?.progress, 0.426);
 });
@@ -113,12 +126,11 @@ test("a full line and a closed door are told apart", () => {
 
 test("each stand-in for the model has its own words and is no problem", () => {
   for (const kind of /** @type {const} */ (["tiny_random", "nano", "cascade", "fake"])) {
-    const { lines, of } = linesOf({}, { model: { name: "Toy", kind, is_demonstration: true } });
+    const { lines, of } = linesOf({}, { model: modelOf({ kind, is_demonstration: true }) });
     assert.equal(of("model")?.text.key, `home.model_${kind}`);
     assert.equal(firstObstacle(lines), null);
   }
-  const foreign = { name: "Other", kind: /** @type {const} */ ("unknown"), is_demonstration: false };
-  assert.equal(linesOf({}, { model: foreign }).of("model")?.next?.key, "home.model_unknown_next");
+  assert.equal(linesOf({}, { model: modelOf({}) }).of("model")?.next?.key, "home.model_unknown_next");
   assert.equal(linesOf({}, { model: null }).of("model")?.text.key, "home.model_none");
 });
 

@@ -45,7 +45,13 @@ test("EBU 3341 case 3: the relative gate leaves quiet parts out", () => {
 });
 
 test("EBU 3341 case 4: the absolute gate leaves near-silence out", () => {
-  const channel = join(sine(-72, 10, 1_000, EBU_RATE_HZ), sine(-36, 10, 1_000, EBU_RATE_HZ), sine(-23, 60, 1_000, EBU_RATE_HZ), sine(-36, 10, 1_000, EBU_RATE_HZ), sine(-72, 10, 1_000, EBU_RATE_HZ));
+  const channel = join(
+    sine(-72, 10, 1_000, EBU_RATE_HZ),
+    sine(-36, 10, 1_000, EBU_RATE_HZ),
+    sine(-23, 60, 1_000, EBU_RATE_HZ),
+    sine(-36, 10, 1_000, EBU_RATE_HZ),
+    sine(-72, 10, 1_000, EBU_RATE_HZ),
+  );
   assertLufs(measureLufs([channel, channel], EBU_RATE_HZ), -23);
 });
 

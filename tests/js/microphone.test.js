@@ -65,7 +65,10 @@ test("chunks and levels come as events, the rest before stop resolves", async ()
   microphone.start();
   worklet.send({ type: "chunk", audio: new Float32Array(4), startSample: 0 });
   await microphone.stop();
-  assert.deepEqual(worklet.commands.map(({ type }) => type), ["start", "stop"]);
+  assert.deepEqual(
+    worklet.commands.map(({ type }) => type),
+    ["start", "stop"],
+  );
   assert.equal(chunks.length, 1);
   assert.equal(microphone.label, "Desk microphone");
   assert.equal(microphone.deviceId, "desk");

@@ -6,8 +6,7 @@ import { PlaybackSchedule } from "../../static/duplex/lib/playback-schedule.js";
 import { makeNoise } from "./speech-scene.js";
 
 /** @param {number} actual @param {number} expected */
-const assertNear = (actual, expected) =>
-  assert.ok(Math.abs(actual - expected) < 1e-6, `${actual} is not ${expected}`);
+const assertNear = (actual, expected) => assert.ok(Math.abs(actual - expected) < 1e-6, `${actual} is not ${expected}`);
 
 /** @param {import("../../static/duplex/lib/playback-schedule.js").Placed} placed */
 const startOf = ({ placement }) => placement?.startS ?? NaN;
@@ -96,7 +95,11 @@ for (const baseDelayS of [0, 0.1, 0.2]) {
       const noise = makeNoise(seed);
       const schedule = new PlaybackSchedule({ baseDelayS });
       const gaps = runTurn(schedule, { count: 1_800, latenessS: () => 0.025 * (1 + noise()) });
-      assert.deepEqual(gaps.filter((atS) => atS > 10), [], `seed ${seed}`);
+      assert.deepEqual(
+        gaps.filter((atS) => atS > 10),
+        [],
+        `seed ${seed}`,
+      );
     }
   });
 }
@@ -110,7 +113,10 @@ test("many short turns with jitter are as whole", () => {
     const late = runTurn(schedule, { count: 6, fromS, latenessS: () => 0.025 * (1 + noise()) });
     gaps.push(...late.map((atS) => atS + fromS));
   }
-  assert.deepEqual(gaps.filter((atS) => atS > 10), []);
+  assert.deepEqual(
+    gaps.filter((atS) => atS > 10),
+    [],
+  );
 });
 
 test("a producer that stalls now and then tears the answer only the first times", () => {

@@ -9,15 +9,22 @@ import { floatsToBase64 } from "../../static/shared/pcm.js";
 import { contentFromPreset, contentToWire, emptyItem, firstVoice, moveItem } from "../../static/shared/system-content.js";
 import { nameOfFile, voiceLimits, voiceProblem, voiceToWire } from "../../static/shared/voice.js";
 
-/** @typedef {import("../../static/shared/presets.js").Preset} Preset */
-
 const LIMITS = voiceLimits(null);
 const SOUND = Float32Array.from([0.5, -0.25, 0, 1]);
 const SOUND_DATA = floatsToBase64(SOUND);
 
-/** @param {Partial<Preset>} given @returns {Preset} */
+/** @param {Partial<Http.Preset>} given @returns {Http.Preset} */
 const preset = (given) => ({
-  id: "english_call", name: "", description: "", system_prompt: null, ref_audio: null, system_content: [], settings: null, ...given,
+  id: "english_call",
+  name: "",
+  description: "",
+  order: 1,
+  system_prompt: null,
+  ref_audio_path: null,
+  ref_audio: null,
+  system_content: [],
+  settings: null,
+  ...given,
 });
 
 test("a voice is 0.5 to 30 seconds long and not silent", () => {
@@ -50,13 +57,17 @@ test("items move by one and not beyond the ends", () => {
 test("the wire gets texts, voices and pictures, and nothing empty", () => {
   const voice = { name: "v", samples: SOUND, origin: /** @type {const} */ ("upload") };
   const items = [
-    emptyItem("text"), emptyItem("audio"), emptyItem("image"),
+    emptyItem("text"),
+    emptyItem("audio"),
+    emptyItem("image"),
     { type: /** @type {const} */ ("text"), text: "Be kind." },
     { type: /** @type {const} */ ("audio"), voice },
     { type: /** @type {const} */ ("image"), name: "p.png", data: "AAAA" },
   ];
   assert.deepEqual(contentToWire(items), [
-    { type: "text", text: "Be kind." }, { type: "audio", data: voiceToWire(voice) }, { type: "image", data: "AAAA" },
+    { type: "text", text: "Be kind." },
+    { type: "audio", data: voiceToWire(voice) },
+    { type: "image", data: "AAAA" },
   ]);
   assert.equal(firstVoice(items), voice);
   assert.equal(firstVoice([emptyItem("audio")]), null);
@@ -70,9 +81,15 @@ test("a preset's sounds go to its audio items in their order", () => {
       { type: "audio", path: "ref_audio/x.wav", name: "x", duration: 1 },
       { type: "audio", path: "gone.wav", name: "gone", duration: null },
     ],
-    [{ data: SOUND_DATA, name: "d", duration: 1 }, { data: SOUND_DATA, name: "x", duration: 1 }],
+    [
+      { data: SOUND_DATA, name: "d", duration: 1 },
+      { data: SOUND_DATA, name: "x", duration: 1 },
+    ],
   );
-  assert.deepEqual(items.map((item) => (item.type === "audio" ? item.voice?.origin ?? null : item.type)), ["default", "text", "preset", null]);
+  assert.deepEqual(
+    items.map((item) => (item.type === "audio" ? (item.voice?.origin ?? null) : item.type)),
+    ["default", "text", "preset", null],
+  );
   assert.deepEqual(items[0].type === "audio" && [...(items[0].voice?.samples ?? [])], [...SOUND]);
 });
 
@@ -95,7 +112,7 @@ test("a page begins with the remembered preset, else with one in the visitor's l
 test("an applied preset has prompt, voice, items and flat settings", () => {
   const given = preset({
     system_prompt: "Be kind.",
-    ref_audio: { type: "audio", path: "default", name: "d", duration: 1 },
+    ref_audio: { type: "audio", data: null, path: "default", name: "d", duration: 1 },
     settings: { length_penalty: 1.2, vad: { threshold: 0.7 } },
   });
   assert.ok(hasSounds(given));
@@ -111,17 +128,26 @@ test("help is cut at its questions", () => {
   const faq = splitFaq("# Chat: help\r\n\r\nFirst words.\r\n\r\n## One?\r\n\r\nYes.\r\n\r\n### Inside\r\n\r\n## Two?");
   assert.equal(faq.title, "Chat: help");
   assert.equal(faq.intro, "First words.");
-  assert.deepEqual(faq.sections, [{ heading: "One?", body: "Yes.\n\n### Inside" }, { heading: "Two?", body: "" }]);
+  assert.deepEqual(faq.sections, [
+    { heading: "One?", body: "Yes.\n\n### Inside" },
+    { heading: "Two?", body: "" },
+  ]);
 });
 
 test("help reads well where nothing can render it", () => {
-  assert.deepEqual(plainParagraphs("Press **Start**.\n\n- one `x`\n- two [site](https://example.org)"), ["Press Start.", "• one x\n• two site"]);
+  assert.deepEqual(plainParagraphs("Press **Start**.\n\n- one `x`\n- two [site](https://example.org)"), [
+    "Press Start.",
+    "• one x\n• two site",
+  ]);
 });
 
 test("help says the same number of things in both languages, and nothing raw", () => {
   const folder = new URL("../../static/faq/", import.meta.url);
   const modes = ["audio-duplex", "half-duplex", "omni", "turnbased"];
-  assert.deepEqual(readdirSync(folder).sort(), modes.flatMap((mode) => [`${mode}.en.md`, `${mode}.zh.md`]));
+  assert.deepEqual(
+    readdirSync(folder).sort(),
+    modes.flatMap((mode) => [`${mode}.en.md`, `${mode}.zh.md`]),
+  );
   for (const mode of modes) {
     const [en, zh] = ["en", "zh"].map((lang) => readFileSync(new URL(`${mode}.${lang}.md`, folder), "utf8"));
     assert.equal(splitFaq(en).sections.length, splitFaq(zh).sections.length, mode);

@@ -14,14 +14,19 @@ function fakeAudio() {
   function makeContext() {
     heard.contexts += 1;
     const context = {
-      currentTime: 0, state: "suspended", destination: {},
+      currentTime: 0,
+      state: "suspended",
+      destination: {},
       resume: async () => void (heard.resumed += 1),
       close: async () => void (heard.closed += 1),
       createGain: () => ({ gain: parameter, connect: (/** @type {object} */ to) => to }),
       createOscillator() {
         const tone = {
-          type: "", frequency: { value: 0 }, connect: (/** @type {object} */ to) => to,
-          start: () => void heard.pitches.push(Math.round(tone.frequency.value)), stop() {},
+          type: "",
+          frequency: { value: 0 },
+          connect: (/** @type {object} */ to) => to,
+          start: () => void heard.pitches.push(Math.round(tone.frequency.value)),
+          stop() {},
         };
         return tone;
       },
@@ -70,5 +75,9 @@ test("muted it makes no sound, and a page without sound goes on", () => {
   assert.equal(heard.pitches.length, 2);
   chimes.close();
   assert.equal(heard.closed, 1);
-  createQueueChimes({ makeContext: () => { throw new Error("no device"); } }).playTurn();
+  createQueueChimes({
+    makeContext: () => {
+      throw new Error("no device");
+    },
+  }).playTurn();
 });

@@ -39,7 +39,10 @@ test("it ticks once a second until it is stopped", () => {
   let nowMs = 0;
   /** @type {number[]} */
   const shown = [];
-  const countdown = createQueueCountdown((view) => shown.push(view.shownS), () => nowMs);
+  const countdown = createQueueCountdown(
+    (view) => shown.push(view.shownS),
+    () => nowMs,
+  );
   assert.equal(countdown.view(), null);
   countdown.update(report(3));
   for (let second = 0; second < 2; second += 1) {

@@ -23,7 +23,11 @@ function noise(length) {
   });
 }
 
-for (const [fromHz, toHz] of [[48_000, 16_000], [44_100, 16_000], [96_000, 16_000]]) {
+for (const [fromHz, toHz] of [
+  [48_000, 16_000],
+  [44_100, 16_000],
+  [96_000, 16_000],
+]) {
   test(`${fromHz} to ${toHz} Hz: what would fold back is at least 60 dB down`, () => {
     for (const part of [1.0, 1.02, 1.1, 1.3, 1.7, 2.2]) {
       const frequencyHz = Math.min((toHz / 2) * part, fromHz / 2 - 100);
@@ -46,9 +50,8 @@ for (const [fromHz, toHz] of [
     for (const part of [0.02, 0.1, 0.4, 0.7, 0.85]) {
       const frequencyHz = nyquistHz * part;
       const output = middle(resample(sine(frequencyHz, fromHz, 0.4), fromHz, toHz));
-      const start = (Math.ceil(0.4 * toHz) >> 2);
-      const error = output.map((value, i) =>
-        value - Math.sin((2 * Math.PI * frequencyHz * (start + i)) / toHz));
+      const start = Math.ceil(0.4 * toHz) >> 2;
+      const error = output.map((value, i) => value - Math.sin((2 * Math.PI * frequencyHz * (start + i)) / toHz));
       assert.ok(toDb(rms(error)) < -60, `${frequencyHz} Hz: error ${toDb(rms(error)).toFixed(1)} dB`);
     }
   });
@@ -56,7 +59,11 @@ for (const [fromHz, toHz] of [
 
 test("a stream is the same however it is split", () => {
   const input = noise(20_000);
-  for (const [fromHz, toHz] of [[48_000, 16_000], [44_100, 16_000], [24_000, 44_100]]) {
+  for (const [fromHz, toHz] of [
+    [48_000, 16_000],
+    [44_100, 16_000],
+    [24_000, 44_100],
+  ]) {
     const whole = resample(input, fromHz, toHz);
     for (const size of [1, 127, 128, 441, 5_000]) {
       const resampler = new Resampler(fromHz, toHz);

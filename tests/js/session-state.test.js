@@ -6,8 +6,8 @@ import { endReason } from "../../static/shared/end-reasons.js";
 import { initialState, isMuted, reduce, runningMs } from "../../static/duplex/lib/session-state.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
 
-/** @typedef {import("../../static/duplex/lib/session-state.js").SessionEvent} SessionEvent */
-/** @typedef {import("../../static/duplex/lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../../static/duplex/lib/duplex-types.js").SessionEvent} SessionEvent */
+/** @typedef {import("../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
 
 /**
  * @param {any} message any: also what no server should send
@@ -72,8 +72,14 @@ test("turns are written down with their text", () => {
     server(listens({ step: 3, turn_id: 1 }), 4_000),
     server(speaks("Yes", { step: 4, turn_id: 1 }), 5_000),
   );
-  assert.deepEqual(state.turns.map((turn) => turn.text), ["Hello.", "Yes"]);
-  assert.deepEqual(state.turns.map((turn) => turn.endedAtMs), [3_000, null]);
+  assert.deepEqual(
+    state.turns.map((turn) => turn.text),
+    ["Hello.", "Yes"],
+  );
+  assert.deepEqual(
+    state.turns.map((turn) => turn.endedAtMs),
+    [3_000, null],
+  );
   assert.equal(state.turnCount, 2);
   assert.equal(state.activity, "speaking");
   assert.equal(state.ttfsMs, 1_000);
@@ -152,8 +158,12 @@ test("a pause needs the server's word and the end of the sound, in either order"
 
 test("a pause taken back while it is made ends running, whatever comes first", () => {
   const state = after(
-    running(), { type: "pause_asked", isAuto: true }, { type: "resume_asked" },
-    server({ type: "paused", timeout: 60 }), { type: "drained" }, server({ type: "resumed" }),
+    running(),
+    { type: "pause_asked", isAuto: true },
+    { type: "resume_asked" },
+    server({ type: "paused", timeout: 60 }),
+    { type: "drained" },
+    server({ type: "resumed" }),
   );
   assert.equal(state.phase, "running");
   assert.equal(state.isAutoPaused, false);
@@ -216,13 +226,25 @@ function anyEvent(random) {
   const flags = { barge_in: random() < 0.2, end_of_turn: random() < 0.3, kv_cache_length: 10 };
   /** @type {SessionEvent[]} */
   const events = [
-    START, SENT, server(QUEUE_DONE), server(PREPARED), server(queued(1)), server(result(flags)),
-    server(result(flags)), server({ type: "paused", timeout: 1 }), server({ type: "resumed" }),
+    START,
+    SENT,
+    server(QUEUE_DONE),
+    server(PREPARED),
+    server(queued(1)),
+    server(result(flags)),
+    server(result(flags)),
+    server({ type: "paused", timeout: 1 }),
+    server({ type: "resumed" }),
     server({ type: "stopped", session_id: "s", recording_session_id: null }),
-    server({ type: "warning", code: "late_chunk", message: "" }), server({ type: "interrupted" }),
-    { type: "pause_asked", isAuto: random() < 0.5 }, { type: "drained" }, { type: "resume_asked" },
-    { type: "interrupt_asked" }, { type: "force_listen", isOn: random() < 0.5 },
-    { type: "playback", aheadMs: random() < 0.5 ? 0 : 100 }, { type: "gap", gapMs: 5 },
+    server({ type: "warning", code: "late_chunk", message: "" }),
+    server({ type: "interrupted" }),
+    { type: "pause_asked", isAuto: random() < 0.5 },
+    { type: "drained" },
+    { type: "resume_asked" },
+    { type: "interrupt_asked" },
+    { type: "force_listen", isOn: random() < 0.5 },
+    { type: "playback", aheadMs: random() < 0.5 ? 0 : 100 },
+    { type: "gap", gapMs: 5 },
     { type: "chunk_dropped", why: "upload" },
   ];
   if (random() < 0.03) return { type: "stop_asked" };

@@ -15,7 +15,8 @@ import {
 
 const answer = readSpeech("ref_voice.wav");
 const onsets = ["speech_8s.wav", "question_1.wav", "ref_voice.wav", "../../../../examples/hello.wav"].flatMap((name) =>
-  cutOnsets(readSpeech(name)));
+  cutOnsets(readSpeech(name)),
+);
 
 /** @typedef {import("./speech-scene.js").Scene} Scene */
 
@@ -27,7 +28,8 @@ function percentile(values, part) {
 /** Thirty onsets, each at another moment of the answer. @param {Omit<Scene, "user" | "answer">} room */
 function runThirty(room) {
   return Array.from({ length: 30 }, (_, i) =>
-    runScene({ ...room, user: onsets[i % onsets.length], answer, seed: i + 1, onsetS: 2 + (i * 0.17) % 1 }));
+    runScene({ ...room, user: onsets[i % onsets.length], answer, seed: i + 1, onsetS: 2 + ((i * 0.17) % 1) }),
+  );
 }
 
 /** @param {import("./speech-scene.js").Outcome} outcome @param {string} action */
@@ -109,7 +111,8 @@ test("its own echo does not interrupt it, at any coupling", () => {
 test("clicks and steady noise leave the answer alone", () => {
   const noise = makeNoise(7);
   const clicks = Float32Array.from({ length: 4 * RATE_HZ }, (_, i) =>
-    (i % 6_400 < 400 ? noise() * Math.exp(-(i % 6_400) / 80) : 0));
+    i % 6_400 < 400 ? noise() * Math.exp(-(i % 6_400) / 80) : 0,
+  );
   const knocking = runScene({ user: clicks, answer, userLevelDb: -35, noiseDb: -60, echoDb: -40 });
   assert.ok(!knocking.actions.some(({ action }) => action === "hold"));
   const fan = runScene({ user: clicks.fill(0, 0, 1), answer, userLevelDb: -90, noiseDb: -40, echoDb: -40 });

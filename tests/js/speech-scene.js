@@ -29,8 +29,7 @@ export function makeNoise(seed) {
 /** @param {Float32Array} samples @returns {Float32Array} level of each 10 ms */
 function frameLevels(samples) {
   const count = Math.floor(samples.length / FRAME);
-  return Float32Array.from({ length: count }, (_, i) =>
-    rms(samples.subarray(i * FRAME, (i + 1) * FRAME)));
+  return Float32Array.from({ length: count }, (_, i) => rms(samples.subarray(i * FRAME, (i + 1) * FRAME)));
 }
 
 /**
@@ -61,7 +60,17 @@ export function cutOnsets(samples, lengthS = 1.2) {
  */
 export function synthesiseBackchannel({ pitchHz, syllableMs, breathMs, isOpen = false }) {
   // Formants as [Hz, dB]: a nasal murmur, or an open vowel ("uh-huh").
-  const formants = isOpen ? [[650, 0], [1_200, -4], [2_500, -14]] : [[260, 0], [1_000, -24], [2_200, -30]];
+  const formants = isOpen
+    ? [
+        [650, 0],
+        [1_200, -4],
+        [2_500, -14],
+      ]
+    : [
+        [260, 0],
+        [1_000, -24],
+        [2_200, -30],
+      ];
   const syllable = (syllableMs * RATE_HZ) / 1_000;
   const breath = (breathMs * RATE_HZ) / 1_000;
   const sound = new Float32Array(2 * syllable + breath);
@@ -88,12 +97,8 @@ export function synthesiseBackchannel({ pitchHz, syllableMs, breathMs, isOpen = 
 /** Twenty voices saying "mm-hm" in 150 to 350 ms. @param {boolean} [isOpen] "uh-huh" instead */
 export function twentyBackchannels(isOpen = false) {
   return Array.from({ length: 20 }, (_, i) =>
-    synthesiseBackchannel({
-      pitchHz: 90 + i * 9,
-      syllableMs: 50 + (i % 10) * 9,
-      breathMs: 50 + (i % 4) * 10,
-      isOpen,
-    }));
+    synthesiseBackchannel({ pitchHz: 90 + i * 9, syllableMs: 50 + (i % 10) * 9, breathMs: 50 + (i % 4) * 10, isOpen }),
+  );
 }
 
 /**

@@ -18,20 +18,37 @@ const STATS = { cached_tokens: 0, input_tokens: 12, generated_tokens: 3, total_t
 
 /** @param {number} [cached] */
 const prefillDone = (cached = 0) => ({
-  type: "prefill_done", cached_tokens: cached, input_tokens: 12, message_count: 1, prompt_length: 9,
-  cache_hit: cached > 0, recording_session_id: "rec_1",
+  type: "prefill_done",
+  cached_tokens: cached,
+  input_tokens: 12,
+  message_count: 1,
+  prompt_length: 9,
+  cache_hit: cached > 0,
+  recording_session_id: "rec_1",
 });
 
 /** @param {Record<string, unknown>} [given] */
 const piece = (given = {}) => ({
-  type: "chunk", chunk_index: 0, text_delta: " Hi", audio_data: null, audio_sample_rate: 24_000,
-  is_final: false, duration_ms: 9, ...given,
+  type: "chunk",
+  chunk_index: 0,
+  text_delta: " Hi",
+  audio_data: null,
+  audio_sample_rate: 24_000,
+  is_final: false,
+  duration_ms: 9,
+  ...given,
 });
 
 /** @param {Record<string, unknown>} [given] */
 const done = (given = {}) => ({
-  type: "done", session_id: "s", text: " Hi you", elapsed_ms: 99, stopped: false, token_stats: STATS,
-  recording_session_id: "rec_1", ...given,
+  type: "done",
+  session_id: "s",
+  text: " Hi you",
+  elapsed_ms: 99,
+  stopped: false,
+  token_stats: STATS,
+  recording_session_id: "rec_1",
+  ...given,
 });
 
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
@@ -64,7 +81,10 @@ function asked(options) {
 
 /** @param {Promise<unknown>} answer */
 async function failure(answer) {
-  const error = await answer.then(() => null, (reason) => reason);
+  const error = await answer.then(
+    () => null,
+    (reason) => reason,
+  );
   assert.ok(error instanceof TurnError);
   return error;
 }
@@ -87,12 +107,23 @@ test("a turn is prefilled, generated and told with its figures", async () => {
   const result = await answer;
   assert.equal(result.text, " Hi you");
   assert.deepEqual(
-    [result.queueEstimateS, result.queueActualMs, result.prefillMs, result.ttftMs, result.ttfaMs, result.generateMs, result.totalMs],
+    [
+      result.queueEstimateS,
+      result.queueActualMs,
+      result.prefillMs,
+      result.ttftMs,
+      result.ttfaMs,
+      result.generateMs,
+      result.totalMs,
+    ],
     [4, 3_000, 100, 3_150, 3_200, 100, 3_200],
   );
   assert.deepEqual([result.chunkCount, result.inputTokens, result.transport], [2, 12, "socket"]);
   assert.equal(result.recordingSessionId, "rec_1");
-  assert.deepEqual(events.map(({ type }) => type), ["queue", "queue", "queue", "text", "text", "audio"]);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["queue", "queue", "queue", "text", "text", "audio"],
+  );
   assert.equal(events[4]?.detail.text, " Hi you");
   assert.equal(chat.isBusy, false);
 });
@@ -216,7 +247,9 @@ for (const [what, seen, code] of LOSSES) {
 }
 
 for (const [seen, code] of /** @type {Array<[object, string]>} */ ([
-  [{ isReady: false }, "not_ready"], [{ isAppEnabled: false }, "app_disabled"], [{ isReachable: false }, "server_gone"],
+  [{ isReady: false }, "not_ready"],
+  [{ isAppEnabled: false }, "app_disabled"],
+  [{ isReachable: false }, "server_gone"],
 ])) {
   test(`a socket refused because of ${Object.keys(seen)} ends as ${code}`, async () => {
     const { chat, sockets, probe } = stage();
@@ -231,8 +264,15 @@ test("where no socket can be opened the turn goes over HTTP", async () => {
   /** @type {object[]} */
   const posted = [];
   const reply = {
-    text: "Hi.", audio_data: "UklGRg==", audio_sample_rate: 24_000, success: true, token_stats: STATS,
-    duration_ms: 90, queue_wait_ms: 5, estimated_queue_wait_s: 1, recording_session_id: "rec_2",
+    text: "Hi.",
+    audio_data: "UklGRg==",
+    audio_sample_rate: 24_000,
+    success: true,
+    token_stats: STATS,
+    duration_ms: 90,
+    queue_wait_ms: 5,
+    estimated_queue_wait_s: 1,
+    recording_session_id: "rec_2",
   };
   const { chat, sockets, events } = stage({ postChat: async (turn) => (posted.push(turn), reply) });
   const answer = chat.send(HELLO, OPTIONS);
@@ -243,7 +283,13 @@ test("where no socket can be opened the turn goes over HTTP", async () => {
     ["http", "Hi.", "UklGRg==", 12, "rec_2"],
   );
   assert.equal(posted.length, 1);
-  assert.deepEqual(events.map(({ type, detail }) => [type, detail.kind]), [["text", undefined], ["audio", "wav"]]);
+  assert.deepEqual(
+    events.map(({ type, detail }) => [type, detail.kind]),
+    [
+      ["text", undefined],
+      ["audio", "wav"],
+    ],
+  );
 });
 
 test("a refusal over HTTP is told with its code, a stop ends it", async () => {
@@ -263,7 +309,10 @@ test("a refusal over HTTP is told with its code, a stop ends it", async () => {
 test("messages between turns and unreadable ones change nothing", async () => {
   const { chat, socket, answer, events } = asked();
   socket.hear("no json", { type: "warning", code: "context_nearly_full", message: "Soon." });
-  assert.deepEqual(events.map(({ detail }) => detail.code), ["malformed_message", "context_nearly_full"]);
+  assert.deepEqual(
+    events.map(({ detail }) => detail.code),
+    ["malformed_message", "context_nearly_full"],
+  );
   socket.hear(QUEUE_DONE, prefillDone(), done());
   await answer;
   socket.hear(piece(), done(), { type: "warning", code: "out_of_order", message: "" });

@@ -53,9 +53,10 @@ test("each state has its icon", () => {
 test("a session's state has its tab", () => {
   /** @param {string} phase @param {string} [activity] @param {{isByUser: boolean}} [end] */
   const of = (phase, activity = "none", end) => tabStateOf({ phase, activity, end });
-  assert.deepEqual(["idle", "connecting", "queued", "preparing", "paused", "stopping"].map((phase) => of(phase)), [
-    "idle", "queued", "queued", "queued", "paused", "idle",
-  ]);
+  assert.deepEqual(
+    ["idle", "connecting", "queued", "preparing", "paused", "stopping"].map((phase) => of(phase)),
+    ["idle", "queued", "queued", "queued", "paused", "idle"],
+  );
   assert.equal(of("running", "speaking"), "speaking");
   assert.equal(of("running", "interrupted"), "listening");
   assert.equal(of("pausing", "speaking"), "speaking");

@@ -36,7 +36,12 @@ test("finer pictures are two slices, and one with a video", () => {
 test("numbers stay within what the server takes", () => {
   const wild = turnOptions({ maxNewTokens: 99_999, lengthPenalty: 0, temperature: 9, topP: 3, topK: -4 }, TEXT);
   assert.deepEqual(wild.generate, {
-    generate_audio: false, max_new_tokens: 4_096, length_penalty: 0.1, temperature: 2, top_p: 1, top_k: 0,
+    generate_audio: false,
+    max_new_tokens: 4_096,
+    length_penalty: 0.1,
+    temperature: 2,
+    top_p: 1,
+    top_k: 0,
   });
   const none = turnOptions({ maxNewTokens: Number.NaN, topP: 0 }, TEXT).generate;
   assert.deepEqual([none.max_new_tokens, none.top_p], [256, undefined]);

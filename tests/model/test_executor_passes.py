@@ -324,9 +324,9 @@ def test_conversations_fill_the_caches_and_the_card(
 
 
 @pytest.mark.parametrize(
-    ("conversations", "text", "speech"), [(4, 40_960, 16_384), (28, 229_376, 114_688)]
+    ("conversations", "text", "speech"), [(4, 40_960, 4_096), (28, 114_688, 28_672)]
 )
 def test_caches_leave_another_worker_its_part(conversations: int, text: int, speech: int) -> None:
     config = MiniCPMOConfig()
-    assert most_tokens(config.decoder, conversations) == text
-    assert most_tokens(config.tts_config.decoder, conversations) == speech
+    assert most_tokens(config.decoder, conversations, 4_096) == text
+    assert most_tokens(config.tts_config.decoder, conversations, 1_024) == speech

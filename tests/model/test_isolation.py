@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import run_alone
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import CacheKind, DuplexSettings
 from tests.fakes.batching import run_together
 from tests.model.talks import Heard, Talk
 from tests.model.toy import Toy, speech
@@ -28,10 +29,10 @@ WAVE_STEPS = 2
 """Steps of 16 bits by which a sample may differ in a batch, where phases add up reordered sums."""
 
 
-@pytest.fixture(scope="module")
-def make(toy: Toy) -> MakeExecutor:
+@pytest.fixture(scope="module", params=CacheKind)
+def make(toy: Toy, request: pytest.FixtureRequest) -> MakeExecutor:
     """Makes a fresh executor."""
-    return toy.executor
+    return partial(toy.executor, request.param)
 
 
 def _open(toy: Toy, make: MakeExecutor) -> tuple[Executor, list[Talk]]:

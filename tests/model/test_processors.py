@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from config import Settings
 from core.audio import encode_wire_audio, write_wav
 from core.capabilities import CAPABILITIES, ProcessorMode
-from core.engine.engine import run_inline
+from core.engine.engine import Engine, run_inline
 from core.errors import (
     AudioError,
     ContextFullError,
@@ -22,6 +25,7 @@ from core.processors import (
     HalfDuplexView,
     UnifiedProcessor,
 )
+from core.processors.backend import RealBackend
 from core.processors.view import TRANSLATIONS, translate
 from core.schemas.chat import ChatRequest
 from core.schemas.common import (
@@ -36,6 +40,7 @@ from core.schemas.streaming import StreamingChunk
 from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.model.toy import speech
 from tests.model.views import clean, load, prefill, user
+from worker import real_backend
 
 SHORT = GenerationConfig(max_new_tokens=12)
 OUTPUT_RATE_HZ = 24_000
@@ -90,6 +95,23 @@ def test_conversations_of_all_modes_live_side_by_side(processor: UnifiedProcesso
     before = streaming.kv_cache_length, duplex.kv_cache_length
     assert processor.chat.chat(ChatRequest(messages=[user("hi")], generation=SHORT)).success
     assert (streaming.kv_cache_length, duplex.kv_cache_length) == before
+
+
+def test_a_worker_s_setting_says_how_keys_and_values_are_held(checkpoint: Path) -> None:
+    model = {"model_path": str(checkpoint), "cache": "int8"}
+    settings = Settings.model_validate({"model": model, "duplex": {"max_kv_tokens": 1_000}})
+    backend, engine = real_backend(settings, None), Engine()
+    try:
+        assert isinstance(backend, RealBackend)
+        asyncio.run(engine.call(lambda: backend.load(engine, lambda _stage, _share: None)))
+        executor = backend.context.model.executor
+        store, speech_store = executor.llm_store, executor.tts_store
+        assert store.pool.dtype is torch.int8 and store.scales is not None
+        assert speech_store.scales is None, "the speech decoder's are as computed"
+        assert executor.options.tokens_each == 500
+    finally:
+        backend.close()
+        engine.close()
 
 
 def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
@@ -217,7 +239,7 @@ def test_a_reply_begins_with_the_text_that_is_given(processor: UnifiedProcessor,
         assert text.startswith("Good morning") and (text == "Good morning") == (most == 1)
 
 
-def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple[str, str]:
+def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple[str, bytes]:
     """Text and sound of the reply as a socket gets it."""
     view = processor.chat
 
@@ -228,7 +250,7 @@ def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple
     chunks = run_inline(reply())
     return (
         "".join(chunk.text_delta or "" for chunk in chunks),
-        "".join(chunk.audio_data or "" for chunk in chunks),
+        b"".join(chunk.audio_data or b"" for chunk in chunks),
     )
 
 

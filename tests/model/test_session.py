@@ -12,7 +12,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.engine.steps import Steps, run_alone
 from MiniCPMO45.modes.unit_output import UnitResult
-from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
+from MiniCPMO45.settings import CacheKind, DuplexSettings, WindowMode, WindowSettings
 from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
 
 SETTINGS = DuplexSettings(force_listen_count=0)
@@ -22,8 +22,13 @@ SEED = 2  # the toy model speaks at once
 class Talk:
     """One conversation, unit by unit."""
 
-    def __init__(self, toy: Toy, settings: DuplexSettings = SETTINGS) -> None:
-        self.executor: Executor = toy.executor()
+    def __init__(
+        self,
+        toy: Toy,
+        settings: DuplexSettings = SETTINGS,
+        cache: CacheKind = CacheKind.BF16,
+    ) -> None:
+        self.executor: Executor = toy.executor(cache)
         self.duplex = toy.duplex()
         self.session: Session = self.executor.open_session("rollback", seed=SEED)
         voice = toy.open_voice(self.session.sampler.generator)
@@ -57,10 +62,15 @@ def _assert_equal(found: list[UnitResult], expected: list[UnitResult]) -> None:
                 assert value == vars(theirs)[name], name
 
 
-@pytest.mark.parametrize("guess_seconds", [0, 1, 4])
-def test_work_after_a_rollback_equals_work_without_the_guess(toy: Toy, guess_seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("guess_seconds", "cache"),
+    [(0, CacheKind.BF16), (1, CacheKind.BF16), (4, CacheKind.BF16), (4, CacheKind.INT8)],
+)
+def test_work_after_a_rollback_equals_work_without_the_guess(
+    toy: Toy, guess_seconds: int, cache: CacheKind
+) -> None:
     """Token for token and sample for sample, random draws included."""
-    straight, guessing = Talk(toy), Talk(toy)
+    straight, guessing = Talk(toy, cache=cache), Talk(toy, cache=cache)
     for talk in (straight, guessing):
         talk.units(3, seed=1)
         talk.end_turn()
@@ -76,6 +86,8 @@ def test_work_after_a_rollback_equals_work_without_the_guess(toy: Toy, guess_sec
     one, other = (talk.session.kv.rows(0, talk.session.kv.length) for talk in (straight, guessing))
     assert torch.equal(one.keys, other.keys)
     assert torch.equal(one.values, other.values)
+    assert (one.scales is None) == (cache is CacheKind.BF16)
+    assert one.scales is None or torch.equal(one.scales, other.scales)  # type: ignore[arg-type]
 
 
 def test_the_same_work_twice_draws_the_same(toy: Toy) -> None:

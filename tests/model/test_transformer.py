@@ -13,13 +13,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import CacheFullError, KvHandle, KvStore, reserve_all
 from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.model.transformer import CausalLM, Decoder, JoinedWeight
+from MiniCPMO45.kernels.quantised import dense
+from MiniCPMO45.model.linears import JoinedWeight, Linear
+from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
 from training.nano.trainable_kv import PaddedBatch
@@ -260,14 +262,14 @@ def test_the_layers_are_those_of_the_library_with_gradients(bench: Bench) -> Non
 
 def test_joined_weights_are_the_layers_own() -> None:
     """Nothing is held twice, and what is loaded into a layer reaches the joined matrix."""
-    linears = [nn.Linear(6, size, bias=False) for size in (4, 2, 2)]
+    linears = [Linear(6, size) for size in (4, 2, 2)]
     before = [linear.weight.clone() for linear in linears]
     joined = JoinedWeight(*linears)
     joined.fuse()
     with torch.inference_mode():
-        fused = joined()
+        fused = dense(joined(), torch.float32)
         joined.fuse()
-        assert joined().data_ptr() == fused.data_ptr(), "fused twice"
+        assert dense(joined(), torch.float32).data_ptr() == fused.data_ptr(), "fused twice"
     assert torch.equal(fused, torch.cat(before))
     storage = fused.untyped_storage().data_ptr()
     assert {each.weight.untyped_storage().data_ptr() for each in linears} == {storage}
@@ -275,7 +277,9 @@ def test_joined_weights_are_the_layers_own() -> None:
     assert fused[4:6].eq(7.0).all()
     linears[0].load_state_dict({"weight": torch.full((4, 6), 5.0)}, assign=True)
     with torch.inference_mode():
-        assert torch.equal(joined(), torch.cat([each.weight for each in linears]))
+        assert torch.equal(
+            dense(joined(), torch.float32), torch.cat([each.weight for each in linears])
+        )
 
 
 def test_a_state_dict_has_the_published_names(toy: Toy) -> None:

@@ -19,12 +19,13 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.loading.quantising import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.settings import DuplexSettings, LoadOptions
+from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights
 from MiniCPMO45.tiny.assets import write_vocoder
 from MiniCPMO45.tiny.config import model_config, vocoder_config
 from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
@@ -55,11 +56,11 @@ class Toy:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.llm.lm_head.weight.device
+        return self.model.llm.model.norm.weight.device
 
-    def executor(self) -> Executor:
+    def executor(self, cache: CacheKind = CacheKind.BF16) -> Executor:
         """A fresh executor with stores of its own."""
-        return Executor(self.model, self.vocoder)
+        return Executor(self.model, self.vocoder, options=LoadOptions(text_cache=cache))
 
     def small_executor(self) -> Executor:
         """The same with small passes; more than four conversations, or 32 rows, need two."""
@@ -77,13 +78,16 @@ class Toy:
             return self.vocoder.new_state(self.voice, generator)
 
 
-def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
+def build_toy(
+    folder: Path, seed: int = 0, device: str = "cpu", weights: Weights = Weights.BF16
+) -> Toy:
     """Make the toy model; about a second, most of it the first import of torch's meta device.
 
     Args:
         folder: an empty folder for tokenizer and vocoder files.
         seed: of every random weight.
         device: where the weights are.
+        weights: how the language model's are kept.
     """
     vocabulary = train_vocabulary()
     write_tokenizer(folder, vocabulary)
@@ -91,10 +95,11 @@ def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     config = MiniCPMOConfig.from_dict(model_config(vocabulary))
     with torch.device("meta"):
         model = MiniCPMOForConditionalGeneration(config)
-    tensors = tiny_tensors(config, vocabulary, seed)
-    model.load_state_dict(
-        {name: tensor.float().to(device) for name, tensor in tensors}, assign=True
-    )
+    schemes = reserve_quantised(model, weights, torch.float32, torch.device(device))
+    tensors: dict[str, torch.Tensor] = {}
+    for name, drawn in tiny_tensors(config, vocabulary, seed):
+        tensors |= stored_tensors(name, drawn, schemes.get(name), device, torch.float32)
+    model.load_state_dict(tensors, assign=True)
     vocoder = load_token2wav(
         folder,
         LoadOptions(flow_steps=FLOW_STEPS, flow_dtype=torch.float32),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from gateway_modules.relay.relay import Relay
-from tests.fakes.gateway_stage import HOST, LIMIT_S, Stage, until
-from tests.service.workers import wire
+from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, settings_for, until
+from tests.service.workers import RunningWorker, wire
 
 SILENCE = wire(np.zeros(16_000, np.float32))
 Raw = dict[str, Any]
+GRACE_S = 300.0  # longer than any test
 
 
 @dataclass
@@ -150,3 +152,35 @@ START: dict[str, Raw] = {
         }
     },
 }
+
+
+@asynccontextmanager
+async def staged(
+    worker: RunningWorker, folder: Path, **sections: Mapping[str, object]
+) -> AsyncIterator[Stage]:
+    """Have a gateway before the worker; both are quiet afterwards."""
+    stage = Stage(
+        settings_for(folder, **{"limits": {"resume_grace_s": GRACE_S}, **sections}),
+        0,
+        HURRY,
+        [f"{HOST}:{worker.port}"],
+    )
+    await stage.start()
+    try:
+        yield stage
+        await stage.check_quiet()
+        await until(lambda: not worker.sessions._live, "a session is left at the worker")
+    finally:
+        await stage.stop()
+
+
+def run(
+    worker: RunningWorker, folder: Path, test: Callable[[Stage], Awaitable[None]], **sections: Any
+) -> None:
+    """Run a test with a gateway before the worker."""
+
+    async def play() -> None:
+        async with staged(worker, folder, **sections) as stage:
+            await test(stage)
+
+    asyncio.run(play())

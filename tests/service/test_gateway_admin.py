@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,10 +88,9 @@ async def test_recordings_are_listed_in_parts(stage: Stage) -> None:
 # Restarting.
 
 
-async def make_restartable(stage: Stage, uptime_s: float = 100) -> None:
+async def make_restartable(stage: Stage, boot_id: str = "one") -> None:
     """Let the worker say that a launcher looks after it."""
-    stage.worker.script.health = {"is_supervised": True}
-    stage.worker.script.began_s = time.monotonic() - uptime_s
+    stage.worker.script.health = {"is_supervised": True, "boot_id": boot_id}
     worker = stage.gateway.pool.workers["worker_0"]
     heard = worker.service.last_heartbeat
     stage.gateway.pool.recheck(worker)
@@ -112,7 +110,7 @@ async def test_a_restarted_worker_finishes_and_gets_nothing_new(stage: Stage) ->
         await first.expect("prepared")
     async with stage.client("/ws/duplex/adx_2") as second:
         await second.expect("queued")
-        await make_restartable(stage, uptime_s=1)  # another process answers
+        await make_restartable(stage, "two")  # another process answers
         await second.expect_after("queue_done", "queue_update")
     assert stage.worker.restarts == 1
 
@@ -132,6 +130,38 @@ async def test_a_restart_that_fails_leaves_the_worker_as_it_was(stage: Stage) ->
         await stage.check_quiet()
     answer = await stage.http.post("/api/admin/workers/worker_9/restart")
     assert answer.status_code == 404
+
+
+# Joining and leaving.
+
+
+@on_stage(workers=2)
+async def test_a_worker_leaves_without_cutting_a_conversation_and_joins_again(stage: Stage) -> None:
+    path, pool = "/api/admin/workers", stage.gateway.pool
+    both = (await stage.http.get(path)).json()["workers"]
+    async with stage.client("/ws/duplex/adx_1") as client:
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_0"
+        answer = await stage.http.put(path, json={"workers": both[1:]})
+        assert answer.json()["workers"] == both[1:]
+        told = (await stage.http.get("/workers")).json()["workers"]
+        assert [(one["worker_id"], one["is_draining"]) for one in told] == [
+            ("worker_0", True),
+            ("worker_1", False),
+        ]
+        await client.say("prepare")
+        await client.expect("prepared")
+        async with stage.client("/ws/duplex/adx_2") as other:
+            assert (await other.expect("queue_done"))["worker_id"] == "worker_1"
+        await client.say("stop")
+        await client.expect("stopped")
+    await until(lambda: set(pool.workers) == {"worker_1"})
+    stage.worker.script.health = {"worker_id": "gpu-7"}
+    await stage.http.put(path, json={"workers": both})
+    await until(lambda: "gpu-7" in pool.workers and pool.idle_count == 2)
+    for wrong in (["http://x"], ["a:1", "a:1"], "a:1"):
+        refused = await stage.http.put(path, json={"workers": wrong})
+        assert refused.status_code in {400, 422}, wrong
+    assert (await stage.http.get(path)).json()["workers"] == both
 
 
 # Logs.

@@ -6,6 +6,7 @@ import base64
 import json
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -52,6 +53,20 @@ async def test_a_whole_session(stage: Stage) -> None:
     assert stage.worker.told_types() == ["prepare", "audio_chunk", "stop"]
     assert stage.worker.queries == [{"session_id": "adx_1", "variant": "audio"}]
     await until(lambda: stage.gateway.pool.idle_count == 1)
+
+
+@on_stage(service={"https": True})
+async def test_a_long_frame_over_tls_comes_as_it_was_sent(stage: Stage) -> None:
+    """It comes in several records, and in more than one turn of the loop."""
+    sound = base64.b64encode(Random(0).randbytes(4 * 16_000)).decode()
+    async with stage.client(DUPLEX) as client:
+        await prepare(client)
+        for _ in range(3):
+            await client.say("audio_chunk", audio=sound)
+            await client.expect("result")
+        await client.say("stop")
+        await client.expect("stopped")
+    assert [told["audio"] for told in stage.worker.told if "audio" in told] == [sound] * 3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import httpx
 
+from core.store import Store
 from gateway import create_app
+from gateway_modules.admin.app_registry import AppRegistry
 from gateway_modules.admin.security import ADMIN_HEADER
 from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
@@ -192,8 +194,7 @@ async def test_apps_are_switched_and_the_switch_survives(stage: Stage) -> None:
     assert [app["enabled"] for app in everything] == [True, False, True, True]
     assert (await stage.http.put("/api/admin/apps/no", json={"enabled": True})).status_code == 404
     assert (await stage.http.put("/api/admin/apps/omni", json={})).status_code == 422
-    kept = json.loads((stage.gateway.data_dir / "app_state.json").read_text())
-    assert kept["enabled"]["half_duplex_audio"] is False
+    assert not AppRegistry(Store(stage.gateway.data_dir)).is_enabled("half_duplex_audio")
 
 
 @on_stage(workers=2)

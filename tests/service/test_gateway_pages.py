@@ -221,6 +221,6 @@ async def test_an_uploaded_voice_can_be_listened_to(stage: Stage) -> None:
     assert answer.headers["content-type"] == "audio/wav" and answer.content[:4] == b"RIFF"
     part = await stage.http.get(url, headers={"Range": "bytes=0-3"})
     assert (part.status_code, part.content) == (206, b"RIFF")
-    for unknown in ("nobody", "..", "..%2fregistry.json"):
+    for unknown in ("nobody", "..", "..%2f..%2fstate.db"):
         answer = await stage.http.get(f"/api/assets/ref_audio/{unknown}/audio")
         assert answer.status_code == 404

@@ -140,6 +140,8 @@ TABLE = [
     admin("PUT", "/api/admin/apps", {"app_id": "omni", "enabled": True}),
     admin("GET", "/api/admin/intake"),
     admin("PUT", "/api/admin/intake", {"paused": False}),
+    admin("GET", "/api/admin/workers"),
+    admin("PUT", "/api/admin/workers", {"workers": "refused, so that the worker stays"}),
     admin("PUT", "/api/admin/workers/{worker_id}", {"draining": False}),
     admin("POST", "/api/admin/workers/{worker_id}/restart"),
     admin("POST", "/api/admin/sessions/{session_id}/stop"),

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from core.schemas.queue import RequestType
-from recording.folder import RecordingLock, last_access, read_meta, write_meta
+from recording.folder import RecordingLock, read_meta, write_meta
+from recording.listing import last_accesses
 from recording.names import recording_folder
 from recording.records import Meta, Status
 from recording.recovery import mark_ready
@@ -52,7 +53,7 @@ async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
     assert (meta["session_id"], meta["app_type"]) == (SID, "audio_duplex")
     timeline = await stage.http.get(f"/api/sessions/{SID}/recording")
     assert timeline.json() == {"session_id": SID, "chunks": []}
-    assert last_access(folder) is not None
+    assert folder.name in last_accesses(stage.gateway.store)
     assert (await stage.http.get(f"/s/{SID}")).status_code == 200
 
 
@@ -154,7 +155,7 @@ async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
         answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
         assert answer.status_code == 400, path
         assert b"secret" not in answer.content
-    for path in ("link.wav", ".hidden", ".lock", ".accessed", "user_audio", "x" * 300, "none.wav"):
+    for path in ("link.wav", ".hidden", ".lock", ".owner", "user_audio", "x" * 300, "none.wav"):
         answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
         assert answer.status_code == 404, path
 
@@ -232,7 +233,7 @@ async def test_uploads_that_are_no_good_leave_nothing(stage: Stage) -> None:
     answer = await stage.http.post(nobody, files={"file": ("x", WEBM, "video/webm")})
     assert answer.status_code == 404
     assert (folder / "frontend_replay.webm").read_bytes() == b"before"
-    assert [path.name for path in folder.glob(".*")] == [".accessed"]
+    assert [path.name for path in folder.glob(".*")] == []
 
 
 @on_stage()

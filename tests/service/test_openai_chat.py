@@ -44,9 +44,10 @@ def wav(seconds: float) -> str:
 @on_stage()
 async def test_models_are_listed(stage: Stage) -> None:
     async with client_of(stage) as client:
-        (model,) = (await client.models.list()).data
-        assert (model.id, model.object) == ("minicpm-o-4.5", "model")
-        assert (await client.models.retrieve(model.id)).id == model.id
+        models = (await client.models.list()).data
+        names = ["minicpm-o-4.5", "minicpm-o-4.5-turn", "minicpm-o-4.5-live"]
+        assert [(model.id, model.object) for model in models] == [(one, "model") for one in names]
+        assert (await client.models.retrieve(names[-1])).id == names[-1]
         with pytest.raises(openai.NotFoundError, match="'gpt-9' does not exist"):
             await client.models.retrieve("gpt-9")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from websockets.asyncio.client import connect
 
+from core.schemas import gpt_live_parsing as gpt_live_events
+from core.schemas import realtime as realtime_events
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.fakes.gateway_stage import HURRY, PATIENT, Stage, settings_for
 from tests.source_tree import ROOT
+from tests.unit.test_openai_mutations import is_right, mutants
 from worker import WorkerOptions, create_app
 
 LIMIT_S = 120.0  # ends a test that hangs
@@ -235,3 +240,97 @@ def test_the_beta_is_spoken_to_who_asks_for_it(served: Served) -> None:
             assert not event.type.startswith("response.output_audio")
 
     served.run(scenario, extra_headers={"OpenAI-Beta": "realtime=v1"})
+
+
+SEMANTIC: Any = {
+    "type": "realtime",
+    "audio": {"input": {"turn_detection": {"type": "semantic_vad"}}},
+}
+
+
+async def listen(realtime: AsyncRealtimeConnection, kind: str) -> list[Any]:
+    """Receive events up to one of a type, while silence is sent at the pace of the clock."""
+
+    async def be_silent() -> None:
+        while True:
+            await speak(realtime, bytes(4_800))
+            await asyncio.sleep(0.1)
+
+    sending = asyncio.create_task(be_silent())
+    try:
+        return await until(realtime, kind)
+    finally:
+        sending.cancel()
+
+
+def test_the_model_decides_when_to_answer(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await realtime.session.update(session=SEMANTIC)
+        updated = (await until(realtime, "session.updated"))[-1]
+        assert updated.session.model_extra["minicpmo"] == {"engine": "live"}
+        await speak(realtime, hello())
+        events = await listen(realtime, "input_audio_buffer.committed")
+        while events[-1].type != "response.done" or events[-1].response.status != "completed":
+            events += await listen(realtime, "response.done")
+        done = events[-1].response
+        # The fake's units; those of a turn are three seconds of sound.
+        assert "of turn" in done.output[0].content[0].transcript
+        item = done.output[0].id
+        deltas = [
+            one.delta
+            for one in events
+            if one.type == "response.output_audio.delta" and one.item_id == item
+        ]
+        sound = b"".join(map(base64.b64decode, deltas))
+        assert len(sound) % (2 * OUTPUT_SAMPLE_RATE_HZ) == 0 and any(sound)
+        # Typed words, in the middle of the call.
+        words: Any = {"type": "input_text", "text": "And now?"}
+        typed: Any = {"type": "message", "role": "user", "content": [words]}
+        await realtime.conversation.item.create(item=typed)
+        await realtime.response.create()
+        await listen(realtime, "response.output_audio.delta")
+        await realtime.response.cancel()
+        assert (await listen(realtime, "response.done"))[-1].response.status == "cancelled"
+        # And out of turn, by the other engine.
+        await realtime.response.create(response={"instructions": "Be brief."})
+        done = (await until(realtime, "response.done"))[-1].response
+        assert "fixed reply" in done.output[0].content[0].transcript
+
+    served.run(scenario)
+
+
+SHARE = 7  # of the changes; the others are tried without a socket
+
+
+@pytest.mark.parametrize("module", [realtime_events, gpt_live_events], ids=["realtime", "live"])
+def test_no_change_of_an_event_ends_a_session(served: Served, module: Any) -> None:
+    path = "live/sessions" if module is gpt_live_events else "realtime"
+    texts = [text for text, _ in list(mutants(module))[::SHARE] if '"session.close"' not in text]
+    wrong = sum(not is_right(module.parse_event, text) for text in texts)
+    assert len(texts) > 60 and wrong > len(texts) / 3
+
+    async def converse() -> None:
+        await served.stage.check_quiet()  # there is one place, and the last test's may be held yet
+        address = f"ws://127.0.0.1:{served.stage.port}/v1/{path}"
+        async with asyncio.timeout(LIMIT_S), connect(address, max_size=None, proxy=None) as socket:
+            if path != "realtime":
+                start = {"type": "session.start", "session": {"model": "gpt-live-1"}}
+                await socket.send(json.dumps(start))
+
+            async def send_all() -> None:
+                for text in [*texts, '{"type": "nothing", "event_id": "last"}']:
+                    await socket.send(text)
+
+            sending, errors = asyncio.create_task(send_all()), 0
+            while True:
+                event = json.loads(await socket.recv())
+                if event["type"] == "error":
+                    errors += 1
+                    error = event["error"]
+                    if "last" in (error.get("event_id"), error.get("client_event_id")):
+                        break
+            await sending
+            assert errors > wrong
+        await served.stage.check_quiet()
+
+    served.loop.run_until_complete(converse())

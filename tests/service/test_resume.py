@@ -4,20 +4,25 @@ twice, nobody else gets in, and whatever nobody comes back to ends by itself.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for, until
-from tests.service.callers import SILENCE, Caller, Raw, duplex_unit, prepare, restarted
+from gateway_modules.relay import worker_link
+from tests.fakes.gateway_stage import Stage, settings_for, until
+from tests.service.callers import (
+    GRACE_S,
+    SILENCE,
+    Caller,
+    Raw,
+    duplex_unit,
+    prepare,
+    restarted,
+    run,
+)
 from tests.service.workers import RunningWorker, running_worker, speech, wire
-
-GRACE_S = 300.0  # longer than any test
 
 
 @pytest.fixture(scope="module")
@@ -26,38 +31,6 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     settings = settings_for(tmp_path_factory.mktemp("worker"), limits={"resume_grace_s": GRACE_S})
     with running_worker(settings, lambda: FakeBackend(FakeTimes(unit_ms=5))) as running:
         yield running
-
-
-@asynccontextmanager
-async def staged(
-    worker: RunningWorker, folder: Path, **sections: Mapping[str, object]
-) -> AsyncIterator[Stage]:
-    """Have a gateway before the worker; both are quiet afterwards."""
-    stage = Stage(
-        settings_for(folder, **{"limits": {"resume_grace_s": GRACE_S}, **sections}),
-        0,
-        HURRY,
-        [f"{HOST}:{worker.port}"],
-    )
-    await stage.start()
-    try:
-        yield stage
-        await stage.check_quiet()
-        await until(lambda: not worker.sessions._live, "a session is left at the worker")
-    finally:
-        await stage.stop()
-
-
-def run(
-    worker: RunningWorker, folder: Path, test: Callable[[Stage], Awaitable[None]], **sections: Any
-) -> None:
-    """Run a test with a gateway before the worker."""
-
-    async def play() -> None:
-        async with staged(worker, folder, **sections) as stage:
-            await test(stage)
-
-    asyncio.run(play())
 
 
 def test_full_duplex_goes_on_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
@@ -327,3 +300,35 @@ def test_a_session_outlives_a_gateway_that_is_told_to_end(
             await caller.end()
 
     run(worker, tmp_path, test)
+
+
+@pytest.mark.parametrize("path", ["/ws/duplex/adx_over", "/v1/live/sessions"])
+def test_a_conversation_that_ends_while_its_client_is_away_frees_its_place(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_link, "LOOK_S", 0.05)
+    settings = settings_for(
+        tmp_path / "worker", limits={"resume_grace_s": GRACE_S}, duplex={"max_session_s": 1}
+    )
+
+    async def begin(caller: Caller) -> None:
+        await caller.open()
+        if path.startswith("/ws"):
+            await prepare(caller)
+        else:
+            await caller.say("session.start", session={"model": "gpt-live-1"})
+            await caller.hear("session.started")
+
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, path)
+        await begin(caller)
+        caller.cut()
+        await until(lambda: brief.runtime.slots.is_free)
+        await until(lambda: stage.gateway.pool.idle_count == 1)
+        after = Caller(stage, f"{path}_2" if path.startswith("/ws") else path)
+        await begin(after)
+        assert after.socket is not None
+        await after.socket.close()
+
+    with running_worker(settings, lambda: FakeBackend(FakeTimes(unit_ms=5))) as brief:
+        run(brief, tmp_path / "gateway", test)

@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosedError
 from core.errors import WorkerUnreachableError
 from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
+from settings.workers import WorkerPlace
 
 LIMIT_BYTES = 1000
 
@@ -30,7 +31,7 @@ def test_a_socket_carries_text_both_ways_within_its_limit() -> None:
     async def scenario() -> None:
         async with serve(echo, "127.0.0.1", 0, compression="deflate") as server:
             port = server.sockets[0].getsockname()[1]
-            worker = WorkerConnection("worker_0", "127.0.0.1", port)
+            worker = WorkerConnection("worker_0", WorkerPlace("127.0.0.1", port))
             client = WorkerClient(secret="s3cret")
             query = {"session_id": "s"}
             async with client.connected(worker, "/ws/x", query, max_bytes=LIMIT_BYTES) as ws:
@@ -50,7 +51,7 @@ def test_a_closed_port_is_unreachable() -> None:
         port = probe.getsockname()[1]
 
     async def scenario() -> None:
-        worker = WorkerConnection("worker_0", "127.0.0.1", port)
+        worker = WorkerConnection("worker_0", WorkerPlace("127.0.0.1", port))
         client = WorkerClient()
         with pytest.raises(WorkerUnreachableError):
             async with client.connected(worker, "/ws/x", tries=1):

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
 from tests.service.workers import (
     LIMIT_S,
@@ -189,7 +190,7 @@ def test_a_checkpoint_that_is_none_shows_in_the_health(tmp_path: Path) -> None:
 
 
 def test_wrong_flags_end_the_program(tmp_path: Path) -> None:
-    with program(tmp_path, "--slots", "65") as running:
+    with program(tmp_path, "--slots", str(SLOTS_MAX + 1)) as running:
         assert running.process.wait(START_LIMIT_S) == UNUSABLE
         assert "worker_slots" in running.output
 

@@ -26,10 +26,12 @@ RUNNERS = {
 @pytest.mark.parametrize(
     ("page", "number", "said"),
     [
-        ("talk.md", 0, "twelve"),
-        ("talk.md", 1, "says '"),
-        ("talk.md", 2, "I "),
-        ("talk.md", 3, '"queue_length":0'),
+        ("talk.md", 0, "says '"),
+        ("talk.md", 1, "twelve"),
+        ("talk.md", 2, "says '"),
+        ("talk.md", 3, "twelve"),
+        ("talk.md", 4, "I "),
+        ("talk.md", 5, '"queue_length":0'),
         ("openai.md", 0, "hear you"),
         ("openai-realtime.md", 0, "response.done"),
     ],
@@ -49,3 +51,10 @@ def test_a_program_runs_as_it_stands(
     )
     assert done.returncode == 0, done.stderr
     assert said in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("example", "number"), [("duplex.py", 0), ("duplex.mjs", 2)])
+def test_the_first_programs_are_the_examples(example: str, number: int) -> None:
+    text = (ROOT / "examples" / example).read_text(encoding="utf8")
+    page = (ROOT / "docs" / "talk.md").read_text(encoding="utf8")
+    assert FENCED.findall(page)[number][1] == text.replace('"../static', '"./static')

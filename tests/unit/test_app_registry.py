@@ -5,42 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.schemas.queue import RequestType
+from core.store import Store
 from gateway_modules.admin.app_registry import AppRegistry, app_of_request
 
 
-def test_every_request_depends_on_an_app() -> None:
-    known = {app.app_id for app in AppRegistry().get_all_apps()}
+def test_every_request_depends_on_an_app(tmp_path: Path) -> None:
+    known = {app.app_id for app in AppRegistry(Store(tmp_path)).get_all_apps()}
     assert {app_of_request(kind) for kind in RequestType} == known
 
 
 def test_a_switch_survives(tmp_path: Path) -> None:
-    path = tmp_path / "new folder" / "apps.json"
-    apps = AppRegistry(path)
+    apps = AppRegistry(Store(tmp_path))
     assert apps.is_enabled("omni")
     changed = apps.set_enabled("omni", False)
     assert changed is not None and not changed.enabled
-    assert [app.app_id for app in AppRegistry(path).get_enabled_apps()] == [
+    again = AppRegistry(Store(tmp_path))
+    assert [app.app_id for app in again.get_enabled_apps()] == [
         "turnbased",
         "half_duplex_audio",
         "audio_duplex",
     ]
-    assert AppRegistry(path).set_enabled("omni", True) is not None
-    assert AppRegistry(path).is_enabled("omni")
+    assert again.set_enabled("omni", True) is not None
+    assert AppRegistry(Store(tmp_path)).is_enabled("omni")
 
 
-def test_what_nobody_knows_is_off(tmp_path: Path) -> None:
-    apps = AppRegistry()
-    assert not apps.is_enabled("nobody")
-    assert apps.set_enabled("nobody", True) is None
-    assert not apps.is_enabled("nobody")
-    assert apps.name_of("nobody") == "nobody"
-
-
-def test_a_damaged_file_switches_nothing_off(tmp_path: Path) -> None:
-    path = tmp_path / "apps.json"
-    for text in ("{", "[]", '{"enabled": {"omni": "perhaps"}}'):
-        path.write_text(text)
-        assert len(AppRegistry(path).get_enabled_apps()) == 4
-    path.write_text('{"enabled": {"omni": false, "gone": false}}')
-    assert len(AppRegistry(path).get_all_apps()) == 4
-    assert not AppRegistry(path).is_enabled("omni")
+def test_an_unknown_app_is_off(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    apps = AppRegistry(store)
+    assert apps.set_enabled("gone", True) is None
+    with store.transaction() as state:
+        state.execute("INSERT INTO apps VALUES ('gone', 1)")
+    assert not apps.is_enabled("gone") and len(apps.get_all_apps()) == 4
+    assert apps.name_of("gone") == "gone"

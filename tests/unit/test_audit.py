@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.store import Store
+from gateway_modules.admin import audit
 from gateway_modules.admin.audit import (
     BODY_READ_BYTES,
     AuditLog,
@@ -32,7 +34,7 @@ def write(log: AuditLog, target: str) -> None:
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "not there yet" / "audit.jsonl")
+    log = AuditLog(Store(tmp_path))
     assert log.newest(10) == []
     for number in range(5):
         write(log, str(number))
@@ -42,21 +44,21 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
     assert (entry.status, entry.time) == (200, NOW)
 
 
-def test_the_files_have_a_bound(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    log = AuditLog(path, max_bytes=1_000)
-    for number in range(100):
-        write(log, str(number))
-        assert all(file.stat().st_size <= 1_000 for file in tmp_path.iterdir())
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1"]
-    numbers = [int(entry.target) for entry in log.newest(100)]
-    assert numbers == list(range(99, 99 - len(numbers), -1)) and len(numbers) > 8
+def test_the_log_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "ENTRIES_MAX", 10)
+    store = Store(tmp_path)
+    for number in range(30):
+        write(AuditLog(store), str(number))
+    assert store.rows("SELECT count(*) FROM audit") == [(10,)]
+    numbers = [int(entry.target) for entry in AuditLog(store).newest(100)]
+    assert numbers == list(range(29, 19, -1))
 
 
-def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    path.write_bytes(b'{"half a li\n\xff\xfe\n')
-    log = AuditLog(path)
+def test_damaged_entries_are_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.transaction() as state:
+        state.execute("INSERT INTO audit (entry) VALUES ('{half')")
+    log = AuditLog(store)
     write(log, "good")
     assert [entry.target for entry in log.newest(10)] == ["good"]
 
@@ -99,7 +101,7 @@ def test_long_values_are_cut() -> None:
 
 
 def test_what_no_file_can_hold_is_replaced_and_the_deed_is_kept(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.jsonl")
+    log = AuditLog(Store(tmp_path))
     body = body_of(rb'{"paused": true, "x\ud800": "\udfff"}')
     log.append(entry_of(NOW, "127.0.0.1", "PUT /x", "\ud800", body, 200))
     (entry,) = log.newest(1)

@@ -13,6 +13,7 @@ from benchmarks.session_crowd import Crowd, judge_crowd
 from benchmarks.sessions import Load, judge_churn, plan_of
 from benchmarks.stand_in_worker import result_of
 from benchmarks.summary import BYTES_PER_MIB, Verdict
+from core.schemas.limits import SLOTS_MAX
 
 CROWD = Crowd(sessions=2, units=3)
 
@@ -68,4 +69,4 @@ def test_sessions_are_spread_over_the_workers() -> None:
     load = Load((Crowd(200, 1),), workers=4)
     assert plan_of(load).config["service"]["worker_slots"] == 50
     with pytest.raises(typer.BadParameter):
-        plan_of(Load((Crowd(65, 1),)))
+        plan_of(Load((Crowd(SLOTS_MAX + 1, 1),)))

@@ -55,6 +55,14 @@ def bytes_sent(path: Path) -> int:
     return len(gzip.compress(path.read_bytes(), LEVEL))
 
 
+def test_the_client_is_one_file_that_node_imports(root: Path) -> None:
+    client = built(root).folder / "client" / "index.js"
+    program = f"console.log(Object.keys(await import({json.dumps(str(client))})).join())"
+    command = [node(), "--input-type=module", "--eval", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert {"Client", "DuplexSession", "play"} <= set(done.stdout.strip().split(","))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_opens_with_little_and_can_load_little(root: Path, page: PageKind) -> None:
     pages = built(root)

@@ -15,7 +15,7 @@ from core.schemas.queue import RequestType
 from core.serving import slots
 from core.serving.fake_backend import FakeBackend
 from core.serving.runtime import WorkerRuntime
-from core.serving.slots import Capacity, CapacityObserver, Owner, Slots
+from core.serving.slots import Capacity, CapacityObserver, Owner, Slots, expected_sessions
 
 LONG_S = 60.0
 
@@ -50,6 +50,58 @@ def test_before_anything_is_known_a_few_may_begin_and_then_as_many_again() -> No
     assert made.sessions([0.0] * 8) == slots.FIRST, "those that have just begun show nothing yet"
     assert made.sessions([LONG_S] * 8) == 16
     assert made.sessions([LONG_S] * 16 + [0.0] * 4) == 32
+
+
+@pytest.mark.parametrize(
+    ("unit_s_by_sessions", "sessions"),
+    [
+        ({}, None),  # a backend that measures nothing
+        ({1: 0.05}, None),  # one slot
+        ({1: 0.0625, 5: 0.1875}, 24),  # 31 ms for each one more
+        ({1: 0.05, 2: 0.3}, 4),
+        ({1: 0.9, 16: 9.0}, 1),
+        ({1: 3.0, 16: 3.0}, 1),
+    ],
+)
+def test_units_measured_at_the_start_say_how_many_sessions_to_expect(
+    unit_s_by_sessions: dict[int, float], sessions: int | None
+) -> None:
+    assert expected_sessions(unit_s_by_sessions) == sessions
+
+
+def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
+    made, clock = worker()
+    made.expect({1: 0.0625, 5: 0.1875})
+    assert made.sessions([]) == 24, "all who come at once find their place"
+    talk(made, clock, 24, share=0.9, seconds=40)
+    assert allowed(made, 24) == 21, "they are fewer than was expected"
+    clock.now_s += 2 * slots.MEMORY_S
+    assert made.sessions([]) == 21, "what was late is remembered"
+    talk(made, clock, 21, share=0.5, seconds=40)
+    assert allowed(made, 21) == 33, "and then there may be more"
+    clock.now_s += 2 * slots.PROOF_S
+    assert made.sessions([]) == 24
+
+
+def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
+    made, _ = worker()
+    made.expect({1: 0.3, 3: 0.8})
+    assert made.sessions([]) == 3 < slots.FIRST
+
+
+def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
+    async def scenario() -> None:
+        backend = FakeBackend()
+        backend.unit_s_by_sessions = {1: 0.0625, 5: 0.1875}
+        runtime = WorkerRuntime(lambda: backend, 64)
+        assert runtime.slots.capacity == slots.FIRST
+        try:
+            await runtime.load()
+            assert runtime.slots.capacity == 24
+        finally:
+            runtime.close()
+
+    asyncio.run(scenario())
 
 
 def test_units_that_take_long_leave_room_for_few() -> None:

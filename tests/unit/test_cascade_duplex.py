@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -99,7 +98,7 @@ def modes(units: Sequence[DuplexGenerateResult]) -> str:
 
 
 def seconds_of(unit: DuplexGenerateResult) -> float:
-    return len(base64.b64decode(unit.audio_data or "")) / 4 / OUTPUT_SAMPLE_RATE_HZ
+    return len(unit.audio_data or b"") / 4 / OUTPUT_SAMPLE_RATE_HZ
 
 
 def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:

@@ -52,6 +52,8 @@ DOCUMENTED: dict[str, object] = {
     "model.model_path": None,
     "model.embedded": "auto",
     "model.pt_path": None,
+    "model.weights": "bf16",
+    "model.cache": "bf16",
     "audio.playback_delay_ms": 200,
     "service.gateway_port": 8006,
     "service.worker_base_port": 22400,
@@ -218,6 +220,27 @@ def test_paths_start_at_the_project(file: Path, monkeypatch: pytest.MonkeyPatch)
     absolute = load_settings(file, {"service.data_dir": str(file.parent)})
     assert absolute.service.data_dir == file.parent
     assert Settings().service.data_dir == PROJECT_ROOT / "data"
+
+
+@pytest.mark.parametrize(
+    ("variables", "home"),
+    [
+        ({}, PROJECT_ROOT),
+        ({"MINICPMO_HOME": "~/h"}, Path("~/h").expanduser()),
+        ({"MINICPMO_HOME": "/h", "XDG_DATA_HOME": "/x"}, Path("/h")),
+    ],
+)
+def test_relative_paths_start_at_home(variables: dict[str, str], home: Path) -> None:
+    program = "import config; print(config.HOME, config.Settings().service.data_dir)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=PROJECT_ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(home), str(home / "data")]
 
 
 @pytest.mark.parametrize(

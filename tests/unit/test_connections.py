@@ -14,6 +14,7 @@ from gateway_modules.web.connections import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_RESERVED,
     READ_BYTES,
+    BoundedReads,
     Connections,
     RefusalLog,
     connection_limit,
@@ -184,7 +185,10 @@ async def test_a_message_may_come_in_large_fragments() -> None:
 @in_virtual_time
 async def test_one_turn_of_the_loop_takes_a_bounded_part_of_what_comes() -> None:
     connection = await socket_of(App())
-    assert await connection.receive(frame(TEXT, b"a" * 60_000)) >= 60_000 // READ_BYTES
+    short = b"".join(frame(0 if at else TEXT, b"a" * 1_024, is_final=False) for at in range(60))
+    assert await connection.receive(short) >= len(short) // READ_BYTES, "frames cost time each"
+    long = b"".join(frame(0, b"a" * 60_000, is_final=False) for _ in range(20))
+    assert await connection.receive(long) >= 20, "bytes cost little, but not nothing"
 
 
 @pytest.mark.parametrize(
@@ -230,3 +234,19 @@ def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyP
     assert allowed == (900 - DESCRIPTORS_RESERVED) // DESCRIPTORS_EACH
     limits["hard"] = resource.RLIM_INFINITY
     assert connection_limit(100) == 200
+
+
+def test_what_tls_writes_into_slices_of_the_buffer_is_read() -> None:
+    """As asyncio does when it decrypts several records in one turn."""
+    read: list[bytes] = []
+
+    class Reader(BoundedReads):
+        def data_received(self, data: bytes) -> None:
+            read.append(data)
+
+    reader = Reader()
+    buffer = reader.get_buffer(-1)
+    buffer[:2] = b"ab"
+    buffer[2:][:2] = b"cd"
+    reader.buffer_updated(4)
+    assert read == [b"abcd"]

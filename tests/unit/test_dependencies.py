@@ -35,10 +35,12 @@ def _canonical(name: str) -> str:
 
 def declared() -> dict[str, set[str]]:
     """Distributions by extra; what every program needs stands under the empty name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))
+    project = file["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    groups["build"] = file["build-system"]["requires"]
     return {
-        extra: {_canonical(REQUIREMENT.findall(line)[0]) for line in lines}
+        extra: {_canonical(REQUIREMENT.findall(line)[0]) for line in lines} - {project["name"]}
         for extra, lines in groups.items()
     }
 
@@ -88,9 +90,9 @@ def test_the_lock_fits_what_is_declared() -> None:
     locked = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    for extra in ("", "gateway", "worker", "dev", "browser", "bench"):
+    for extra in ("", "service", "gateway", "worker", "dev", "browser", "bench"):
         for line in groups[extra]:
             requirement = Requirement(line)
             name = _canonical(requirement.name)
-            if name not in ("torch", "triton"):
+            if name not in ("torch", "triton", project["name"]):
                 assert requirement.specifier.contains(locked[name]), line

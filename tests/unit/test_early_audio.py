@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from core.audio import to_pcm
 from core.metrics import exposition, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
 from core.protocols.events import Event, Received, SoundReady, StepDone
@@ -17,7 +17,7 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
-from core.serving.fake_media import tone_base64
+from core.serving.fake_media import tone
 from core.serving.observers import MetricsObserver, WorkerMetrics
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
@@ -29,23 +29,18 @@ QUICK = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
 UNIT = Step(AudioChunk(audio=CHUNK), (), 0, due_s=1.0)
 
 
-def wire(*samples: float) -> str:
-    """Samples as wire audio."""
-    return b64encode(np.array(samples, "<f4").tobytes()).decode()
-
-
-def samples(text: str) -> np.ndarray:
-    """Wire audio as samples."""
-    return np.frombuffer(b64decode(text), "<f4")
+def sound(*samples: float) -> bytes:
+    """Samples as they are on their way."""
+    return np.array(samples, "<f4").tobytes()
 
 
 def test_sound_is_passed_on_at_once_and_the_result_follows_as_ever() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
 
-    assert stage.tell(SoundReady(wire(0.5)), after_s=0.04) == ["Send(result_part)"]
+    assert stage.tell(SoundReady(sound(0.5)), after_s=0.04) == ["Send(result_part)"]
     part = stage.only(ResultPart)
-    assert (part.audio_data, part.step, part.turn_id) == (wire(0.5), 0, 0)
+    assert (part.audio_data, part.step, part.turn_id) == (sound(0.5), 0, 0)
     assert round(part.elapsed_ms) == 40
     assert stage.tell(StepDone(SPEAK)) == ["Send(result)", "Finalize"]
     result = stage.only(Result)
@@ -56,7 +51,7 @@ def test_sound_of_a_session_that_ends_is_left_out() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("stop")
-    assert stage.tell(SoundReady(wire(0.5))) == []
+    assert stage.tell(SoundReady(sound(0.5))) == []
 
 
 async def speak(message: Prepare) -> list[Event]:
@@ -88,15 +83,15 @@ def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
     assert isinstance(part, SoundReady) and isinstance(done, StepDone)
     rest = done.result.audio_data
     assert rest is not None
-    heard = np.concatenate([samples(part.audio_data), samples(rest)])
-    assert np.array_equal(heard, samples(tone_base64())) and len(heard) == OUTPUT_SAMPLE_RATE_HZ
+    assert part.pcm + rest == to_pcm(tone())
+    assert len(tone()) == OUTPUT_SAMPLE_RATE_HZ
 
 
 def test_who_does_not_ask_hears_units_as_a_whole() -> None:
     events = asyncio.run(speak(Prepare()))
     assert not any(isinstance(event, SoundReady) for event in events)
     spoken = [e.result.audio_data for e in events if isinstance(e, StepDone)]
-    assert tone_base64() in spoken
+    assert to_pcm(tone()) in spoken
 
 
 def test_the_work_knows_when_it_is_due() -> None:
@@ -114,7 +109,8 @@ class Recorder:
 
     def record_result(self, index: int, result: Result, sound: bytes | None = None) -> None:
         """Keep what was said."""
-        self.sounds.append(b64decode(result.audio_data) if sound is None else sound)
+        assert sound is not None
+        self.sounds.append(sound)
 
 
 def test_a_recording_holds_the_whole_sound() -> None:
@@ -126,18 +122,18 @@ def test_a_recording_holds_the_whole_sound() -> None:
     observer = DuplexRecording(begin)
     observer.observe(Received(Prepare(early_audio=True)), [Send(Prepared())])
     effects: list[Effect] = [
-        Send(ResultPart(audio_data=wire(0.1, 0.2))),
-        Send(Result(is_listen=False, audio_data=wire(0.3))),
-        Send(Result(is_listen=False, audio_data=wire(0.4))),
+        Send(ResultPart(audio_data=sound(0.1, 0.2))),
+        Send(Result(is_listen=False, audio_data=sound(0.3))),
+        Send(Result(is_listen=False, audio_data=sound(0.4))),
     ]
-    observer.observe(SoundReady(""), effects)
-    assert recorder.sounds == [b64decode(wire(0.1, 0.2, 0.3)), b64decode(wire(0.4))]
+    observer.observe(SoundReady(b""), effects)
+    assert recorder.sounds == [sound(0.1, 0.2, 0.3), sound(0.4)]
 
 
 def test_early_sound_is_no_unit_and_its_time_is_counted() -> None:
     registry = new_registry()
     observer = MetricsObserver(WorkerMetrics(registry), "audio_duplex")
-    observer.observe(Received(Prepare()), [Send(ResultPart(audio_data="", elapsed_ms=40.0))])
+    observer.observe(Received(Prepare()), [Send(ResultPart(audio_data=b"", elapsed_ms=40.0))])
     lines = exposition(registry).decode().splitlines()
     assert 'omni_worker_first_chunk_seconds_count{mode="audio_duplex"} 1.0' in lines
     assert not any(line.startswith("omni_worker_unit_stage_seconds_count{") for line in lines)

@@ -14,22 +14,23 @@ import pytest
 
 from core.engine import WorkCancelledError
 from core.engine import engine as engine_module
-from core.engine.engine import Engine, Heartbeat
+from core.engine.engine import BaseEngine, Engine, Heartbeat
+from core.engine.passes import Task
 from core.errors import GenerationFailedError, ShuttingDownError
 from tests.fakes.serving import QUIET
 
 LIMIT_S = 30.0
 
 
-class Countdown:
+class Countdown(Task[int]):
     """A task of so many passes, which pauses where it emits."""
 
     def __init__(self, passes: int, emits_at: Sequence[int] = ()) -> None:
+        super().__init__(cast(Any, None))
         self.left = passes
         self.threads: set[str] = set()
         self.is_closed = False
         self.has_begun = threading.Event()
-        self.due_s: float | None = None
         self._emits_at = emits_at
 
     @property
@@ -62,9 +63,9 @@ class Together:
         self.may_run = threading.Event()
         self.may_run.set()
 
-    def begin(self, steps: Countdown, due_s: float | None = None) -> Countdown:
+    def begin(self, steps: Countdown, due_s: float | None, engine: BaseEngine) -> Countdown:
         """Take the countdown for a task."""
-        steps.due_s = due_s
+        steps.due_s, steps._engine = due_s, engine
         return steps
 
     def run(self, tasks: Sequence[Countdown]) -> None:

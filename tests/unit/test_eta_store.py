@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
-import pytest
-
 from config import ServiceSettings
-from core.files import write_file
-from gateway_modules.queue import eta_store
+from core.store import Store
 from gateway_modules.queue.eta_store import EtaStore
 from gateway_modules.queue.models import EtaConfig
 
 
-def test_two_changes_at_once_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = EtaStore(tmp_path / "eta.json", ServiceSettings())
-    other = threading.Thread(target=store.save, args=(EtaConfig(eta_streaming_s=7),))
-
-    def write(path: Path, content: bytes, *, is_durable: bool) -> None:
-        if not other.ident:  # the second change comes between reading and writing of the first
-            other.start()
-            other.join(0.05)
-        write_file(path, content, is_durable=is_durable)
-
-    monkeypatch.setattr(eta_store, "write_file", write)
-    store.save(EtaConfig(eta_chat_s=5))
-    other.join()
-    kept = store.load()
+def test_each_change_is_kept_beside_those_before(tmp_path: Path) -> None:
+    settings = ServiceSettings()
+    eta = EtaStore(Store(tmp_path), settings)
+    assert eta.load().eta_chat_s == settings.eta_chat_s
+    eta.save(EtaConfig(eta_chat_s=5))
+    eta.save(EtaConfig(eta_streaming_s=7))
+    kept = EtaStore(Store(tmp_path), settings).load()
     assert (kept.eta_chat_s, kept.eta_streaming_s) == (5, 7)
+
+
+def test_values_that_make_no_sense_leave_the_first_guesses(tmp_path: Path) -> None:
+    store, settings = Store(tmp_path), ServiceSettings()
+    with store.transaction() as state:
+        state.execute("INSERT INTO estimates VALUES ('eta_chat_s', -1.0)")
+    assert EtaStore(store, settings).load().eta_chat_s == settings.eta_chat_s

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files import write_file
+from core.files import atomic_write
 
 
 def test_writers_of_one_file_do_not_disturb_each_other(
@@ -22,13 +22,13 @@ def test_writers_of_one_file_do_not_disturb_each_other(
         if not seen:  # another writer begins and ends in the middle of the first
             seen.append(b"")
             count = real(descriptor, content[:2])
-            write_file(path, b"second")
+            atomic_write(path, b"second")
             seen.append(path.read_bytes())
             return count
         return real(descriptor, content)
 
     monkeypatch.setattr(os, "write", write)
-    write_file(path, b"the first and longer one")
+    atomic_write(path, b"the first and longer one")
     assert seen[1] == b"second"
     assert path.read_bytes() == b"the first and longer one"
     assert list(tmp_path.iterdir()) == [path]
@@ -45,9 +45,9 @@ def test_a_durable_file_has_its_name_on_the_disk_too(
         synced.append((is_folder, path.exists()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    write_file(path, b"{}", is_durable=True)
+    atomic_write(path, b"{}", is_durable=True)
     assert synced == [(False, False), (True, True)]
-    write_file(path, b"{}")
+    atomic_write(path, b"{}")
     assert len(synced) == 2
 
 
@@ -56,7 +56,7 @@ def test_a_refused_write_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "meta.json"
-    write_file(path, b"before")
+    atomic_write(path, b"before")
 
     def refuse(*_: object, **__: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -64,6 +64,6 @@ def test_a_refused_write_leaves_what_was_there(
     with monkeypatch.context() as patched:
         patched.setattr(os, call, refuse)
         with pytest.raises(OSError, match="Input/output"):
-            write_file(path, b"after", is_durable=True)
+            atomic_write(path, b"after", is_durable=True)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]

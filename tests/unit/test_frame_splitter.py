@@ -7,6 +7,7 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
+from gateway_modules.web.connections import READ_BYTES
 from gateway_modules.web.socket_server import FRAGMENT_BYTES, FrameSplitter
 
 LIMIT_BYTES = 4 * FRAGMENT_BYTES
@@ -68,3 +69,12 @@ def test_a_frame_beyond_the_limit_is_refused_by_its_head() -> None:
 def test_a_wrong_frame_reaches_the_parser(head: bytes) -> None:
     """One without a mask, one with a reserved bit, one of an unknown kind."""
     assert received(head, 1).parser_exc is not None
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 2 * FRAGMENT_BYTES + 9, 2**62])
+def test_more_is_read_at_once_only_inside_of_one_fragment(size: int) -> None:
+    """So that one read brings few frames to parse, and no head makes us take much memory."""
+    splitter = FrameSplitter(LIMIT_BYTES)
+    assert splitter.read_bytes == READ_BYTES
+    splitter.split(bytes([0x82, 0xFF]) + size.to_bytes(8) + MASK)
+    assert READ_BYTES <= splitter.read_bytes <= max(READ_BYTES, min(size, 2 * FRAGMENT_BYTES))

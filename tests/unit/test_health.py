@@ -20,6 +20,7 @@ from gateway_modules.queue.health import (
 from gateway_modules.queue.worker_client import HEALTH_TIMEOUT_S, WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
+from settings.workers import WorkerPlace
 from tests.fakes.pools import answer, ask, assigned, hear
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
@@ -202,9 +203,9 @@ async def test_stop_ends_polling_and_tells_of_a_broken_poller() -> None:
     async def broken(worker: WorkerConnection) -> WorkerHealth:
         raise ZeroDivisionError
 
-    monitor = HealthMonitor(broken, lambda: None)
+    monitor = HealthMonitor(broken, lambda worker: None)
     assert not monitor.is_running
-    monitor.start([WorkerConnection("w", "h", 1), WorkerConnection("v", "h", 1)])
+    monitor.start([WorkerConnection(name, WorkerPlace("h", 1)) for name in ("w", "v")])
     await let_others_run()
     with pytest.raises(BaseExceptionGroup) as caught:
         await monitor.stop()
@@ -235,7 +236,7 @@ async def test_workers_are_asked_independently() -> None:
 
 
 def test_a_worker_that_could_take_more_any_moment_is_asked_more_often() -> None:
-    worker = WorkerConnection("worker_0", "localhost", 22400)
+    worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     hear(worker, slots=4, capacity=4)
     assert poll_delay_s(worker, None) == PERIOD_S
     hear(worker, slots=4, capacity=2)

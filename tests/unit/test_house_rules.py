@@ -23,6 +23,7 @@ PROGRAM_FILES = python_files(with_tests=False)
 
 # What is exempt: "file" or "file:name" -> reason.
 LONG_FILES: dict[str, str] = {
+    "minicpmo_live/events.py": "generated: a class for each message",
     "MiniCPMO45/kernels/attention.py": "what rows mean, launching and the plain form are one thing",
     "MiniCPMO45/kernels/attention_kernels.py": "three kernels over one loop through the pages",
     "MiniCPMO45/kernels/stream_memory.py": "its kernels read the rows of the table by place",

@@ -10,6 +10,7 @@ import pytest
 from config import Settings
 from launcher.machine import Gpu
 from launcher.plan import (
+    SAVED_GIB,
     Backend,
     Options,
     Planner,
@@ -60,33 +61,43 @@ def test_one_worker_for_each_gpu_unless_told(
 
 
 @pytest.mark.parametrize(
-    ("memory_gib", "max_kv_tokens", "sharing", "slots"),
+    ("memory_gib", "usual_tokens", "cache", "sharing", "slots"),
     [
-        (141, 8_192, 1, 58),
-        (141, 8_192, 2, 23),
-        (141, 40_960, 1, 18),
-        (80, 8_192, 1, 28),
-        (80, 40_960, 1, 8),
-        (80, 4_096, 1, 38),
-        (48, 8_192, 1, 12),
-        (24, 8_192, 1, 1),
-        (0, 8_192, 1, 1),
-        (300, 8_192, 1, 64),
+        (141, 4_096, "bf16", 1, 112),
+        (141, 4_096, "bf16", 2, 43),
+        (141, 4_096, "int8", 2, 61),
+        (141, 20_480, "bf16", 1, 32),
+        (80, 4_096, "bf16", 1, 52),
+        (80, 4_096, "int8", 1, 74),
+        (80, 20_480, "bf16", 1, 15),
+        (80, 2_048, "bf16", 1, 76),
+        (48, 4_096, "bf16", 1, 21),
+        (24, 4_096, "int8", 1, 1),
+        (0, 4_096, "bf16", 1, 1),
     ],
 )
 def test_a_gpu_takes_as_many_conversations_as_its_memory_holds(
-    memory_gib: float, max_kv_tokens: int, sharing: int, slots: int
+    memory_gib: float, usual_tokens: int, cache: str, sharing: int, slots: int
 ) -> None:
-    assert slots_of(Gpu(0, "0", "Card", memory_gib), max_kv_tokens, sharing) == slots
+    assert slots_of(Gpu(0, "0", "Card", memory_gib), usual_tokens, sharing, cache=cache) == slots
+
+
+def test_smaller_weights_leave_room_for_more_conversations() -> None:
+    slots = [slots_of(Gpu(0, "0", "Card", 24), 4_096, 1, weights) for weights in SAVED_GIB]
+    assert slots == [1, 5, 9]
+    (worker,) = planner({"model": {"weights": "int4"}}).workers([A])
+    assert flag(worker, "--slots") == "64"
 
 
 def test_how_many_conversations_a_worker_takes_can_be_told() -> None:
     (worker,) = planner().workers([A])
-    assert flag(worker, "--slots") == "28"
+    assert flag(worker, "--slots") == "52"
+    (worker,) = planner({"model": {"cache": "int8"}}).workers([A])
+    assert flag(worker, "--slots") == "74"
     first, *_ = planner({"service": {"num_workers": 3}}).workers([A, B])
-    assert flag(first, "--slots") == "8"  # two of the three are on this card
+    assert flag(first, "--slots") == "13"  # two of the three are on this card
     (worker,) = planner({"duplex": {"max_kv_tokens": 40_960}}).workers([A])
-    assert flag(worker, "--slots") == "8"  # each may become five times as long
+    assert flag(worker, "--slots") == "15"  # each may become five times as long
     (worker,) = planner({"service": {"worker_slots": 4}}).workers([A])
     assert flag(worker, "--slots") is None  # the configuration says it
     (worker,) = planner().workers([])
@@ -151,3 +162,12 @@ def test_without_tls() -> None:
 )
 def test_how_a_listening_address_is_reached(host: str, reached: str) -> None:
     assert url_host(host) == reached
+
+
+def test_workers_of_other_machines_are_listed_beside_ours_and_all_speak_tls() -> None:
+    service = {"workers": ["gpu-7", "dns:more:22400"]}
+    plans = planner({"service": service, "security": {"worker_tls": True}})
+    listed = flag(plans.gateway(1, None, None), "--workers")
+    assert listed == "127.0.0.1:22400,gpu-7,dns:more:22400"
+    (worker,) = plans.workers([])
+    assert (worker.url, flag(worker, "--name")) == ("https://127.0.0.1:22400", "worker_0")

@@ -57,6 +57,9 @@ NETWORK = frozenset(
 )
 
 LAYERS = (
+    # What users' programs import: nothing of the server, so that it needs none of its packages.
+    Layer("client", ("minicpmo_live",), (), frozenset({"websockets"})),
+    Layer("build", ("setup",), (), frozenset({"setuptools"})),
     Layer(
         "0 words",
         (
@@ -72,7 +75,7 @@ LAYERS = (
             "settings",
         ),
         (),
-        WORDS,
+        WORDS | {"pybase64"},  # sound in messages
         IO_AND_CLOCKS - {"datetime", "os", "pathlib"},  # settings read files; types may be dates
     ),
     Layer(
@@ -126,8 +129,10 @@ LAYERS = (
             "core.cascade",
             "core.serving",
             "core.files",
+            "core.store",
             "core.logging_setup",
             "core.metrics",
+            "core.worker_tls",
             "gateway_modules",
             "recording",
             "session_recorder",
@@ -141,6 +146,7 @@ LAYERS = (
             "gateway",
             "worker",
             "launcher",
+            "minicpmo_live.__main__",
             "session_cleanup",
             "core.talk",
             "core.cascade.assets",
@@ -151,6 +157,7 @@ LAYERS = (
             "training",
             # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
             "core.schemas.export.__main__",
+            "core.schemas.export.client_types",
             "core.schemas.export.pages",
             "core.schemas.export.typedefs",
         ),
@@ -182,6 +189,7 @@ GATEWAY_ROOMS = (
     ("admin",),
     ("openai.client_secrets", "openai.event_traffic", "openai.transcripts"),
     ("service", "session_files"),
+    ("single_request",),
     ("routes",),
     ("openai",),
 )

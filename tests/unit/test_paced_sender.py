@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocols.paced_sender import (
-    LATE_PIECES,
+    LATE_MAX_S,
     LONGEST_BYTES,
     PIECE_BYTES,
-    PIECE_MS,
     PIECE_S,
     PacedSender,
 )
@@ -106,14 +105,13 @@ def test_what_waits_is_bounded() -> None:
     assert not sender.is_audible
 
 
-def test_a_client_that_reads_too_slowly_misses_what_is_oldest() -> None:
+def test_what_waits_for_longer_than_it_may_is_too_late() -> None:
     sender = PacedSender()
-    sender.begin(0.0)
-    late_s = 2 * LATE_PIECES * PIECE_S
-    pieces = sender.due(late_s)
-    assert len(pieces) == LATE_PIECES
-    assert pieces[-1].start_ms == 2 * LATE_PIECES * PIECE_MS
-    assert sender.due(late_s) == []
+    assert not sender.is_too_late(1_000.0), "it has not begun"
+    sender.begin(5.0)
+    assert len(sender.due(6.0)) == 11
+    assert not sender.is_too_late(6.0 + LATE_MAX_S) and sender.is_too_late(6.2 + LATE_MAX_S)
+    assert len(sender.due(6.0 + LATE_MAX_S)) == LATE_MAX_S / PIECE_S
 
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 4))

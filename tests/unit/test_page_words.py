@@ -48,10 +48,10 @@ def keys_of_html(html: Html) -> Iterator[str]:
 
 def keys_of_script(script: Script) -> Iterator[str]:
     """Return the keys a script names outright."""
-    for one, other in SINGLE.findall(script.code):
+    for one, other in SINGLE.findall(script.text):
         if "." in one + other:  # another's property may be called a key, too
             yield one or other
-    for key in PLURAL.findall(script.code):
+    for key in PLURAL.findall(script.text):
         yield from (f"{key}.{form}" for form in PLURALS)
 
 
@@ -62,8 +62,8 @@ def forms(key: str) -> set[str]:
 
 def pattern_of(template: str) -> re.Pattern[str] | None:
     """Return which keys a template literal may make, None if it makes none."""
-    if not re.match(r"[a-z][a-z0-9_]*\.", template) or "${}" not in template:
-        return None  # a key begins with its namespace in plain words
+    if "${}" not in template:
+        return None
     parts = [re.escape(part) for part in template.split("${}")]
     return re.compile(r"[\w.]+".join(parts) + rf"(?:\.(?:{'|'.join(PLURALS)}))?")
 

@@ -171,7 +171,7 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
 
         def add(inline: int, separate: int) -> None:
             pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
-            chunk = AudioChunk.model_construct(audio="", frame_base64_list=pictures)
+            chunk = AudioChunk.model_construct(audio=b"", frame_base64_list=pictures)
             units.add_chunk(chunk, 0.0, is_detected=True)
             for _ in range(separate):
                 units.add_frame(Uncompared("separate"), 0.0)

@@ -9,6 +9,7 @@ import pytest
 
 from config import PROJECT_ROOT, Settings
 from core.errors import NotFoundError
+from core.store import Store
 from gateway_modules.voices.presets import MODES, PresetAudio, PresetLibrary
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry
 from gateway_modules.voices.voice_library import VoiceLibrary, find_default_voice
@@ -19,7 +20,7 @@ def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
     """Presets of `folder`/presets."""
     decoder = QuickDecoder()
     voices = VoiceLibrary(
-        RefAudioRegistry(folder / "voices"),
+        RefAudioRegistry(folder / "voices", Store(folder)),
         decoder,
         folders=[],
         root=folder,
@@ -31,9 +32,9 @@ def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
 
 
 def test_our_own_presets_are_whole() -> None:
-    decoder = QuickDecoder()
+    decoder, none = QuickDecoder(), PROJECT_ROOT / "none"
     voices = VoiceLibrary(
-        RefAudioRegistry(PROJECT_ROOT / "none"), decoder, folders=[], root=PROJECT_ROOT
+        RefAudioRegistry(none, Store(none)), decoder, folders=[], root=PROJECT_ROOT
     )
     presets = PresetLibrary(PROJECT_ROOT / "assets" / "presets", voices).list_all()
     folder = PROJECT_ROOT / "assets" / "presets"

@@ -33,7 +33,7 @@ from tests.fakes.scenes import Scene
 ADAPTER: TypeAdapter[Any] = TypeAdapter(chat.ClientMessage)
 USER = {"role": "user", "content": "Hi"}
 FED = PrefillDone(input_tokens=7)
-PIECE = ChunkReady(StreamingChunk(chunk_index=0, text_delta="Hello", audio_data="AAAA"))
+PIECE = ChunkReady(StreamingChunk(chunk_index=0, text_delta="Hello", audio_data=b"AAAA"))
 LAST = ChunkReady(StreamingChunk(chunk_index=1, is_final=True))
 DONE = GenerateDone("Hello", token_stats=TokenStats(generated_tokens=1))
 
@@ -55,7 +55,7 @@ def test_a_reply_in_pieces() -> None:
     assert made.machine.status is WorkerStatus.BUSY_CHAT
     assert made.tell(FED) == ["Send(prefill_done)", "Generate"]
     assert made.tell(PIECE) == ["Send(chunk)"]
-    assert made.only(ChatChunk).audio_data == "AAAA"
+    assert made.only(ChatChunk).audio_data == b"AAAA"
     assert made.tell(LAST) == [], "an empty piece says nothing here"
     assert made.tell(DONE) == ["Send(done)", "Release", "Close"]
     done = made.only(ChatDone)
@@ -69,7 +69,7 @@ def test_a_reply_as_a_whole_has_its_sound_in_the_end() -> None:
     made.tell(FED)
     assert made.tell(PIECE) == []
     made.tell(DONE)
-    assert made.only(ChatDone).audio_data == "AAAA"
+    assert made.only(ChatDone).audio_data == b"AAAA"
 
 
 @pytest.mark.parametrize("stop", ["message", "http"])

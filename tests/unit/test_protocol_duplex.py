@@ -137,14 +137,14 @@ def test_the_fields_of_a_result() -> None:
     stage = scene()
     stage.say("audio_chunk", 1.0, audio=CHUNK)
     given = DuplexGenerateResult(
-        is_listen=False, text="Hi", audio_data="AAAAAA==", cost_llm_ms=4.0, n_tokens=2
+        is_listen=False, text="Hi", audio_data=bytes(4), cost_llm_ms=4.0, n_tokens=2
     )
     done = StepDone(given, prefill_ms=3.0, kv_tokens=50, vision_slices=2, vision_tokens=90)
     stage.tell(done, 0.25)
     assert stage.only(Result) == Result(
         is_listen=False,
         text="Hi",
-        audio_data="AAAAAA==",
+        audio_data=bytes(4),
         current_time=1_000,
         cost_llm_ms=4.0,
         n_tokens=2,
@@ -161,8 +161,8 @@ def test_the_fields_of_a_result() -> None:
 def test_listening_results_carry_neither_text_nor_sound() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
-    stage.tell(StepDone(DuplexGenerateResult(is_listen=True, text="x", audio_data="AAAA")))
-    assert (stage.only(Result).text, stage.only(Result).audio_data) == ("", "")
+    stage.tell(StepDone(DuplexGenerateResult(is_listen=True, text="x", audio_data=bytes(4))))
+    assert (stage.only(Result).text, stage.only(Result).audio_data) == ("", b"")
 
 
 def test_current_time_counts_the_audio_heard() -> None:

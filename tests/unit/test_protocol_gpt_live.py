@@ -12,9 +12,11 @@ from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError, PictureError
 from core.protocols.effects import Cancel, Close
 from core.protocols.events import (
+    ClientAway,
     Disconnected,
     EngineFailed,
     Noticed,
+    Prefetched,
     PrefillDone,
     Received,
     Segment,
@@ -27,7 +29,8 @@ from core.protocols.events import (
 )
 from core.protocols.gpt_live import IDLE_S
 from core.schemas.gpt_live import Heard
-from tests.fakes.live_scenes import LiveScene, append, kinds, pcm, speak
+from core.serving.fake_media import tone
+from tests.fakes.live_scenes import LISTEN, LiveScene, append, kinds, pcm, speak
 
 
 @pytest.fixture
@@ -133,8 +136,7 @@ def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> No
 def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
-    early = base64.b64encode(np.ones(4_800, "<f4").tobytes()).decode()
-    live.tell(SoundReady(early))
+    live.tell(SoundReady(np.ones(4_800, "<f4").tobytes()))
     live.run(0.2)
     assert (samples(live) == 1.0).sum() == 4_800
 
@@ -187,7 +189,7 @@ def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveSce
 def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
-    live.tell(SoundReady(base64.b64encode(np.ones(24_000, "<f4").tobytes()).decode()))
+    live.tell(SoundReady(np.ones(24_000, "<f4").tobytes()))
     live.run(0.2)
     live.happenings = [SpeechStarted(0)]
     live.plan = [speak()]
@@ -260,10 +262,10 @@ def test_l5_who_is_muted_is_heard_as_silence(live: LiveScene) -> None:
     loud = base64.b64encode(b"\1\x7f" * 24_000).decode()
     live.say("session.input_audio.append", audio=loud)
     live.say("session.input_audio.append", audio=loud)
-    assert not any(base64.b64decode(step.chunk.audio).strip(b"\0") for step in live.steps)
+    assert not any(step.chunk.audio.strip(b"\0") for step in live.steps)
     assert kinds(live.say("session.input_audio.unmute")) == ["session.input_audio.unmuted"]
     live.say("session.input_audio.append", audio=loud)
-    assert base64.b64decode(live.steps[-1].chunk.audio).strip(b"\0")
+    assert live.steps[-1].chunk.audio.strip(b"\0")
 
 
 def test_a_picture_goes_into_the_next_unit(live: LiveScene) -> None:
@@ -345,3 +347,27 @@ def test_the_ends_that_nobody_asked_for() -> None:
 def test_a_client_that_says_nothing_for_long_is_let_go(live: LiveScene) -> None:
     told = live.run(IDLE_S + 1.0, talks=False)
     assert (told[-1]["type"], told[-1]["reason"]) == ("session.closed", "expired")
+
+
+# --- a client that is away, and a slow reader ---
+
+
+def test_what_the_client_has_not_heard_waits_while_it_is_away(live: LiveScene) -> None:
+    live.plan = [LISTEN, speak(), speak(end_of_turn=True)]
+    live.run(2.5)
+    heard, units = len(samples(live)), len(live.steps)
+    live.tell(ClientAway())
+    live.tell(Prefetched(), 30.0)
+    assert len(samples(live)) == heard and len(live.steps) == units
+    live.tell(ClientAway(is_away=False))
+    assert len(samples(live)) == heard + 2_400, "no burst"
+    live.run(3.0)
+    assert np.count_nonzero(samples(live)) == 2 * np.count_nonzero(tone()), "and nothing is lost"
+
+
+def test_who_reads_far_too_slowly_is_let_go(live: LiveScene) -> None:
+    assert kinds(live.tell(TimerFired(TimerName.PACE), 19.0)) == ["session.usage.updated"]
+    assert len(samples(live)) == 191 * 2_400, "what is late is sent at once"
+    (told,) = live.tell(TimerFired(TimerName.PACE), 21.0)
+    assert told["error"]["type"] == "rate_limit_error" and "20 s" in told["error"]["message"]
+    assert live.stage.only(Close).code == 1013

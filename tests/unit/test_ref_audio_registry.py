@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import wave
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import AudioError, NotFoundError, TooBigError
-from core.files import write_file
+from core.store import Store
 from gateway_modules.voices import ref_audio_registry
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, Sound, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary, wav_duration_s
@@ -51,25 +50,25 @@ def encoded(length: int) -> str:
 
 
 def test_a_voice_is_kept_and_found_again(tmp_path: Path) -> None:
-    registry = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+    registry = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     voice = registry.upload(" Ann \n B " + "x" * 100, encoded(10))
     assert voice.name == ("Ann B " + "x" * 100)[:80]
     assert voice.duration_ms == 1_000
     assert registry.exists(voice.id) and registry.count == 1
-    again = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+    again = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     assert again.list_all() == [voice] and again.get(voice.id) == voice
     path = again.get_file_path(voice.id)
     assert path is not None and path.read_bytes() == wav(1.0)
     assert again.get_base64(voice.id) == base64.b64encode(wav(1.0)).decode()
     assert again.delete(voice.id) and not again.delete(voice.id)
     assert not path.exists()
-    assert RefAudioRegistry(tmp_path / "voices").count == 0
+    assert RefAudioRegistry(tmp_path / "voices", Store(tmp_path)).count == 0
 
 
 def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
     hello = Path(__file__).parents[2] / "examples" / "hello.wav"
     content = base64.b64encode(hello.read_bytes()).decode()
-    registry = RefAudioRegistry(tmp_path)
+    registry = RefAudioRegistry(tmp_path, Store(tmp_path))
     voice = registry.upload("hello", content)
     assert voice.duration_ms == 8_207
     with pytest.raises(AudioError):
@@ -80,7 +79,7 @@ def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
 def test_what_is_too_short_too_large_or_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = RefAudioRegistry(tmp_path, max_bytes=100, decoder=QuickDecoder())
+    registry = RefAudioRegistry(tmp_path, Store(tmp_path), max_bytes=100, decoder=QuickDecoder())
     with pytest.raises(AudioError):
         registry.upload("short", encoded(4))
     with pytest.raises(AudioError):
@@ -97,40 +96,30 @@ def test_what_is_too_short_too_large_or_too_much_is_refused(
 def test_an_upload_that_cannot_be_noted_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = RefAudioRegistry(tmp_path, decoder=QuickDecoder())
-    write = write_file
+    registry = RefAudioRegistry(tmp_path, Store(tmp_path / "state"), decoder=QuickDecoder())
 
-    def full(path: Path, content: bytes, *, is_durable: bool = False) -> None:
-        if path.name == "registry.json":
-            raise OSError(28, "No space left on device")
-        write(path, content, is_durable=is_durable)
+    def full(_: Store) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ref_audio_registry, "write_file", full)
+    monkeypatch.setattr(Store, "transaction", full)
     with pytest.raises(OSError):
         registry.upload("x", encoded(10))
     assert registry.count == 0 and not list(tmp_path.iterdir())
 
 
-def test_an_index_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
-    registry = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+def test_an_entry_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    registry = RefAudioRegistry(tmp_path / "voices", store, decoder=QuickDecoder())
     voice = registry.upload("x", encoded(10))
     (tmp_path / "secret.wav").write_bytes(b"secret")
-    index = tmp_path / "voices" / "registry.json"
-    told = json.loads(index.read_text())
-    told["ref_audios"].append({**told["ref_audios"][0], "id": "y", "filename": "../secret.wav"})
-    told["ref_audios"].append(
-        {**told["ref_audios"][0], "id": "../secret"} | {"filename": "../secret.wav"}
-    )
-    index.write_text(json.dumps(told))
-    assert [one.id for one in RefAudioRegistry(tmp_path / "voices").list_all()] == [voice.id]
-
-
-def test_a_damaged_index_is_put_aside_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "registry.json").write_text("{half")
-    registry = RefAudioRegistry(tmp_path, decoder=QuickDecoder())
-    assert registry.count == 0
-    registry.upload("x", encoded(10))
-    assert (tmp_path / "registry.damaged").read_text() == "{half"
+    forged = {"filename": "../secret.wav"}
+    with store.transaction() as state:
+        for name in ("y", "../secret"):
+            text = voice.model_copy(update=forged | {"id": name}).model_dump_json()
+            state.execute("INSERT INTO voices VALUES (?, ?)", (name, text))
+        state.execute("INSERT INTO voices VALUES ('z', '{half')")
+    assert [one.id for one in registry.list_all()] == [voice.id]
+    assert all(registry.get_file_path(name) is None for name in ("y", "../secret", "z"))
 
 
 # The library over it.
@@ -145,7 +134,7 @@ def test_clients_choose_among_files_of_the_folders_only(tmp_path: Path) -> None:
     (folder / "link.wav").symlink_to(tmp_path / "secret.wav")
     decoder = QuickDecoder()
     library = VoiceLibrary(
-        RefAudioRegistry(tmp_path / "voices", decoder=decoder),
+        RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=decoder),
         decoder,
         folders=[folder],
         root=tmp_path,
@@ -176,7 +165,7 @@ def test_a_changed_file_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Pa
     decoder = QuickDecoder()
     path = tmp_path / "default.wav"
     library = VoiceLibrary(
-        RefAudioRegistry(tmp_path / "voices"),
+        RefAudioRegistry(tmp_path / "voices", Store(tmp_path)),
         decoder,
         folders=[],
         root=tmp_path,

@@ -24,11 +24,11 @@ from core.errors import EndedByAdminError
 from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
+from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import ClientWire
-from gateway_modules.relay.diagnostics import DiagnosticsFile
-from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.relay.worker_link import Request
@@ -156,7 +156,7 @@ class Scene:
 
     def _traffic(self) -> Traffic:
         decoder = SoundDecoder()
-        registry = RefAudioRegistry(self.folder, decoder=decoder)
+        registry = RefAudioRegistry(self.folder, Store(self.folder), decoder=decoder)
         voices = VoiceLibrary(registry, decoder, folders=[], root=self.folder)
         if self.kind is SocketKind.STREAMING:
             return TurnTraffic(voices)

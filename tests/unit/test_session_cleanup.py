@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import session_cleanup
 from core.errors import SessionInUseError
+from core.store import Store
 from recording import cleanup, names
 from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
-from recording.disk import GIGABYTE, folder_size_bytes
-from recording.folder import RecordingLock, read_meta, touch_access, write_meta
+from recording.folder import GIGABYTE, RecordingLock, folder_size_bytes, read_meta, write_meta
 from recording.records import Meta, Status
 from recording.timeline import SessionLine, encode_line
 from tests.fakes.virtual_time import in_virtual_time
@@ -54,14 +54,13 @@ def make(
     write_meta(folder, meta)
     (folder / names.RECORDING_FILE).touch()
     if seen is not None:
-        look_at(folder, seen)
+        look_at(data_dir, name, seen)
     return folder
 
 
-def look_at(folder: Path, days: float) -> None:
-    touch_access(folder)
-    at_s = ago(days).timestamp()
-    os.utime(folder / names.ACCESS_FILE, (at_s, at_s))
+def look_at(data_dir: Path, name: str, days: float) -> None:
+    with Store(data_dir).transaction() as state:
+        state.execute("REPLACE INTO accesses VALUES (?, ?)", (name, ago(days).timestamp()))
 
 
 def age(folder: Path, days: float) -> None:
@@ -134,7 +133,7 @@ def test_age_comes_before_size(tmp_path: Path) -> None:
 def test_touching_a_recording_saves_it(tmp_path: Path) -> None:
     folders = [make(tmp_path, name, created=days) for name, days in (("a", 9), ("b", 8), ("c", 7))]
     before = (folders[0] / names.META_FILE).read_bytes()
-    look_at(folders[0], 1)
+    look_at(tmp_path, folders[0].name, 1)
     assert (folders[0] / names.META_FILE).read_bytes() == before, "looking rewrites nothing"
     assert gone(clean(tmp_path, gib=room_for(tmp_path, 2.1))) == [("b", "capacity")]
 

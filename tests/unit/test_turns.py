@@ -11,6 +11,7 @@ import pytest
 from core.errors import BadPayloadError, UnknownTypeError
 from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
+from core.store import Store
 from gateway_modules.relay.turns import StreamingTurn, is_heavy, read_chat, read_streaming
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary
@@ -27,7 +28,9 @@ HISTORY: list[Mapping[str, object]] = [
 def voices(tmp_path: Path) -> VoiceLibrary:
     """Nobody's."""
     decoder = SoundDecoder()
-    return VoiceLibrary(RefAudioRegistry(tmp_path), decoder, folders=[], root=tmp_path)
+    return VoiceLibrary(
+        RefAudioRegistry(tmp_path, Store(tmp_path)), decoder, folders=[], root=tmp_path
+    )
 
 
 def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:

@@ -26,13 +26,14 @@ from core.errors import (
 )
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue import worker_client
+from gateway_modules.queue import worker_answer, worker_client
 from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
+from settings.workers import WorkerPlace
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import in_virtual_time
 
-WORKER = WorkerConnection("worker_0", "localhost", 22400)
+WORKER = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
@@ -182,7 +183,7 @@ async def test_a_reply_that_makes_no_sense_or_is_too_large_is_an_error(
         await client.chat(WORKER, "{}")
     with pytest.raises(WorkerLostError):
         await client.stop(WORKER, "duplex", None)
-    monkeypatch.setattr(worker_client, "REPLY_MAX_BYTES", 4)
+    monkeypatch.setattr(worker_answer, "REPLY_MAX_BYTES", 4)
     with pytest.raises(WorkerLostError, match="too large"):
         await client.chat(WORKER, "{}")
 

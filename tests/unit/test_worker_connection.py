@@ -10,6 +10,7 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.models import STATUS_OF_REQUEST, request_type_of
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_view import worker_info
+from settings.workers import WorkerPlace
 from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import FakeClock
 
@@ -18,13 +19,13 @@ BUSY = [status for status in WorkerStatus if status.is_busy]
 
 def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConnection:
     """Build a worker that is idle."""
-    worker = WorkerConnection("worker_0", "localhost", 22400, 0, clock or FakeClock())
+    worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400), clock or FakeClock())
     hear(worker, slots=slots)
     return worker
 
 
 def test_a_worker_nobody_has_heard_of_is_offline() -> None:
-    worker = WorkerConnection("worker_0", "localhost", 22400)
+    worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     assert worker.status is WorkerStatus.OFFLINE
     assert worker.free_slots() == []
 
@@ -226,23 +227,11 @@ def remember(worker: WorkerConnection) -> None:
 def test_a_restart_empties_the_caches() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
-    hear(worker, uptime_s=100)
+    hear(worker, boot_id="one")
     remember(worker)
-    clock.advance(10)
-    hear(worker, uptime_s=110.5)
+    hear(worker, boot_id="one")
     assert worker.cached_hash == "A"
-    clock.advance(10)
-    hear(worker, uptime_s=9)
-    assert worker.cached_hash is None
-
-
-def test_a_restart_is_seen_even_when_the_new_process_is_older_than_the_old_one_was() -> None:
-    clock = FakeClock()
-    worker = make_worker(clock)
-    hear(worker, uptime_s=4)
-    remember(worker)
-    clock.advance(10)
-    hear(worker, uptime_s=8)
+    hear(worker, boot_id="two")
     assert worker.cached_hash is None
 
 

@@ -139,9 +139,8 @@ async def test_only_a_worker_in_service_is_given_work() -> None:
 
 def test_addresses() -> None:
     pool = WorkerPool(["gpu1", "gpu1:9000", "[::1]:7", "10.0.0.1:22400"])
-    found = [(worker.host, worker.port) for worker in workers_of(pool)]
-    assert found == [("gpu1", 22400), ("gpu1", 9000), ("::1", 7), ("10.0.0.1", 22400)]
-    assert pool.workers["worker_2"].url == "http://[::1]:7"
+    found = [worker.place.netloc for worker in workers_of(pool)]
+    assert found == ["gpu1:22400", "gpu1:9000", "[::1]:7", "10.0.0.1:22400"]
     assert count(pool, WorkerStatus.OFFLINE) == 4
     for wrong in ("", "a/b", "a:b", "http://a:1"):
         with pytest.raises(ValueError, match=r"."):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
 from gateway_modules.queue.worker_view import first_loading, loaded_model, worker_info
+from settings.workers import WorkerPlace
 from tests.fakes.virtual_time import FakeClock
 
 TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device="cpu")
@@ -14,7 +15,7 @@ TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device=
 
 def make_worker(clock: FakeClock) -> WorkerConnection:
     """Build a worker nobody has heard of."""
-    return WorkerConnection("worker_0", "localhost", 22400, 0, clock)
+    return WorkerConnection("worker_0", WorkerPlace("localhost", 22400), clock)
 
 
 def tell(worker: WorkerConnection, **told: object) -> None:
@@ -92,11 +93,11 @@ def test_sessions_are_listed_oldest_first() -> None:
 def test_a_restarting_worker_gets_nothing_until_it_is_another_process() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
-    tell(worker, uptime_s=100, is_supervised=True)
+    tell(worker, boot_id="one", is_supervised=True)
     assert worker_info(worker, clock.now).can_restart
     worker.service.is_restarting = True
-    tell(worker, uptime_s=100, is_supervised=True)
+    tell(worker, boot_id="one", is_supervised=True)
     assert worker.free_slots() == [] and worker.service.is_restarting
     clock.advance(10)
-    tell(worker, uptime_s=1, is_supervised=True)
+    tell(worker, boot_id="two", is_supervised=True)
     assert len(worker.free_slots()) == 1 and not worker.service.is_restarting

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from core.schemas.export.asyncapi import asyncapi_document
+from core.schemas.export.client_types import events_py
 from core.schemas.export.pages import pages
 from core.schemas.export.typedefs import protocol_js
 
@@ -17,6 +18,7 @@ ROOT: Final = Path(__file__).parents[3]
 PAGES_FOLDER: Final = "docs/protocol"
 DOCUMENT: Final = f"{PAGES_FOLDER}/asyncapi.json"
 TYPES: Final = "static/shared/protocol.js"
+EVENTS: Final = "minicpmo_live/events.py"
 
 
 def exported_files() -> dict[str, str]:
@@ -26,6 +28,7 @@ def exported_files() -> dict[str, str]:
         DOCUMENT: document + "\n",
         **{f"{PAGES_FOLDER}/{name}.md": text for name, text in pages().items()},
         TYPES: protocol_js(),
+        EVENTS: events_py(),
     }
 
 

@@ -89,7 +89,9 @@ def type_text(schema: Schema) -> str:
         case "array":
             return f"Array<{type_text(schema['items'])}>"
         case "object":
-            return "Record<string, unknown>"
+            values = schema.get("additionalProperties")
+            kind = type_text(values) if isinstance(values, dict) else "unknown"
+            return f"Record<string, {kind}>"
         case str(plain):
             return PLAIN_TYPES[plain]
     return "unknown"

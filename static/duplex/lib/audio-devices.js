@@ -43,16 +43,6 @@ export async function listDevices(devices = globalThis.navigator?.mediaDevices) 
 }
 
 /**
- * The remembered device when it is still there, else the system's default.
- * @param {Device[]} list
- * @param {string} rememberedId
- * @returns {string} "" for the default
- */
-export function chooseDevice(list, rememberedId) {
-  return list.some(({ id }) => id === rememberedId) ? rememberedId : "";
-}
-
-/**
  * Tell the list now and after each change.
  * @param {(list: DeviceList) => void} onList
  * @param {MediaDevices | undefined} [devices]

@@ -87,11 +87,7 @@ export class AudioPlayer extends EventTarget {
     const { context: given, rateHz, delayMs, maxAheadS, volume } = this.#options;
     this.#output = new PlayerOutput(given, volume);
     const { context } = this.#output;
-    this.#schedule = new PlaybackSchedule({
-      baseDelayS: delayMs / MS_PER_S,
-      maxAheadS,
-      gridHz: context.sampleRate,
-    });
+    this.#schedule = new PlaybackSchedule({ baseDelayS: delayMs / MS_PER_S, maxAheadS, gridHz: context.sampleRate });
     if (context.sampleRate !== rateHz) this.#resampler = new Resampler(rateHz, context.sampleRate);
     context.addEventListener("statechange", this.#reportState);
     this.#timer = setInterval(() => this.#report(), METRICS_INTERVAL_MS);

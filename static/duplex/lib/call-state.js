@@ -3,7 +3,7 @@
  * What a live call is doing, in the one word that orb, state line, title and buttons share. Pure.
  */
 
-/** @typedef {import("./session-state.js").SessionState} SessionState */
+/** @typedef {import("./duplex-types.js").SessionState} SessionState */
 
 /**
  * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"
@@ -26,7 +26,7 @@ export const STATE_COLOURS = Object.freeze({
   ended: "idle",
 });
 
-/** @type {Readonly<Record<import("./session-state.js").Phase, CallState>>} */
+/** @type {Readonly<Record<import("./session-phases.js").Phase, CallState>>} */
 const PHASE_STATES = Object.freeze({
   idle: "idle",
   connecting: "connecting",

@@ -10,7 +10,7 @@ const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
 /** @typedef {"user" | "environment"} Facing */
 
 /** A camera that cannot be used, with the reason as a code. */
-export class CameraError extends Error {
+class CameraError extends Error {
   /** @param {CameraErrorCode} code @param {unknown} [cause] */
   constructor(code, cause) {
     super(`camera: ${code}`, { cause });
@@ -56,10 +56,7 @@ export function cameraErrorCode(error) {
  */
 export function fitSize(widthPx, heightPx, maxSidePx) {
   const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));
-  return {
-    widthPx: Math.max(1, Math.round(widthPx * scale)),
-    heightPx: Math.max(1, Math.round(heightPx * scale)),
-  };
+  return { widthPx: Math.max(1, Math.round(widthPx * scale)), heightPx: Math.max(1, Math.round(heightPx * scale)) };
 }
 
 /**

@@ -37,7 +37,7 @@ export function captioned(captions, said, units, nowMs) {
   if (!text) return captions;
   const isTyped = said.type !== "user_transcript";
   const lengthMs = said.duration_ms ?? 0;
-  const startedAtMs = isTyped ? nowMs : heardAtMs(units, said.start_ms) ?? nowMs - lengthMs;
+  const startedAtMs = isTyped ? nowMs : (heardAtMs(units, said.start_ms) ?? nowMs - lengthMs);
   return appendKept(captions, { text, startedAtMs, lengthMs, isTyped }, TURNS_KEPT);
 }
 

@@ -100,9 +100,7 @@ export async function createCapture(context, chunkSamples, listeners) {
     setFeatures: (isOn) => node.port.postMessage({ type: "features", isOn }),
     setWindows: (isOn) => node.port.postMessage({ type: "windows", isOn }),
     recycle: (audio) =>
-      node.port.postMessage({ type: "recycle", buffer: audio.buffer }, [
-        /** @type {ArrayBuffer} */ (audio.buffer),
-      ]),
+      node.port.postMessage({ type: "recycle", buffer: audio.buffer }, [/** @type {ArrayBuffer} */ (audio.buffer)]),
     close() {
       node.port.postMessage({ type: "close" });
       node.port.onmessage = null;

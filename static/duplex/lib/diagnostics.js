@@ -5,7 +5,7 @@
  * At most two messages a second and 16 KB each; what comes faster is put into the next one.
  */
 
-/** @typedef {import("./session-state.js").SessionState} SessionState */
+/** @typedef {import("./duplex-types.js").SessionState} SessionState */
 
 /** A gap in the playback.
  * @typedef {Object} Gap
@@ -89,7 +89,7 @@ function gapOnWire(gap) {
  * @param {number} nowMs
  * @returns {Record<string, unknown>}
  */
-export function sessionSummary(state, nowMs) {
+function sessionSummary(state, nowMs) {
   const walls = state.units.map((unit) => unit.wallClockMs).sort((a, b) => a - b);
   return {
     event: "summary",

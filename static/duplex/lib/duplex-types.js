@@ -1,18 +1,78 @@
 // @ts-check
 /**
- * What goes into a full-duplex session and what comes out of it. Pure: types alone.
+ * What goes into a live session, what is known of a full-duplex one and what comes out. Pure: types alone.
  */
 
 /** @typedef {import("../../shared/protocol.js").DuplexPrepare} DuplexPrepare */
-/** @typedef {import("../../shared/protocol.js").DuplexPrepared} DuplexPrepared */
 /** @typedef {import("../../shared/protocol.js").Result} Result */
 /** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
 /** @typedef {import("../../shared/end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("../../shared/live-socket.js").SocketFactory} SocketFactory */
+/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("../../shared/page-visibility.js").VisibilitySource} VisibilitySource */
-/** @typedef {import("./session-state.js").SessionState} SessionState */
+/** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
 /** @typedef {import("../../shared/queue-place.js").QueuePlace} QueuePlace */
 /** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
+/** @typedef {import("./unit-log.js").TranscriptTurn} TranscriptTurn */
+
+/** What goes on while it runs: `thinking` is the model being two units behind or more.
+ * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
+ */
+
+/** @typedef {Object} DuplexState
+ * @property {Activity} activity
+ * @property {number} chunkMs Length of a unit.
+ * @property {number | null} maxKvTokens Most tokens, as the server says.
+ * @property {number} pauseTimeoutS The server ends a longer pause.
+ * @property {number | null} pauseEndsAtMs When it would, on the session's clock; null if not paused.
+ * @property {boolean} isAutoPaused Paused because the page was hidden.
+ * @property {boolean} isPauseConfirmed
+ * @property {boolean} isDrained All sound of before the pause was played.
+ * @property {boolean} isResuming
+ * @property {boolean} isForceListen
+ * @property {boolean} isAwaitingListen Sound is thrown away until the model has listened once.
+ * @property {boolean} isInterrupted A turn was just broken off.
+ * @property {boolean} isTurnOpen The model is in the middle of a turn.
+ * @property {boolean} isHeardEarly Some sound of the unit to come was sent ahead.
+ * @property {number} chunksSent
+ * @property {number} chunksReceived Results.
+ * @property {number} chunksServerDropped The server warned that it left out at least so many.
+ * @property {number} chunksIdleDropped Came while the session did not run.
+ * @property {number} framesSent
+ * @property {number} kvTokens
+ * @property {number} visionSlices Of the last unit.
+ * @property {number} visionTokens Of the last unit.
+ * @property {number | null} ttfsMs Last listen result to first speak result, of the last turn.
+ * @property {number | null} lastListenMs When the last listen result came.
+ * @property {number | null} driftMs Change of (client − server clock) since the first result.
+ * @property {number | null} firstOffsetMs
+ * @property {number | null} aheadMs Sound waiting to be played; null until the player said so.
+ * @property {number} gapCount
+ * @property {number} totalShiftMs
+ * @property {number} gapSinceUnitMs
+ * @property {ReadonlyArray<UnitRecord>} units The last 600.
+ * @property {ReadonlyArray<TranscriptTurn>} turns The last 200.
+ * @property {ReadonlyArray<import("./captions.js").Caption>} captions Of the user; the last 60.
+ * @property {number} turnCount Turns the model began.
+ *
+ * @typedef {import("./session-phases.js").PhaseState & DuplexState} SessionState
+ */
+
+/** What happens to a session.
+ * @typedef {import("./session-phases.js").PhaseEvent
+ *  | {type: "server", message: DuplexServerMessage, nowMs: number, unixMs: number}
+ *  | {type: "chunk_sent"}
+ *  | {type: "picture_sent"}
+ *  | {type: "chunk_dropped", why: "upload" | "idle"}
+ *  | {type: "pause_asked", isAuto: boolean}
+ *  | {type: "drained"}
+ *  | {type: "resume_asked"}
+ *  | {type: "interrupt_asked"}
+ *  | {type: "force_listen", isOn: boolean}
+ *  | {type: "playback", aheadMs: number, gapCount?: number, totalShiftMs?: number}
+ *  | {type: "gap", gapMs: number}
+ * } SessionEvent
+ */
 
 /** Clocks; both only ever move on.
  * @typedef {Object} SessionClock
@@ -20,18 +80,25 @@
  * @property {() => number} unixMs Since 1970, for the drift against the server.
  */
 
-/** @typedef {Object} DuplexSessionOptions
- * @property {string} idPrefix `adx` for sound alone, `omni` with pictures; chooses the queue.
- * @property {string} [appId] As `/api/apps` calls it, to name why a socket was refused.
- * @property {() => number} [getMaxKvTokens] The page's own limit; default 8192.
- * @property {() => boolean} [isAutoPauseOn] Pause while the page is hidden; default on.
+/** What both kinds of session take.
+ * @typedef {Object} LinkOptions
+ * @property {string} [idPrefix] `adx` for sound alone, `omni` with pictures, `hdx` half duplex.
  * @property {() => boolean} [isDrained] All sound handed to the player was played; default true.
- * @property {number} [outputSampleRateHz] Of the model's sound; default 24000.
  * @property {(sessionId: string) => string} [url] Address of the socket.
  * @property {SocketFactory} [socketFactory]
  * @property {SessionClock} [clock]
  * @property {VisibilitySource} [visibility] Pass `pageVisibility()`.
  * @property {() => Promise<ServerProbe>} [probe]
+ */
+
+/** @typedef {Object} OwnOptions
+ * @property {string} idPrefix Chooses the queue.
+ * @property {string} [appId] As `/api/apps` calls it, to name why a socket was refused.
+ * @property {() => number} [getMaxKvTokens] The page's own limit; default 8192.
+ * @property {() => boolean} [isAutoPauseOn] Pause while the page is hidden; default on.
+ * @property {number} [outputSampleRateHz] Of the model's sound; default 24000.
+ *
+ * @typedef {LinkOptions & OwnOptions} DuplexSessionOptions
  */
 
 /** What a session begins with; `restart()` uses it again.
@@ -46,7 +113,7 @@
  * @property {number} [maxSliceNums] For this unit.
  */
 
-/** Something the model said in one unit.
+/** Something the model said in one unit, or a piece of a half-duplex answer.
  * @typedef {Object} SpeakEvent
  * @property {string} text
  * @property {string} audioBase64 float32; "" if the session has no sound.
@@ -67,19 +134,21 @@
  * @typedef {{code: string, message: string, count: number}} SessionWarning
  */
 
-/** @typedef {Object} DuplexEvents
- * @property {SessionState} state After every change.
+/**
+ * @template State
+ * @typedef {Object} SessionEvents
+ * @property {State} state After every change.
  * @property {QueuePlace | null} queue A place in the queue; null when it waits no more.
  * @property {null} queuedone A worker is there.
- * @property {DuplexPrepared} prepared Start to capture now.
+ * @property {WireMessage} prepared Start to capture now.
  * @property {SpeakEvent} speak Play this.
- * @property {{turnId: number}} turnend
+ * @property {{turnId: number}} turnend The answer is complete; its sound may still be playing.
  * @property {{cause: FlushCause}} flush
- * @property {{result: Result, unit: UnitRecord}} result Each unit, for meters and the timeline.
+ * @property {{result: Result, unit: UnitRecord}} result Each unit of full duplex, for meters and the timeline.
  * @property {SessionWarning} warning
- * @property {{reason: EndReason, state: SessionState}} ended
+ * @property {{reason: EndReason, state: State}} ended
  */
 
-/** @typedef {"sent" | "upload_dropped" | "not_running"} SendOutcome */
+/** @typedef {"sent" | "gated" | "upload_dropped" | "not_running"} SendOutcome `gated`: nobody may be heard now */
 
 export {};

@@ -21,7 +21,7 @@ const MAX_VIDEO_DRIFT_S = 0.15;
 /** @typedef {"undecodable" | "too_long" | "empty"} FileSourceErrorCode */
 
 /** A file that cannot be played, with the reason as a code. */
-export class FileSourceError extends Error {
+class FileSourceError extends Error {
   /** @param {FileSourceErrorCode} code @param {unknown} [cause] */
   constructor(code, cause) {
     super(`file: ${code}`, { cause });

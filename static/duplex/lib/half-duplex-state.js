@@ -6,19 +6,14 @@
  * answer was played and the room is quiet again.
  */
 
-import { numberOr0, queuePlace } from "../../shared/queue-place.js";
+import { numberOr0 } from "../../shared/queue-place.js";
+import { NOT_BEGUN, isOver, messageChange, phaseChange } from "./session-phases.js";
 import { appendKept, TURNS_KEPT } from "./unit-log.js";
 
 /** @typedef {import("../../shared/protocol.js").HalfDuplexServerMessage} HalfDuplexServerMessage */
 /** @typedef {import("../../shared/protocol.js").Chunk} Chunk */
 /** @typedef {import("../../shared/protocol.js").TurnDone} TurnDone */
 /** @typedef {import("../../shared/protocol.js").TokenStats} TokenStats */
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/queue-place.js").QueuePlace} QueuePlace */
-
-/** @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "stopping"
- *  | "ended"} HalfPhase
- */
 
 /** What goes on while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
  * yet, `settling` the answer was played and the microphone opens in a moment.
@@ -45,41 +40,30 @@ import { appendKept, TURNS_KEPT } from "./unit-log.js";
  * @property {TokenStats | null} tokenStats
  */
 
-/** @typedef {Object} HalfState
- * @property {HalfPhase} phase
+/** @typedef {Object} OwnState
  * @property {HalfActivity} activity
  * @property {Gate} gate
  * @property {boolean} isMicMuted The user, or a hidden page, keeps the microphone back.
  * @property {boolean} isUserSpeaking As the server hears it.
  * @property {boolean} isInterrupting The rest of this answer is thrown away.
- * @property {string} sessionId
- * @property {string | null} recordingSessionId
- * @property {QueuePlace | null} queue
  * @property {number} timeoutS The server ends the session after so long without sound.
- * @property {number} maxSessionS And after this in all; 0 is never.
  * @property {number | null} heardAtMs When sound was last sent, or last expected.
  * @property {number} chunksSent
- * @property {number} chunksUploadDropped
  * @property {number} kvTokens
- * @property {boolean} isContextNearlyFull
  * @property {ReadonlyArray<HalfTurn>} turns The last 200.
  * @property {number} turnCount
- * @property {number | null} startedAtMs
- * @property {number | null} preparedAtMs
- * @property {number | null} endedAtMs
- * @property {EndReason | null} end
+ *
+ * @typedef {import("./session-phases.js").PhaseState & OwnState} HalfState
  */
 
-/** @typedef {{type: "start", sessionId: string, maxSessionS: number, nowMs: number}
+/** @typedef {import("./session-phases.js").PhaseEvent
  *  | {type: "server", message: HalfDuplexServerMessage, nowMs: number}
  *  | {type: "chunk_sent", nowMs: number}
  *  | {type: "chunk_dropped"}
  *  | {type: "mic_muted", isMuted: boolean}
  *  | {type: "played_out"}
  *  | {type: "settled", nowMs: number}
- *  | {type: "interrupt_asked"}
- *  | {type: "stop_asked"}
- *  | {type: "ended", reason: EndReason, nowMs: number}} HalfEvent
+ *  | {type: "interrupt_asked"}} HalfEvent
  */
 
 const MS_PER_S = 1_000;
@@ -91,11 +75,18 @@ const DEFAULT_TIMEOUT_S = 180;
  */
 export function initialHalfState() {
   return {
-    phase: "idle", activity: "none", gate: "open", isMicMuted: false, isUserSpeaking: false,
-    isInterrupting: false, sessionId: "", recordingSessionId: null, queue: null,
-    timeoutS: DEFAULT_TIMEOUT_S, maxSessionS: 0, heardAtMs: null,
-    chunksSent: 0, chunksUploadDropped: 0, kvTokens: 0, isContextNearlyFull: false,
-    turns: [], turnCount: 0, startedAtMs: null, preparedAtMs: null, endedAtMs: null, end: null,
+    ...NOT_BEGUN,
+    activity: "none",
+    gate: "open",
+    isMicMuted: false,
+    isUserSpeaking: false,
+    isInterrupting: false,
+    timeoutS: DEFAULT_TIMEOUT_S,
+    heardAtMs: null,
+    chunksSent: 0,
+    kvTokens: 0,
+    turns: [],
+    turnCount: 0,
   };
 }
 
@@ -126,14 +117,15 @@ export function isMicOpen(state) {
  * an answer is made or played. null before the session is ready.
  * @param {HalfState} state
  * @param {number} nowMs
+ * @param {number} maxSessionS The server ends every session after so long; 0 is never.
  * @returns {number | null}
  */
-export function remainingS(state, nowMs) {
+export function remainingS(state, nowMs, maxSessionS) {
   if (state.phase !== "running" || state.preparedAtMs === null) return null;
   const silentMs = state.gate === "open" ? nowMs - (state.heardAtMs ?? nowMs) : 0;
   const idleS = state.timeoutS - silentMs / MS_PER_S;
-  if (state.maxSessionS <= 0) return Math.max(0, idleS);
-  const ofAllS = state.maxSessionS - (nowMs - state.preparedAtMs) / MS_PER_S;
+  if (maxSessionS <= 0) return Math.max(0, idleS);
+  const ofAllS = maxSessionS - (nowMs - state.preparedAtMs) / MS_PER_S;
   return Math.max(0, Math.min(idleS, ofAllS));
 }
 
@@ -145,19 +137,15 @@ function activityOf(state) {
   if (state.phase !== "running") return "none";
   if (state.isInterrupting) return "interrupted";
   switch (state.gate) {
-    case "generating": return state.turns.at(-1)?.ttftMs == null ? "thinking" : "speaking";
-    case "playing": return "speaking";
-    case "settling": return "settling";
-    case "open": return state.isUserSpeaking ? "hearing" : "listening";
+    case "generating":
+      return state.turns.at(-1)?.ttftMs == null ? "thinking" : "speaking";
+    case "playing":
+      return "speaking";
+    case "settling":
+      return "settling";
+    case "open":
+      return state.isUserSpeaking ? "hearing" : "listening";
   }
-}
-
-/**
- * @param {HalfState} state
- * @returns {boolean}
- */
-function isOver(state) {
-  return state.phase === "idle" || state.phase === "ended";
 }
 
 /**
@@ -166,11 +154,11 @@ function isOver(state) {
  * @returns {HalfState}
  */
 function reduceClient(state, event) {
-  if (event.type === "start") {
-    if (!isOver(state)) return state;
-    const { sessionId, maxSessionS, nowMs } = event;
-    const fresh = initialHalfState();
-    return { ...fresh, phase: "connecting", sessionId, maxSessionS, startedAtMs: nowMs };
+  if (event.type === "start" || event.type === "stop_asked" || event.type === "ended") {
+    const change = phaseChange(state, event);
+    if (!change) return state;
+    if (event.type === "start") return { ...initialHalfState(), ...change };
+    return { ...state, ...change, ...(event.type === "ended" && { isUserSpeaking: false, isInterrupting: false }) };
   }
   if (isOver(state)) return state;
   switch (event.type) {
@@ -189,13 +177,6 @@ function reduceClient(state, event) {
     case "interrupt_asked":
       if (state.phase !== "running" || state.isInterrupting) return state;
       return state.gate === "generating" || state.gate === "playing" ? withTurnCut(state) : state;
-    case "stop_asked":
-      return state.phase === "stopping" ? state : { ...state, phase: "stopping", queue: null };
-    case "ended": {
-      const { reason, nowMs } = event;
-      const over = { isUserSpeaking: false, isInterrupting: false, queue: null };
-      return { ...state, ...over, phase: "ended", end: reason, endedAtMs: nowMs };
-    }
   }
 }
 
@@ -206,29 +187,22 @@ function reduceClient(state, event) {
  */
 function reduceServer(state, event) {
   const { message, nowMs } = event;
-  const { phase } = state;
   switch (message.type) {
-    case "queued": case "queue_update":
-      if (phase !== "connecting" && phase !== "queued") return state;
-      return { ...state, phase: "queued", queue: queuePlace(message) };
+    case "prepared": {
+      const change = messageChange(state, message, nowMs);
+      if (!change) return state;
+      return { ...state, ...change, heardAtMs: nowMs, timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S };
+    }
+    case "queued":
+    case "queue_update":
     case "queue_done":
-      if (phase !== "connecting" && phase !== "queued") return state;
-      return { ...state, phase: "preparing", queue: null };
-    case "prepared":
-      if (phase !== "preparing") return state;
-      return {
-        ...state, phase: "running", preparedAtMs: nowMs, heardAtMs: nowMs,
-        recordingSessionId: message.recording_session_id ?? null,
-        timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S,
-      };
     case "stopped":
-      if (isOver(state) || !message.recording_session_id) return state;
-      return { ...state, recordingSessionId: message.recording_session_id };
-    case "warning":
-      if (message.code !== "context_nearly_full" || isOver(state)) return state;
-      return { ...state, isContextNearlyFull: true };
+    case "warning": {
+      const change = messageChange(state, message, nowMs);
+      return change ? { ...state, ...change } : state;
+    }
     default:
-      return phase === "running" ? reduceTurn(state, message, nowMs) : state;
+      return state.phase === "running" ? reduceTurn(state, message, nowMs) : state;
   }
 }
 
@@ -251,15 +225,18 @@ function reduceTurn(state, message, nowMs) {
       const silent = { isUserSpeaking: false, isInterrupting: false };
       return { ...state, ...silent, gate: "generating", turns, turnCount };
     }
-    case "chunk": return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
+    case "chunk":
+      return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
     case "user_transcript": {
       const turns = state.turns.map((turn) =>
         turn.turnIndex === message.turn_index ? { ...turn, userText: message.text.trim() } : turn,
       );
       return { ...state, turns };
     }
-    case "turn_done": return state.gate === "generating" ? withTurnDone(state, message) : state;
-    default: return state;
+    case "turn_done":
+      return state.gate === "generating" ? withTurnDone(state, message) : state;
+    default:
+      return state;
   }
 }
 
@@ -271,8 +248,17 @@ function reduceTurn(state, message, nowMs) {
  */
 function newTurn(turnIndex, speechMs, startedAtMs) {
   return {
-    turnIndex, speechMs, userText: "", text: "", isDone: false, isInterrupted: false, startedAtMs,
-    ttfsMs: null, ttftMs: null, elapsedMs: 0, tokenStats: null,
+    turnIndex,
+    speechMs,
+    userText: "",
+    text: "",
+    isDone: false,
+    isInterrupted: false,
+    startedAtMs,
+    ttfsMs: null,
+    ttftMs: null,
+    elapsedMs: 0,
+    tokenStats: null,
   };
 }
 

@@ -10,13 +10,12 @@
  *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfCallState
  */
 
-/** @type {Readonly<Record<HalfState["phase"], HalfCallState>>} */
+/** @type {Readonly<Partial<Record<HalfState["phase"], HalfCallState>>>} half duplex knows no pause */
 const PHASE_STATES = Object.freeze({
   idle: "idle",
   connecting: "connecting",
   queued: "waiting",
   preparing: "preparing",
-  running: "listening",
   stopping: "stopping",
   ended: "ended",
 });
@@ -26,7 +25,7 @@ const PHASE_STATES = Object.freeze({
  * @returns {HalfCallState}
  */
 export function halfCallStateOf({ phase, activity }) {
-  return phase === "running" && activity !== "none" ? activity : PHASE_STATES[phase];
+  return phase === "running" && activity !== "none" ? activity : (PHASE_STATES[phase] ?? "listening");
 }
 
 /**

@@ -8,7 +8,7 @@ import { SettingsStore } from "../../shared/settings-store.js";
 const STORAGE_KEY = "half_duplex_settings";
 
 /** Source of the limits: docs/specification/service.md#7.6. */
-export const HALF_FIELDS = Object.freeze({
+const HALF_FIELDS = Object.freeze({
   vad_threshold: { type: /** @type {const} */ ("number"), initial: 0.8, min: 0.1, max: 0.95, step: 0.05 },
   vad_min_silence_duration_ms: { type: /** @type {const} */ ("number"), initial: 800, min: 200, max: 3_000, step: 50 },
   vad_min_speech_duration_ms: { type: /** @type {const} */ ("number"), initial: 128, min: 0, max: 1_024, step: 32 },

@@ -27,7 +27,19 @@ const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
 /** Codes of a microphone that delivers nothing useful. @type {ReadonlySet<string>} */
-const MILD_CODES = new Set(["reconnecting", "reconnected", "silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full", "no_captions", "one_voice", "voice_cut"]);
+const MILD_CODES = new Set([
+  "reconnecting",
+  "reconnected",
+  "silent_microphone",
+  "sink_refused",
+  "sound_suspended",
+  "late_chunk",
+  "upload_slow",
+  "context_nearly_full",
+  "no_captions",
+  "one_voice",
+  "voice_cut",
+]);
 
 /**
  * Why a session ended, as a problem; null if the user wanted it.
@@ -37,7 +49,7 @@ const MILD_CODES = new Set(["reconnecting", "reconnected", "silent_microphone", 
  */
 export function problemOfEnd(reason) {
   if (reason.isByUser) return null;
-  const code = reason.code === "timeout" ? TIMEOUT_CODES[reason.detail] ?? "timeout" : reason.code;
+  const code = reason.code === "timeout" ? (TIMEOUT_CODES[reason.detail] ?? "timeout") : reason.code;
   /** @type {NextStep[]} */
   const steps = reason.canRestart ? ["restart"] : [];
   if (code === "app_disabled") steps.push("home");

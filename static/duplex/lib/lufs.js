@@ -40,10 +40,7 @@ function kWeighting(rateHz) {
       ],
       a: [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
     },
-    {
-      b: [1, -2, 1],
-      a: [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0],
-    },
+    { b: [1, -2, 1], a: [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0] },
   ];
 }
 

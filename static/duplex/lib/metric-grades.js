@@ -3,7 +3,7 @@
  * The figures of a live call and how good each is. Pure: no words, no formats.
  */
 
-/** @typedef {import("./session-state.js").SessionState} SessionState */
+/** @typedef {import("./duplex-types.js").SessionState} SessionState */
 /** @typedef {"good" | "caution" | "bad" | "none"} Grade */
 
 /** First sound after so long is good, or still bearable, ms. */

@@ -14,9 +14,9 @@ import { gainToTargetDb, measureLufs } from "./lufs.js";
 import { MAX_TRIM_DB } from "./source-limits.js";
 
 /** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
-export const FILE_TARGET_LUFS = -33;
-export const MICROPHONE_TARGET_LUFS = -23;
-export const FILE_ALONE_TARGET_LUFS = -28;
+const FILE_TARGET_LUFS = -33;
+const MICROPHONE_TARGET_LUFS = -23;
+const FILE_ALONE_TARGET_LUFS = -28;
 const MEASURE_MS = 3_000;
 const PREVIEW_MAX_S = 30;
 const START_MONITOR_VOLUME = 0.5;
@@ -94,10 +94,7 @@ export class MixerController {
   /** Gains in force, automatic and trim together, dB. */
   get gains() {
     const automatic = automaticGains(this.#mode, this.#measured);
-    return {
-      fileDb: automatic.fileDb + this.#trim.fileDb,
-      microphoneDb: automatic.microphoneDb + this.#trim.microphoneDb,
-    };
+    return { fileDb: automatic.fileDb + this.#trim.fileDb, microphoneDb: automatic.microphoneDb + this.#trim.microphoneDb };
   }
 
   /** Loudness measured so far, LUFS; -Infinity when unknown. */
@@ -202,9 +199,7 @@ export class MixerController {
     const recorded = new Promise((resolve) => {
       deliver = resolve;
     });
-    const capture = await createCapture(this.#context, wantedSamples, {
-      onChunk: ({ audio }) => deliver(audio),
-    });
+    const capture = await createCapture(this.#context, wantedSamples, { onChunk: ({ audio }) => deliver(audio) });
     source.connect(capture.node);
     this.#endRecording = async () => {
       await capture.stop();

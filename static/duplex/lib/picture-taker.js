@@ -55,19 +55,27 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
       const { signal } = following;
       const tempo = new PictureTempo();
       isUnitServed = false;
-      source.addEventListener("chunk", () => {
-        isUnitServed = false;
-        tempo.beginUnit();
-      }, { signal });
+      source.addEventListener(
+        "chunk",
+        () => {
+          isUnitServed = false;
+          tempo.beginUnit();
+        },
+        { signal },
+      );
       const want = () => {
         isWanted = true;
         void shoot(send);
       };
       source.addEventListener("frame-due", want, { signal });
-      source.addEventListener("level", () => {
-        const isDue = tempo.countLevel() && !isFile();
-        if (isWanted || isDue) want();
-      }, { signal });
+      source.addEventListener(
+        "level",
+        () => {
+          const isDue = tempo.countLevel() && !isFile();
+          if (isWanted || isDue) want();
+        },
+        { signal },
+      );
     },
     sent: () => ({ rateHz: rate.rateHz, frame: sent }),
     clear() {

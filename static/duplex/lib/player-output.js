@@ -7,7 +7,7 @@ import { rms } from "../../shared/pcm.js";
 import { keepRunning } from "./audio-context.js";
 
 /** Every fade takes so long, seconds. */
-export const FADE_S = 0.03;
+const FADE_S = 0.03;
 const METER_SAMPLES = 1_024;
 const MS_PER_S = 1_000;
 

@@ -35,20 +35,22 @@ const VOLUME = 0.12;
 const ATTACK_S = 0.01;
 
 /** @type {ReadonlyArray<Note>} */
-export const NEXT_NOTES = [
+const NEXT_NOTES = [
   { startS: 0, pitchHz: 880, lengthS: 0.16 },
   { startS: 0.2, pitchHz: 660, lengthS: 0.24 },
 ];
 
 /** @type {ReadonlyArray<Note>} */
-export const TURN_NOTES = [0, 0.7].flatMap((startS) =>
+const TURN_NOTES = [0, 0.7].flatMap((startS) =>
   [C5_HZ, E5_HZ, G5_HZ, C6_HZ].map((pitchHz, index) => ({
-    startS: startS + index * 0.13, pitchHz, lengthS: index === 3 ? 0.3 : 0.15,
+    startS: startS + index * 0.13,
+    pitchHz,
+    lengthS: index === 3 ? 0.3 : 0.15,
   })),
 );
 
 /** @type {ReadonlyArray<Note>} */
-export const READY_NOTES = [
+const READY_NOTES = [
   { startS: 0, pitchHz: C6_HZ, lengthS: 0.08 },
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
 ];

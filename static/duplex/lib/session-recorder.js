@@ -8,7 +8,7 @@ import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { StereoTape } from "./stereo-tape.js";
 
-export const RECORDING_MAX_S = 1_800;
+const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;
 const MS_PER_S = 1_000;
 

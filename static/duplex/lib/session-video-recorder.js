@@ -4,7 +4,7 @@
  * Memory bound: 512 MB of encoded parts of one second; then recording ends with the event `full`.
  */
 
-export const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
+const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
 const TIMESLICE_MS = 1_000;
 const FRAME_RATE_HZ = 25;
 const MS_PER_S = 1_000;
@@ -59,8 +59,7 @@ export function mayLackSound(format, isSupported) {
 }
 
 /** @param {string} mimeType */
-const isSupportedHere = (mimeType) =>
-  typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
+const isSupportedHere = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
 /**
  * What a node sounds, as a stream, to cross from one context to another.

@@ -94,15 +94,7 @@ export class SpeechGate {
   #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
   #outputAt = 0;
   /** What is known of the sound now heard. */
-  #sound = {
-    frames: 0,
-    activeFrames: 0,
-    pauseFrames: 0,
-    evidence: 0,
-    isVoice: false,
-    peakDb: FLOOR_DB,
-    outputDb: FLOOR_DB,
-  };
+  #sound = { frames: 0, activeFrames: 0, pauseFrames: 0, evidence: 0, isVoice: false, peakDb: FLOOR_DB, outputDb: FLOOR_DB };
   #heldFrames = 0;
   #wasPlaying = false;
 

@@ -92,12 +92,15 @@ export function paintSubtitles(ctx, widthPx, heightPx, text, look) {
   ctx.strokeStyle = "black";
   ctx.fillStyle = "white";
   const lines = wrapText(text, widthPx * (1 - 2 * MARGIN), (part) => ctx.measureText(part).width);
-  lines.slice(-fitting).reverse().forEach((line, age) => {
-    ctx.globalAlpha = lineOpacity(age, fitting, look);
-    const y = heightPx * (1 - MARGIN / 2) - age * linePx;
-    ctx.strokeText(line, widthPx / 2, y);
-    ctx.fillText(line, widthPx / 2, y);
-  });
+  lines
+    .slice(-fitting)
+    .reverse()
+    .forEach((line, age) => {
+      ctx.globalAlpha = lineOpacity(age, fitting, look);
+      const y = heightPx * (1 - MARGIN / 2) - age * linePx;
+      ctx.strokeText(line, widthPx / 2, y);
+      ctx.fillText(line, widthPx / 2, y);
+    });
   ctx.restore();
 }
 
@@ -109,7 +112,9 @@ export function paintSubtitles(ctx, widthPx, heightPx, text, look) {
  * @returns {{key: string, text: string, lengthMs: number, isUser: boolean}[]}
  */
 export function lastTurns(modelTurns, userTurns, count) {
-  const said = modelTurns.slice(-count).map(({ startedAtMs, text }) => ({ startedAtMs, text: text.trim(), lengthMs: 0, isUser: false }));
+  const said = modelTurns
+    .slice(-count)
+    .map(({ startedAtMs, text }) => ({ startedAtMs, text: text.trim(), lengthMs: 0, isUser: false }));
   const heard = userTurns.slice(-count).map(({ startedAtMs, lengthMs }) => ({ startedAtMs, text: "", lengthMs, isUser: true }));
   return [...said, ...heard]
     .sort((one, other) => one.startedAtMs - other.startedAtMs)

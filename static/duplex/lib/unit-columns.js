@@ -12,7 +12,7 @@ const HEADROOM = 1.2;
 /** The picture grows with slow units up to so many budgets; higher columns are cut off. */
 const MOST_BUDGETS = 3;
 /** Full height of the line of sound ahead, ms. */
-export const AHEAD_SCALE_MS = 2_000;
+const AHEAD_SCALE_MS = 2_000;
 
 /** From the ground up: reading the input, choosing words, choosing sounds, making the sound, the rest.
  * @type {readonly ["read", "think", "voice", "sound", "rest"]}

@@ -113,7 +113,7 @@ export function breaksOff(result, isTurnOpen) {
 
 /**
  * The time from the last listening to the first sound of the turn, once some sound is there.
- * @param {import("./session-state.js").SessionState} state before the sound
+ * @param {import("./duplex-types.js").SessionState} state before the sound
  * @param {number} nowMs
  */
 export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
@@ -122,7 +122,7 @@ export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs },
 
 /**
  * Whether sound that comes now begins a turn.
- * @param {import("./session-state.js").SessionState} state before the sound
+ * @param {import("./duplex-types.js").SessionState} state before the sound
  */
 export function isTurnStart({ isTurnOpen, isHeardEarly }) {
   return !isTurnOpen && !isHeardEarly;

@@ -21,7 +21,7 @@ import { measureLufs } from "./lufs.js";
  */
 
 /** A video that cannot be used, with the reason as a code. */
-export class VideoFileError extends Error {
+class VideoFileError extends Error {
   /** @param {VideoFileCode} code @param {unknown} [cause] */
   constructor(code, cause) {
     super(`video: ${code}`, { cause });
@@ -45,8 +45,16 @@ function heard(video, type) {
       clearTimeout(timer);
       settle();
     };
-    video.addEventListener(type, done(() => resolve(null)), { once: true });
-    video.addEventListener("error", done(() => reject(new VideoFileError("undecodable", video.error))), { once: true });
+    video.addEventListener(
+      type,
+      done(() => resolve(null)),
+      { once: true },
+    );
+    video.addEventListener(
+      "error",
+      done(() => reject(new VideoFileError("undecodable", video.error))),
+      { once: true },
+    );
   });
 }
 

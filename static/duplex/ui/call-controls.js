@@ -8,7 +8,7 @@ import { onLangChange, t } from "../../shared/i18n.js";
 import { controlsFor } from "../lib/call-state.js";
 import { keepFocus, showCallButton } from "./call-button.js";
 
-/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
 
 /**
  * @typedef {Object} CallActions
@@ -57,7 +57,12 @@ export function mountCallControls(el, actions, { startKey = "live.start" } = {})
     const focused = document.activeElement;
     showCallButton(start, can.canStart, "mic", t(state.phase === "ended" ? "live.start_again" : startKey));
     disable(start, isStarting);
-    showCallButton(stop, can.canStop || state.phase === "stopping", state.preparedAtMs === null ? "close" : "stop", t(stopKey(state)));
+    showCallButton(
+      stop,
+      can.canStop || state.phase === "stopping",
+      state.preparedAtMs === null ? "close" : "stop",
+      t(stopKey(state)),
+    );
     disable(stop, !can.canStop);
     showCallButton(pause, can.isTalk, can.canResume ? "play" : "pause", t(can.canResume ? "live.resume" : "live.pause"));
     showCallButton(interrupt, can.isTalk, "hand", t("live.interrupt"));

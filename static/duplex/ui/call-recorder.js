@@ -11,7 +11,7 @@ import { addRecent } from "../../shared/recent-sessions.js";
 import { toast } from "../../shared/toast.js";
 import { SessionRecorder } from "../lib/session-recorder.js";
 
-/** @typedef {import("./live-call.js").LiveCall} LiveCall */
+/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
 
 /** @typedef {import("../../shared/save-share.js").BrowserRecording} BrowserRecording */
 
@@ -77,7 +77,7 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     await recorder?.stop();
   });
   call.on("ended", ({ state }) => {
-    const sound = state.preparedAtMs === null ? null : recorder?.encode() ?? null;
+    const sound = state.preparedAtMs === null ? null : (recorder?.encode() ?? null);
     recorder = null;
     const recordingId = state.recordingSessionId;
     finished = { sessionId: state.sessionId, recordingId, sound, wasHeld: state.preparedAtMs !== null };
@@ -92,7 +92,14 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
 /** @param {FinishedCall} finished @param {string | null} soundUrl */
 function offers({ recordingId, sessionId }, soundUrl) {
   return [
-    soundUrl && h("a", { class: "button", href: soundUrl, download: `${sessionId}.wav`, dataset: { action: "download" } }, icon("download"), t("live.download")),
-    recordingId && h("a", { class: "button", href: `/s/${recordingId}`, dataset: { action: "replay" } }, icon("play"), t("live.replay")),
+    soundUrl &&
+      h(
+        "a",
+        { class: "button", href: soundUrl, download: `${sessionId}.wav`, dataset: { action: "download" } },
+        icon("download"),
+        t("live.download"),
+      ),
+    recordingId &&
+      h("a", { class: "button", href: `/s/${recordingId}`, dataset: { action: "replay" } }, icon("play"), t("live.replay")),
   ];
 }

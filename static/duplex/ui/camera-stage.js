@@ -15,7 +15,7 @@ import { openCamera, createFrameGrabber } from "../lib/camera.js";
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
 
 /** A camera that cannot be used, by the code of its sentence. */
-export class PictureError extends Error {
+class PictureError extends Error {
   /** @param {unknown} cause */
   constructor(cause) {
     const reason = /** @type {{code?: string} | null} */ (cause)?.code ?? "unsupported";
@@ -44,7 +44,12 @@ export class PictureError extends Error {
 export function mountCameraStage(el, options) {
   const { video, isFile } = options;
   const words = h("p", {});
-  const turnOn = h("button", { type: "button", class: "button", dataset: { action: "camera-on" }, on: { click: () => options.onPreview() } });
+  const turnOn = h("button", {
+    type: "button",
+    class: "button",
+    dataset: { action: "camera-on" },
+    on: { click: () => options.onPreview() },
+  });
   const empty = h("div", { class: "screen-empty" }, words, turnOn);
   el.append(empty);
   const grab = createFrameGrabber(video);
@@ -111,7 +116,10 @@ export function mountCameraStage(el, options) {
     /** Another camera was chosen. @throws {PictureError} */
     async reopen() {
       const open = camera;
-      if (open) await tryOpen(async () => (await open.switchTo({ facing: open.facing, deviceId: options.cameraId() || undefined }), open));
+      if (open)
+        await tryOpen(
+          async () => (await open.switchTo({ facing: open.facing, deviceId: options.cameraId() || undefined }), open),
+        );
     },
     /** The camera on the other side. @returns {Promise<boolean>} false: there is only one @throws {PictureError} */
     async flip() {

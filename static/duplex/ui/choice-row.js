@@ -30,7 +30,13 @@ const ARROWS = Object.freeze({ ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, Arrow
  */
 export function mountChoiceRow(el, { store, setting, choices, labelKey, textOf }) {
   const pills = Object.keys(choices).map((value) =>
-    h("button", { type: "button", class: "pill", role: "radio", dataset: { kind: value }, on: { click: () => store.set(setting, value) } }),
+    h("button", {
+      type: "button",
+      class: "pill",
+      role: "radio",
+      dataset: { kind: value },
+      on: { click: () => store.set(setting, value) },
+    }),
   );
   el.classList.add("source-choice");
   el.setAttribute("role", "radiogroup");

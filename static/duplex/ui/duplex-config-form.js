@@ -30,8 +30,15 @@ export const DUPLEX_FIELDS = Object.freeze({
   top_p: number(GIVEN.top_p, 0.05, 1, 0.05),
   text_repetition_penalty: number(GIVEN.text_repetition_penalty, 0.5, 2, 0.01),
   tts_temperature: number(GIVEN.tts_temperature, 0, 2, 0.05),
-  decode_mode: /** @type {import("../../shared/settings-store.js").ChoiceField} */ ({ type: "choice", initial: GIVEN.decode_mode, choices: ["sampling", "greedy"] }),
-  generate_audio: /** @type {import("../../shared/settings-store.js").BooleanField} */ ({ type: "boolean", initial: GIVEN.generate_audio }),
+  decode_mode: /** @type {import("../../shared/settings-store.js").ChoiceField} */ ({
+    type: "choice",
+    initial: GIVEN.decode_mode,
+    choices: ["sampling", "greedy"],
+  }),
+  generate_audio: /** @type {import("../../shared/settings-store.js").BooleanField} */ ({
+    type: "boolean",
+    initial: GIVEN.generate_audio,
+  }),
 });
 
 /** @typedef {keyof typeof DUPLEX_FIELDS} DuplexSetting */

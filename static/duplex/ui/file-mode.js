@@ -57,7 +57,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
     askForFile: files.askForFile,
     /** Show the file where the camera was. */
     show: files.show,
-    /** @returns {Promise<import("./live-types.js").LiveSource>} */
+    /** @returns {Promise<import("../lib/call-types.js").LiveSource>} */
     async open() {
       const file = files.file();
       if (!file) throw new Error("no file was chosen");

@@ -19,16 +19,41 @@ const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
 /** The box of a file: choose it, what it is, silence around it, how loud one hears it. */
 function fileBox() {
   const input = h("input", { type: "file", accept: "video/*", hidden: true, tabindex: -1 });
-  const choose = h("button", { type: "button", class: "button", dataset: { action: "choose-file" }, on: { click: () => input.click() } });
+  const choose = h("button", {
+    type: "button",
+    class: "button",
+    dataset: { action: "choose-file" },
+    on: { click: () => input.click() },
+  });
   const about = h("p", { class: "small", role: "status" });
   const error = h("p", { class: "field-error", role: "alert" });
-  const labels = { before: h("label", { for: "pad-before" }), after: h("label", { for: "pad-after" }), volume: h("label", { for: "file-volume" }) };
-  const volume = h("div", { class: "field field-row" }, labels.volume, h("output", { class: "number", dataset: { valueOf: "file_volume" } }), h("input", { type: "range", id: "file-volume", dataset: { setting: "file_volume" } }));
+  const labels = {
+    before: h("label", { for: "pad-before" }),
+    after: h("label", { for: "pad-after" }),
+    volume: h("label", { for: "file-volume" }),
+  };
+  const volume = h(
+    "div",
+    { class: "field field-row" },
+    labels.volume,
+    h("output", { class: "number", dataset: { valueOf: "file_volume" } }),
+    h("input", { type: "range", id: "file-volume", dataset: { setting: "file_volume" } }),
+  );
   const paddings = h(
     "div",
     { class: "file-padding" },
-    h("div", { class: "field" }, labels.before, h("input", { type: "number", id: "pad-before", dataset: { setting: "pad_before_s" } })),
-    h("div", { class: "field" }, labels.after, h("input", { type: "number", id: "pad-after", dataset: { setting: "pad_after_s" } })),
+    h(
+      "div",
+      { class: "field" },
+      labels.before,
+      h("input", { type: "number", id: "pad-before", dataset: { setting: "pad_before_s" } }),
+    ),
+    h(
+      "div",
+      { class: "field" },
+      labels.after,
+      h("input", { type: "number", id: "pad-after", dataset: { setting: "pad_after_s" } }),
+    ),
   );
   return { input, choose, about, error, labels, volume, paddings };
 }
@@ -47,7 +72,13 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   let problem = "";
   let isReading = false;
   const sounds = h("div", {});
-  mountChoiceRow(sounds, { store, setting: "file_sound", choices: SOUNDS, labelKey: "omni.sound", textOf: (sound) => t(`omni.sound_${sound}`) });
+  mountChoiceRow(sounds, {
+    store,
+    setting: "file_sound",
+    choices: SOUNDS,
+    labelKey: "omni.sound",
+    textOf: (sound) => t(`omni.sound_${sound}`),
+  });
   const { input, choose, about, error, labels, volume, paddings } = fileBox();
   const box = h("div", { class: "file-box" }, h("div", { class: "row" }, choose, input, about), error, sounds, paddings, volume);
   el.append(box);

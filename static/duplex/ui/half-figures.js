@@ -26,7 +26,10 @@ export function mountHalfFigures(el, { remainingS, maxKvTokens }) {
     return { name, term, value, node };
   });
   el.classList.add("metrics");
-  fill(el, rows.map(({ node }) => node));
+  fill(
+    el,
+    rows.map(({ node }) => node),
+  );
 
   /** @type {HalfState | null} */
   let state = null;
@@ -34,12 +37,18 @@ export function mountHalfFigures(el, { remainingS, maxKvTokens }) {
   const textOf = (name, now) => {
     const leftS = remainingS();
     switch (name) {
-      case "state": return t(`half.state.${halfCallStateOf(now)}`);
-      case "turn": return formatNumber(now.turnCount);
-      case "remaining": return leftS === null ? "—" : formatClock(Math.ceil(leftS));
-      case "queue": return now.queue ? t("half.place", { n: formatNumber(now.queue.position) }) : "—";
-      case "memory": return now.kvTokens ? t("half.memory", { n: formatNumber(now.kvTokens), of: formatNumber(maxKvTokens) }) : "—";
-      case "session": return now.sessionId || "—";
+      case "state":
+        return t(`half.state.${halfCallStateOf(now)}`);
+      case "turn":
+        return formatNumber(now.turnCount);
+      case "remaining":
+        return leftS === null ? "—" : formatClock(Math.ceil(leftS));
+      case "queue":
+        return now.queue ? t("half.place", { n: formatNumber(now.queue.position) }) : "—";
+      case "memory":
+        return now.kvTokens ? t("half.memory", { n: formatNumber(now.kvTokens), of: formatNumber(maxKvTokens) }) : "—";
+      case "session":
+        return now.sessionId || "—";
     }
   };
   const draw = () => {

@@ -8,7 +8,7 @@ import { mountNotice } from "../../shared/notice.js";
 
 /** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */
 /** @typedef {import("../lib/live-problems.js").NextStep} NextStep */
-/** @typedef {import("../../shared/status-source.js").StatusReport} StatusReport */
+/** @typedef {import("../../shared/page.js").StatusReport} StatusReport */
 
 /**
  * Says why a call could not start now; null if it could.

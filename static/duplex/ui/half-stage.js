@@ -12,8 +12,18 @@ import { mountStageFrame } from "./stage-frame.js";
 
 /** @type {Readonly<Record<HalfCallState, string>>} */
 const ICONS = Object.freeze({
-  idle: "turns", connecting: "clock", waiting: "clock", preparing: "sparkle", listening: "mic", hearing: "wave",
-  thinking: "sparkle", speaking: "speaker", interrupted: "hand", settling: "mic-off", stopping: "stop", ended: "check",
+  idle: "turns",
+  connecting: "clock",
+  waiting: "clock",
+  preparing: "sparkle",
+  listening: "mic",
+  hearing: "wave",
+  thinking: "sparkle",
+  speaking: "speaker",
+  interrupted: "hand",
+  settling: "mic-off",
+  stopping: "stop",
+  ended: "check",
 });
 
 /**

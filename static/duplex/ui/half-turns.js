@@ -27,8 +27,7 @@ export function mountHalfTurns(el) {
   /** @type {readonly HalfTurn[]} */
   let latest = [];
   // An empty list is not measured: that would lay the whole page out before it is first shown.
-  const isAtEnd = () =>
-    list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
+  const isAtEnd = () => list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
   const goToEnd = () => {
     if (list.childElementCount > 0) list.scrollTop = list.scrollHeight;
     jump.hidden = true;
@@ -43,7 +42,11 @@ export function mountHalfTurns(el) {
       return { turn, row };
     });
     const isSame = list.childElementCount === rows.length && rows.every(({ row }, i) => list.children[i] === row);
-    if (!isSame) fill(list, rows.map(({ row }) => row));
+    if (!isSame)
+      fill(
+        list,
+        rows.map(({ row }) => row),
+      );
     empty.hidden = rows.length > 0;
     list.hidden = rows.length === 0;
     if (wasAtEnd) goToEnd();
@@ -85,7 +88,12 @@ function fillRow(row, turn) {
     h(
       "div",
       { class: "turn", dataset: { who: "user" } },
-      h("p", { class: "turn-head small" }, h("span", { class: "turn-who" }, t("common.you")), h("span", { class: "soft" }, length)),
+      h(
+        "p",
+        { class: "turn-head small" },
+        h("span", { class: "turn-who" }, t("common.you")),
+        h("span", { class: "soft" }, length),
+      ),
       turn.userText && h("p", { class: "turn-text", dir: "auto" }, turn.userText),
     ),
     h(
@@ -107,7 +115,11 @@ function figures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
   if (tokenStats) all.push([t("half.figure.tokens"), tn("half.tokens", tokenStats.generated_tokens)]);
   if (isDone) all.push([t("half.figure.total"), milliseconds(elapsedMs)]);
   if (all.length === 0) return null;
-  return h("dl", { class: "turn-figures small soft number" }, all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl",
+    { class: "turn-figures small soft number" },
+    all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 /** @param {number} valueMs */

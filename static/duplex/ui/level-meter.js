@@ -38,7 +38,12 @@ export function mountLevelMeter(el, { labelKey, iconName, kind }) {
   const peak = h("span", { class: "meter-peak" });
   const label = h("span", { class: "meter-label small" });
   const value = h("span", { class: "meter-value small number soft", "aria-hidden": "true" });
-  const track = h("span", { class: "meter-track", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": 0 }, bar, peak);
+  const track = h(
+    "span",
+    { class: "meter-track", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": 0 },
+    bar,
+    peak,
+  );
   el.classList.add("meter");
   el.dataset.kind = kind;
   el.append(h("span", { class: "meter-icon" }, icon(iconName)), label, track, value);

@@ -13,14 +13,22 @@ const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
 
 /**
- * @param {import("./live-call.js").LiveCall} call
+ * @param {import("../lib/duplex-call.js").DuplexCall} call
  * @param {import("./live-view.js").LiveViewOptions} options
  * @returns {{update: () => void}}
  */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
   const panel = byId("instruments", HTMLDetailsElement);
-  const input = mountLevelMeter(byId("input-meter", HTMLElement), { labelKey: "live.meter.input", iconName: "mic", kind: "listen" });
-  const output = mountLevelMeter(byId("output-meter", HTMLElement), { labelKey: "live.meter.output", iconName: "speaker", kind: "speak" });
+  const input = mountLevelMeter(byId("input-meter", HTMLElement), {
+    labelKey: "live.meter.input",
+    iconName: "mic",
+    kind: "listen",
+  });
+  const output = mountLevelMeter(byId("output-meter", HTMLElement), {
+    labelKey: "live.meter.output",
+    iconName: "speaker",
+    kind: "speak",
+  });
   const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
   const metrics = mountMetricsPanel(byId("metrics", HTMLElement), { hasVision });
   panel.open = remembered() !== "closed";

@@ -4,24 +4,150 @@
  * instruments, tab. The page brings the elements by their ids (see audio_duplex.html).
  */
 
-import { byId, on } from "../../shared/dom.js";
+import { byId, h, icon, on } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { formatClock } from "../../shared/formats.js";
 import { late } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { toastProblem } from "../../shared/toast.js";
-import { controlsFor } from "../lib/call-state.js";
+import { callStateOf, controlsFor } from "../lib/call-state.js";
 import { withCaptions } from "../lib/captions.js";
 import { mountCallControls } from "./call-controls.js";
-import { mountProblemNotice } from "./problem-notice.js";
 import { mountQueueBanner } from "./queue-banner.js";
-import { mountStage } from "./stage.js";
-import { mountTextField } from "./text-field.js";
 import { mountTranscript } from "./transcript.js";
 import { throttled } from "./throttled.js";
+import { mountNotice } from "../../shared/notice.js";
+import { runningMs } from "../lib/session-state.js";
+import { mountStageFrame } from "./stage-frame.js";
 
-/** @typedef {import("./live-call.js").LiveCall} LiveCall */
-/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
+/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
+/** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */
+/** @typedef {import("../../shared/notice.js").NoticeAction} NoticeAction */
+/** @typedef {import("../lib/call-state.js").CallState} CallState */
+
+// A line to type into and a button to show a picture, in the middle of a call.
+
+/** As the server has it. Source: `core/protocols/rebase.py`. */
+const MAX_CHARS = 1_000;
+const loadReader = late(() => import("../lib/picture-file.js"));
+
+/**
+ * @param {HTMLElement} el
+ * @param {{sendText: (text: string) => boolean, sendPicture: (base64: string, name: string) => boolean}} actions
+ *   say whether it went out; the text stays if not
+ * @returns {{update: (isTalk: boolean) => void}}
+ */
+function mountTextField(el, { sendText, sendPicture }) {
+  const input = h("input", {
+    type: "text",
+    class: "text-line",
+    maxlength: MAX_CHARS,
+    autocomplete: "off",
+    enterkeyhint: "send",
+    dir: "auto",
+  });
+  const file = h("input", { type: "file", accept: "image/*", hidden: true });
+  const show = h("button", { type: "button", class: "button button-icon", dataset: { action: "show-picture" } }, icon("image"));
+  const send = h("button", { type: "submit", class: "button button-icon" }, icon("send"));
+  const form = h("form", { class: "text-form", hidden: true }, input, file, show, send);
+  el.append(form);
+  on(form, "submit", (event) => {
+    event.preventDefault();
+    if (input.value.trim() !== "" && sendText(input.value)) input.value = "";
+    input.focus();
+  });
+  on(show, "click", () => file.click());
+  on(file, "change", async () => {
+    const [chosen] = file.files ?? [];
+    file.value = "";
+    if (!chosen) return;
+    try {
+      const { readPicture } = await loadReader();
+      sendPicture(await readPicture(chosen), chosen.name);
+    } catch {
+      toastProblem("bad_frame"); // whatever the browser cannot read
+    }
+  });
+  const name = () => {
+    input.setAttribute("aria-label", t("live.type"));
+    input.placeholder = t("live.type");
+    for (const [button, key] of /** @type {[HTMLElement, string][]} */ ([
+      [show, "live.show_picture"],
+      [send, "live.type_send"],
+    ])) {
+      button.setAttribute("aria-label", t(key));
+      button.title = t(key);
+    }
+  };
+  onLangChange(name);
+  name();
+  return {
+    update(isTalk) {
+      form.hidden = !isTalk;
+    },
+  };
+}
+
+// What the stage of a full-duplex call shows for its state.
+
+/** @type {Readonly<Record<CallState, string>>} */
+const STATE_ICONS = Object.freeze({
+  idle: "mic",
+  connecting: "clock",
+  waiting: "clock",
+  preparing: "sparkle",
+  listening: "mic",
+  thinking: "sparkle",
+  speaking: "speaker",
+  interrupted: "hand",
+  pausing: "pause",
+  paused: "pause",
+  stopping: "stop",
+  ended: "check",
+});
+
+/**
+ * @param {HTMLElement} el
+ * @param {{levels: () => {inputRms: number, outputRms: number}, nowMs?: () => number, hintFor?: (state: SessionState) => string | null}} options
+ *   `hintFor` may give its own line of help
+ * @returns {{update: (state: SessionState, isMuted: boolean) => void, close: () => void}}
+ */
+function mountStage(el, { levels, nowMs = () => performance.now(), hintFor = () => null }) {
+  /** @type {SessionState | null} */
+  let state = null;
+  let isMuted = false;
+  const draw = () => {
+    if (!state) return;
+    const callState = callStateOf(state);
+    const isBroken = callState === "ended" && state.end?.isByUser === false;
+    frame.show({
+      callState,
+      sign: isBroken ? "warning" : STATE_ICONS[callState],
+      word: t(`live.state.${callState}`),
+      hint: hintFor(state) ?? (isBroken ? t("live.hint.broken") : defaultHint(callState, isMuted)),
+    });
+  };
+  const lengthMs = () => (state?.preparedAtMs ? runningMs(state, nowMs()) : null);
+  const frame = mountStageFrame(el, { levels, lengthMs, onLang: draw });
+  return {
+    update(next, muted) {
+      state = next;
+      isMuted = muted;
+      draw();
+    },
+    close: frame.close,
+  };
+}
+
+/**
+ * @param {CallState} callState
+ * @param {boolean} isMuted
+ */
+function defaultHint(callState, isMuted) {
+  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
+  return t(`live.hint.${callState}`);
+}
 
 /**
  * @typedef {Object} LiveViewOptions
@@ -36,7 +162,19 @@ import { throttled } from "./throttled.js";
 
 const TRANSCRIPT_MS = 200;
 /** Warnings shown for a moment; lasting ones are shown by `problem`. */
-const TOLD_WARNINGS = new Set(["reconnecting", "reconnected", "late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "too_big", "voice_cut"]);
+const TOLD_WARNINGS = new Set([
+  "reconnecting",
+  "reconnected",
+  "late_chunk",
+  "upload_slow",
+  "context_nearly_full",
+  "recording_stopped",
+  "bad_frame",
+  "no_captions",
+  "one_voice",
+  "too_big",
+  "voice_cut",
+]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**
@@ -67,23 +205,28 @@ export function mountLiveView(call, options) {
   const transcript = mountTranscript(byId("transcript", HTMLElement));
   /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/captions.js").Caption[]} */
   let pictures = [];
-  let sendPicture = (/** @type {string} */ _base64) => false;
   const textField = mountTextField(byId("transcript", HTMLElement), {
     sendText: (text) => call.sendText(text),
     sendPicture(base64, name) {
-      const isSent = sendPicture(base64);
-      if (isSent) pictures = [...pictures, { text: t("live.picture_shown", { name }), startedAtMs: performance.now(), lengthMs: 0, isTyped: true }];
+      const isSent = call.sendPicture(base64);
+      if (isSent)
+        pictures = [
+          ...pictures,
+          { text: t("live.picture_shown", { name }), startedAtMs: performance.now(), lengthMs: 0, isTyped: true },
+        ];
       drawTranscript();
       return isSent;
     },
   });
-  call.on("opened", (opened) => (sendPicture = opened.sendPicture));
   /** @type {ReturnType<typeof import("./live-instruments.js")["mountInstruments"]> | null} */
   let instruments = null;
-  const loadInstruments = late(() => import("./live-instruments.js"), ({ mountInstruments }) => {
-    instruments = mountInstruments(call, options);
-    instruments.update();
-  });
+  const loadInstruments = late(
+    () => import("./live-instruments.js"),
+    ({ mountInstruments }) => {
+      instruments = mountInstruments(call, options);
+      instruments.update();
+    },
+  );
   const tab = claimTab();
   onLangChange(() => tab.setTitle(document.title)); // the page has just put its own title there
   on(window, "pagehide", () => tab.restore());
@@ -105,7 +248,7 @@ export function mountLiveView(call, options) {
     const userTurns = withCaptions(call.userTurns.turns, [...captions, ...pictures]);
     transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
   }, TRANSCRIPT_MS);
-  /** @type {import("../lib/session-state.js").QueuePlace | null} */
+  /** @type {import("../../shared/queue-place.js").QueuePlace | null} */
   let shownPlace = null;
   call.on("state", (state) => {
     if (state.queue !== shownPlace) queue.update((shownPlace = state.queue));
@@ -160,4 +303,46 @@ function warningTeller() {
     toldAtMs.set(code, nowMs);
     toastProblem(code);
   };
+}
+
+// Says what is wrong with a live call and offers the next step as a button.
+
+/**
+ * @param {HTMLElement} el
+ * @param {import("../lib/duplex-call.js").DuplexCall} call
+ * @param {{restart: () => void, openCamera?: () => void, useFile?: () => void}} options
+ */
+function mountProblemNotice(el, call, { restart, openCamera, useFile }) {
+  const notice = mountNotice(el);
+  /** @type {LiveProblem | null} */
+  let shown = null;
+  /** @type {Record<import("../lib/live-problems.js").NextStep, NoticeAction>} */
+  const actions = {
+    restart: { label: () => t("live.start_again"), run: restart },
+    retry: { label: () => t("common.retry"), run: restart },
+    reconnect: { label: () => t("live.reconnect"), run: () => void call.reopenSource() },
+    home: { label: () => t("live.to_home"), href: "/" },
+    check: { label: () => t("nav.check"), href: "/check" },
+    camera: { label: () => t("omni.camera_again"), run: () => openCamera?.() },
+    file: { label: () => t("omni.use_file"), run: () => useFile?.() },
+    voice: { label: () => t("app.audio_duplex.title"), href: "/audio_duplex" },
+  };
+  const clear = () => {
+    shown = null;
+    notice.clear();
+  };
+  /** @param {LiveProblem} problem */
+  const show = (problem) => {
+    if (shown?.kind === "bad" && problem.kind !== "bad") return; // the worse one stays
+    shown = problem;
+    notice.show(problem, { kind: problem.kind, actions: problem.steps.map((step) => actions[step]) });
+  };
+  call.on("problem", show);
+  call.on("solved", ({ code }) => {
+    if (shown?.code === code) clear();
+  });
+  call.on("devices", ({ isStarting }) => {
+    if (isStarting) clear();
+  });
+  return { show, clear };
 }

@@ -10,7 +10,7 @@ import { onLangChange, t, tn } from "../../shared/i18n.js";
 import { figuresOf } from "../lib/metric-grades.js";
 import { callStateOf } from "../lib/call-state.js";
 
-/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
 /** @typedef {import("../lib/metric-grades.js").Grade} Grade */
 
 /**
@@ -23,7 +23,18 @@ import { callStateOf } from "../lib/call-state.js";
 
 const NOTHING = "—";
 const ROWS = /** @type {const} */ ([
-  "state", "session", "model", "chunks", "kv", "vision", "infer", "ttfs", "delay", "ahead", "shift", "drift",
+  "state",
+  "session",
+  "model",
+  "chunks",
+  "kv",
+  "vision",
+  "infer",
+  "ttfs",
+  "delay",
+  "ahead",
+  "shift",
+  "drift",
 ]);
 /** @typedef {typeof ROWS[number]} Row */
 
@@ -41,7 +52,13 @@ export function mountMetricsPanel(el, { hasVision = false } = {}) {
     const item = h("div", { class: "metric", dataset: { row } }, term, h("dd", {}, mark, value, word));
     return { row, term, value, word, item };
   });
-  el.append(h("dl", { class: "metrics" }, rows.map(({ item }) => item)));
+  el.append(
+    h(
+      "dl",
+      { class: "metrics" },
+      rows.map(({ item }) => item),
+    ),
+  );
 
   /** @type {[SessionState, MetricsExtra] | null} */
   let latest = null;

@@ -33,7 +33,11 @@ function meterRow(name) {
   const label = h("span", { class: "small" });
   const bar = h("span", { class: "meter-bar" });
   const value = h("span", { class: "meter-value small number soft", "aria-hidden": "true" });
-  const track = h("span", { class: "meter-track", role: "meter", "aria-valuemin": FLOOR_DB, "aria-valuemax": 0, "aria-valuenow": FLOOR_DB }, bar);
+  const track = h(
+    "span",
+    { class: "meter-track", role: "meter", "aria-valuemin": FLOOR_DB, "aria-valuemax": 0, "aria-valuenow": FLOOR_DB },
+    bar,
+  );
   const node = h("div", { class: "mixer-meter", dataset: { meter: name } }, label, track, value);
   return {
     node,
@@ -56,7 +60,13 @@ function meterRow(name) {
 function slider(setting) {
   const id = `mixer-${setting}`;
   const label = h("label", { for: id });
-  const node = h("div", { class: "field field-row" }, label, h("output", { class: "number", dataset: { valueOf: setting } }), h("input", { type: "range", id, dataset: { setting } }));
+  const node = h(
+    "div",
+    { class: "field field-row" },
+    label,
+    h("output", { class: "number", dataset: { valueOf: setting } }),
+    h("input", { type: "range", id, dataset: { setting } }),
+  );
   return { node, draw: () => setText(label, t(`omni.${setting}`)) };
 }
 
@@ -88,7 +98,17 @@ export function mountMixerPanel(el, options) {
   const tryOut = h("div", { class: "row" }, measure, record, play);
   el.append(
     h("summary", {}, icon("settings"), summary),
-    h("div", { class: "stack-tight" }, loudness, meters.map(({ node }) => node), trimFile.node, trimVoice.node, monitor.node, tryOut, error),
+    h(
+      "div",
+      { class: "stack-tight" },
+      loudness,
+      meters.map(({ node }) => node),
+      trimFile.node,
+      trimVoice.node,
+      monitor.node,
+      tryOut,
+      error,
+    ),
   );
 
   const draw = () => {
@@ -96,7 +116,7 @@ export function mountMixerPanel(el, options) {
     const hasVoice = sound !== "file";
     setText(summary, t("omni.mixer"));
     for (const part of [...meters, trimFile, trimVoice, monitor]) part.draw();
-    setText(loudness, loudnessText());
+    setText(loudness, loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs));
     setText(error, problem);
     tryOut.hidden = monitor.node.hidden = options.callLevels() !== null; // not while the model listens
     trimFile.node.hidden = sound === "microphone";
@@ -104,22 +124,16 @@ export function mountMixerPanel(el, options) {
     meters[0].node.hidden = sound === "microphone";
     meters[1].node.hidden = !hasVoice;
     fill(measure, icon("mic"), t(doing === "measuring" ? "omni.measuring" : "omni.measure"));
-    fill(record, icon(doing === "recording" ? "stop" : "record"), t(doing === "recording" ? "omni.preview_stop" : "omni.preview_record"));
+    fill(
+      record,
+      icon(doing === "recording" ? "stop" : "record"),
+      t(doing === "recording" ? "omni.preview_stop" : "omni.preview_record"),
+    );
     fill(play, icon(doing === "playing" ? "stop" : "play"), t(doing === "playing" ? "omni.preview_stop" : "omni.preview_play"));
     measure.disabled = doing !== "idle" && doing !== "recorded";
     record.disabled = doing === "measuring" || doing === "playing";
     play.disabled = doing !== "recorded" && doing !== "playing";
     el.dataset.doing = doing;
-  };
-  const loudnessText = () => {
-    const mode = /** @type {import("../lib/mixer-controller.js").MixMode} */ (store.get("file_sound"));
-    const fileLufs = file()?.lufs ?? -Infinity;
-    const gains = automaticGains(mode, { fileLufs, microphoneLufs });
-    const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
-      Number.isFinite(lufs)
-        ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
-        : t(`omni.loudness_${key}_none`);
-    return [mode !== "microphone" && one("file", fileLufs, gains.fileDb), mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb)].filter(Boolean).join(" · ");
   };
   const follow = () => {
     const levels = bench?.levels ?? options.callLevels();
@@ -139,7 +153,11 @@ export function mountMixerPanel(el, options) {
     [doing, problem] = [what, ""];
     draw();
     try {
-      const opened = await openMixerBench({ mix: mixSettingsOf(store, microphoneLufs, "monitor_volume"), sound: file()?.sound ?? null, microphone: options.microphone() });
+      const opened = await openMixerBench({
+        mix: mixSettingsOf(store, microphoneLufs, "monitor_volume"),
+        sound: file()?.sound ?? null,
+        microphone: options.microphone(),
+      });
       if (doing !== what) return void opened.close(); // a call began meanwhile
       bench = opened;
       follow();
@@ -180,4 +198,26 @@ export function mountMixerPanel(el, options) {
   onLangChange(draw);
   draw();
   return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
+}
+
+/**
+ * How loud film and voice are, and what is done about it.
+ *
+ * @param {OmniStore} store
+ * @param {number} fileLufs
+ * @param {number} microphoneLufs
+ */
+function loudnessText(store, fileLufs, microphoneLufs) {
+  const mode = /** @type {import("../lib/mixer-controller.js").MixMode} */ (store.get("file_sound"));
+  const gains = automaticGains(mode, { fileLufs, microphoneLufs });
+  const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
+    Number.isFinite(lufs)
+      ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
+      : t(`omni.loudness_${key}_none`);
+  return [
+    mode !== "microphone" && one("file", fileLufs, gains.fileDb),
+    mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }

@@ -22,9 +22,9 @@ const LAYERS = 3;
 const STILL = 0.004;
 
 /** @type {ReadonlySet<CallState>} */
-const ALIVE = new Set(/** @type {CallState[]} */ ([
-  "connecting", "waiting", "preparing", "listening", "thinking", "speaking", "interrupted",
-]));
+const ALIVE = new Set(
+  /** @type {CallState[]} */ (["connecting", "waiting", "preparing", "listening", "thinking", "speaking", "interrupted"]),
+);
 /** @type {ReadonlySet<CallState>} */
 const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing", "thinking", "stopping"]));
 

@@ -18,7 +18,7 @@ const MOST_SUGGESTIONS = 5;
  * @returns {{modelName: () => string}}
  */
 export function mountModelNote(el, page) {
-  /** @type {import("../../shared/status-source.js").ServiceModel | null} */
+  /** @type {Http.ModelFacts | null} */
   let model = null;
   const draw = () => {
     const { kind, name = "", try_saying: sentences = [] } = model ?? {};
@@ -54,7 +54,7 @@ export function mountServiceNote(el, page) {
   });
 }
 
-/** @param {import("../../shared/status-source.js").ServiceStatus | null} status */
+/** @param {Http.ServiceStatus | null} status */
 function serviceProblem(status) {
   if (!status || status.idle_workers + status.busy_workers > 0) return undefined;
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";

@@ -89,7 +89,9 @@ function mountVoices(parts, { limits, onEdited }) {
   const takeServerVoice = async () => {
     const mine = wish;
     // A server that gives none speaks with its own all the same; the editor says what is wrong.
-    const voice = await loadServerVoices().then(({ loadDefaultVoice }) => loadDefaultVoice()).catch(() => null);
+    const voice = await loadServerVoices()
+      .then(({ loadDefaultVoice }) => loadDefaultVoice())
+      .catch(() => null);
     if (mine === wish) given = voice;
   };
   return {

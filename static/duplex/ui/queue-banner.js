@@ -73,7 +73,7 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   draw();
 
   return {
-    /** @param {import("../lib/session-state.js").QueuePlace | null} queuePlace null: it waits no more */
+    /** @param {import("../../shared/queue-place.js").QueuePlace | null} queuePlace null: it waits no more */
     update(queuePlace) {
       el.hidden = queuePlace === null;
       chimes.setPosition(queuePlace?.position ?? null);

@@ -8,11 +8,18 @@ import { formatBytes, formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { toast } from "../../shared/toast.js";
-import { BITRATES, FORMATS, SessionVideoRecorder, mayLackSound, pickFormat, supportedFormats } from "../lib/session-video-recorder.js";
+import {
+  BITRATES,
+  FORMATS,
+  SessionVideoRecorder,
+  mayLackSound,
+  pickFormat,
+  supportedFormats,
+} from "../lib/session-video-recorder.js";
 import { paintSubtitles } from "../lib/subtitle-text.js";
 import { createUserBus } from "../lib/user-bus.js";
 
-/** @typedef {import("./live-call.js").LiveCall} LiveCall */
+/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
 /** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
 /** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
 /** @typedef {import("../../shared/settings-store.js").SettingsStore<typeof RECORD_FIELDS>} RecordStore */
@@ -52,7 +59,7 @@ export function mountRecordingPanel(el, call, { button, video, store, isAutomati
   let recorder = null;
   /** @type {import("../lib/user-bus.js").UserBus | null} */
   let bus = null;
-  /** @type {import("./live-types.js").LiveCallEvents["opened"] | null} */
+  /** @type {import("../lib/call-types.js").CallEvents<unknown>["opened"] | null} */
   let opened = null;
   /** @type {RecordedFile[]} */
   let files = [];
@@ -68,7 +75,10 @@ export function mountRecordingPanel(el, call, { button, video, store, isAutomati
   };
   const drawFiles = () => {
     el.hidden = files.length === 0;
-    fill(el, files.map((file) => fileRow(file, () => remove(file))));
+    fill(
+      el,
+      files.map((file) => fileRow(file, () => remove(file))),
+    );
   };
   /** @param {RecordedFile} file */
   const remove = (file) => {
@@ -141,8 +151,18 @@ function fileRow({ name, url, blob }, remove) {
   return h(
     "p",
     { class: "recorded-file" },
-    h("a", { class: "button", href: url, download: name, dataset: { action: "download-video" } }, icon("download"), t("omni.download"), h("span", { class: "small soft number" }, formatBytes(blob.size))),
-    h("button", { type: "button", class: "button button-quiet button-icon", "aria-label": label, title: label, on: { click: remove } }, icon("trash")),
+    h(
+      "a",
+      { class: "button", href: url, download: name, dataset: { action: "download-video" } },
+      icon("download"),
+      t("omni.download"),
+      h("span", { class: "small soft number" }, formatBytes(blob.size)),
+    ),
+    h(
+      "button",
+      { type: "button", class: "button button-quiet button-icon", "aria-label": label, title: label, on: { click: remove } },
+      icon("trash"),
+    ),
   );
 }
 
@@ -159,12 +179,27 @@ export function mountRecordSettings(dialog, store) {
   const draw = () => {
     const chosen = pickFormat(isSupported, { wishId: store.get("format") });
     const possible = supportedFormats(isSupported);
-    fill(formats, h("option", { value: "auto" }, t("omni.format_auto")), possible.map(({ id }) => h("option", { value: id }, t(`omni.format_${id.replace("-", "_")}`))));
+    fill(
+      formats,
+      h("option", { value: "auto" }, t("omni.format_auto")),
+      possible.map(({ id }) => h("option", { value: id }, t(`omni.format_${id.replace("-", "_")}`))),
+    );
     formats.value = store.get("format");
     if (formats.selectedIndex < 0) formats.value = "auto";
-    fill(bitrates, store.fields.bitrate.choices.map((value) => h("option", { value }, t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) }))));
+    fill(
+      bitrates,
+      store.fields.bitrate.choices.map((value) =>
+        h("option", { value }, t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) })),
+      ),
+    );
     bitrates.value = store.get("bitrate");
-    const warning = !chosen ? "omni.record_impossible" : !chosen.hasPicture ? "omni.format_no_picture" : mayLackSound(chosen, isSupported) ? "omni.format_no_sound" : "";
+    const warning = !chosen
+      ? "omni.record_impossible"
+      : !chosen.hasPicture
+        ? "omni.format_no_picture"
+        : mayLackSound(chosen, isSupported)
+          ? "omni.format_no_sound"
+          : "";
     note.hidden = warning === "";
     setText(note, warning && t(warning));
   };

@@ -10,7 +10,7 @@ import { mountCallRecorder } from "./call-recorder.js";
 import { RECORD_FIELDS, mountRecordSettings, mountRecordingPanel } from "./recording-panel.js";
 
 /**
- * @param {import("./live-call.js").LiveCall} call
+ * @param {import("../lib/duplex-call.js").DuplexCall} call
  * @param {Pick<import("./recording-panel.js").RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options
  */
 export function mountRecordings(call, options) {

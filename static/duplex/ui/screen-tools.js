@@ -65,7 +65,7 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
  *
  * @param {HTMLElement} el
  * @returns {{update: (sent: ReturnType<import("../lib/picture-taker.js").PictureTaker["sent"]>,
- *   state: import("../lib/session-state.js").SessionState) => void}}
+ *   state: import("../lib/duplex-types.js").SessionState) => void}}
  */
 export function mountPictureFigures(el) {
   const words = h("p", { class: "small soft number" });

@@ -8,7 +8,7 @@ import { openFileSource } from "../lib/file-source.js";
 import { openMicrophone } from "../lib/microphone.js";
 import { MixerController } from "../lib/mixer-controller.js";
 
-/** @typedef {import("./live-types.js").LiveSource} LiveSource */
+/** @typedef {import("../lib/call-types.js").LiveSource} LiveSource */
 
 /**
  * @typedef {Object} SoundFileOptions
@@ -30,7 +30,11 @@ export async function openSoundFile(options) {
   const microphone = hasMicrophone ? await openMicrophone({ ...options.microphone, context }) : null;
   const mixer = new MixerController(context, { mode: microphone ? "both" : "file" });
   const source = await openFileSource({
-    sound, context, mixer, paddingBeforeS, paddingAfterS,
+    sound,
+    context,
+    mixer,
+    paddingBeforeS,
+    paddingAfterS,
     ...(microphone && { microphone: microphone.stream }),
   });
   source.addEventListener("progress", (event) => onProgress(/** @type {CustomEvent} */ (event).detail));

@@ -54,8 +54,18 @@ export function mountSourceChoice(el, store) {
   const paddings = h(
     "div",
     { class: "file-padding" },
-    h("div", { class: "field" }, labels.before, h("input", { type: "number", id: "pad-before", dataset: { setting: "pad_before_s" } })),
-    h("div", { class: "field" }, labels.after, h("input", { type: "number", id: "pad-after", dataset: { setting: "pad_after_s" } })),
+    h(
+      "div",
+      { class: "field" },
+      labels.before,
+      h("input", { type: "number", id: "pad-before", dataset: { setting: "pad_before_s" } }),
+    ),
+    h(
+      "div",
+      { class: "field" },
+      labels.after,
+      h("input", { type: "number", id: "pad-after", dataset: { setting: "pad_after_s" } }),
+    ),
   );
   const box = h("div", { class: "file-box" }, h("div", { class: "row" }, choose, input, about), wave, error, paddings);
   el.append(group, box);

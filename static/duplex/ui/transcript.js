@@ -38,8 +38,7 @@ export function mountTranscript(el) {
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
   // An empty list is not measured: that would lay the whole page out before it is first shown.
-  const isAtEnd = () =>
-    list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
+  const isAtEnd = () => list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
   const goToEnd = () => {
     if (list.childElementCount > 0) list.scrollTop = list.scrollHeight;
     jump.hidden = true;
@@ -94,7 +93,11 @@ export function mountTranscript(el) {
       latest = talk;
       if (!isSame) draw();
     },
-    text: () => latest.modelTurns.map((turn) => turn.text.trim()).filter(Boolean).join("\n\n"),
+    text: () =>
+      latest.modelTurns
+        .map((turn) => turn.text.trim())
+        .filter(Boolean)
+        .join("\n\n"),
   };
 }
 
@@ -122,7 +125,13 @@ function inOrder({ modelTurns, userTurns }) {
  */
 function headOf(nameKey, atMs, startedAtMs, ...more) {
   const seconds = (atMs - (startedAtMs ?? atMs)) / MS_PER_S;
-  return h("p", { class: "turn-head small" }, h("span", { class: "turn-who" }, t(nameKey)), h("span", { class: "soft number" }, formatClock(seconds)), ...more);
+  return h(
+    "p",
+    { class: "turn-head small" },
+    h("span", { class: "turn-who" }, t(nameKey)),
+    h("span", { class: "soft number" }, formatClock(seconds)),
+    ...more,
+  );
 }
 
 /**

@@ -13,7 +13,7 @@ import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/unit-columns.
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 
 /** @typedef {import("../lib/unit-columns.js").UnitColumn} UnitColumn */
-/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
 
 /** Strength of each stage's colour, from the ground up. */
 const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
@@ -29,10 +29,19 @@ const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" 
  */
 export function mountUnitTimeline(el) {
   const canvas = h("canvas", { class: "timeline-canvas" });
-  const plot = h("div", {
-    class: "timeline-plot", role: "slider", tabindex: 0,
-    "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0, "aria-disabled": "true",
-  }, canvas);
+  const plot = h(
+    "div",
+    {
+      class: "timeline-plot",
+      role: "slider",
+      tabindex: 0,
+      "aria-valuemin": 0,
+      "aria-valuemax": 0,
+      "aria-valuenow": 0,
+      "aria-disabled": "true",
+    },
+    canvas,
+  );
   const readout = h("p", { class: "timeline-readout small number" });
   el.classList.add("timeline");
   el.append(plot, readout, legend());
@@ -184,7 +193,16 @@ function stepByKey(columns, picked, key) {
   if (columns.length === 0) return undefined;
   const last = columns.length - 1;
   const at = picked === null ? last : columns.findIndex((column) => column.step === picked);
-  const moves = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, Home: 0, End: last, PageUp: at - 10, PageDown: at + 10 };
+  const moves = {
+    ArrowLeft: at - 1,
+    ArrowDown: at - 1,
+    ArrowRight: at + 1,
+    ArrowUp: at + 1,
+    Home: 0,
+    End: last,
+    PageUp: at - 10,
+    PageDown: at + 10,
+  };
   if (key === "Escape") return null;
   if (!(key in moves)) return undefined;
   const next = moves[/** @type {keyof typeof moves} */ (key)];
@@ -210,7 +228,10 @@ function paintTimeline(scene) {
   const yOf = (/** @type {number} */ ms) => groundY - (Math.min(ms, topMs) / topMs) * (groundY - 4);
   ctx.lineWidth = 1;
   ctx.strokeStyle = scene.colours.css("line");
-  line(ctx, [[0, groundY + 0.5], [width, groundY + 0.5]]);
+  line(ctx, [
+    [0, groundY + 0.5],
+    [width, groundY + 0.5],
+  ]);
   const columnPx = columnWidth(width);
   columns.forEach((column, index) => {
     paintColumn(scene, column, columnLeft(index, columns.length, width), columnPx, groundY, yOf);
@@ -267,8 +288,14 @@ function paintColumn({ ctx, colours, picked }, column, left, columnPx, groundY, 
 function paintSign(ctx, sign, x, y, radius) {
   ctx.lineWidth = 1.5;
   if (sign === "cross") {
-    line(ctx, [[x - radius, y - radius], [x + radius, y + radius]]);
-    line(ctx, [[x - radius, y + radius], [x + radius, y - radius]]);
+    line(ctx, [
+      [x - radius, y - radius],
+      [x + radius, y + radius],
+    ]);
+    line(ctx, [
+      [x - radius, y + radius],
+      [x + radius, y - radius],
+    ]);
     return;
   }
   ctx.beginPath();
@@ -285,11 +312,14 @@ function paintBudget({ ctx, width, colours, chunkMs }, y) {
   ctx.setLineDash([6, 4]);
   ctx.lineWidth = 1.5;
   ctx.strokeStyle = colours.css("ink-soft");
-  line(ctx, [[0, y], [width, y]]);
+  line(ctx, [
+    [0, y],
+    [width, y],
+  ]);
   ctx.setLineDash([]);
   ctx.fillStyle = colours.css("ink-soft");
   ctx.font = `12px ${getComputedStyle(ctx.canvas).fontFamily}`;
-  ctx.fillText(`${formatNumber(chunkMs)} ms`, 0, y - 4);
+  ctx.fillText(t("viewer.ms", { n: formatNumber(chunkMs) }), 0, y - 4);
 }
 
 /**
@@ -306,10 +336,16 @@ function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   };
   ctx.lineWidth = 2;
   ctx.strokeStyle = colours.css("caution");
-  line(ctx, columns.map((column, index) => at(index, column.kvShare)));
+  line(
+    ctx,
+    columns.map((column, index) => at(index, column.kvShare)),
+  );
   ctx.setLineDash([2, 4]);
   ctx.strokeStyle = colours.css("ink");
-  line(ctx, columns.map((column, index) => at(index, column.aheadShare)));
+  line(
+    ctx,
+    columns.map((column, index) => at(index, column.aheadShare)),
+  );
   ctx.setLineDash([]);
 }
 

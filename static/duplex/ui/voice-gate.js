@@ -13,7 +13,7 @@ const loadGate = late(async () => {
 });
 
 /**
- * @param {import("./live-call.js").LiveCall} call
+ * @param {import("../lib/duplex-call.js").DuplexCall} call
  * @returns {{update: (isWanted: boolean) => Promise<void>}}
  */
 export function mountVoiceGate(call) {

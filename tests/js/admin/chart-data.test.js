@@ -4,7 +4,7 @@ import test from "node:test";
 
 import { chartsOf, latest, spansOf, withGaps, workerOf } from "../../../static/admin/chart-data.js";
 
-/** @returns {import("../../../static/admin/admin-types.js").History} */
+/** @returns {Http.History} */
 function history() {
   return {
     period_s: 10,
@@ -24,12 +24,15 @@ function history() {
 }
 
 test("there is a chart for each question", () => {
-  assert.deepEqual(chartsOf(history()).map(({ id, isEmpty }) => [id, isEmpty]), [
-    ["sessions", false],
-    ["queue", false],
-    ["units", false],
-    ["memory", false],
-  ]);
+  assert.deepEqual(
+    chartsOf(history()).map(({ id, isEmpty }) => [id, isEmpty]),
+    [
+      ["sessions", false],
+      ["queue", false],
+      ["units", false],
+      ["memory", false],
+    ],
+  );
 });
 
 test("kinds of older programs are shown only if there were any", () => {
@@ -41,7 +44,10 @@ test("kinds of older programs are shown only if there were any", () => {
 });
 
 test("people and seconds have axes of their own", () => {
-  assert.deepEqual(chartsOf(history())[1].lines.map(({ side }) => side), ["left", "right"]);
+  assert.deepEqual(
+    chartsOf(history())[1].lines.map(({ side }) => side),
+    ["left", "right"],
+  );
 });
 
 test("lines of one chart differ in more than colour when colours run out", () => {

@@ -35,7 +35,11 @@ function stage({ isHidden = false } = {}) {
   });
   const settle = () => new Promise((resolve) => setImmediate(resolve));
   return {
-    refresher, state, timers, listeners, settle,
+    refresher,
+    state,
+    timers,
+    listeners,
+    settle,
     finish: async () => {
       running.shift()?.();
       await settle();

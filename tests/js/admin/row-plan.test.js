@@ -49,7 +49,10 @@ for (const [shown, wanted, most] of /** @type {[string, string, number][]} */ ([
 test("any order comes out right", () => {
   let seed = 7;
   const random = () => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
-  const some = () => letters("abcdefghij").filter(() => random() < 0.6).sort(() => random() - 0.5);
+  const some = () =>
+    letters("abcdefghij")
+      .filter(() => random() < 0.6)
+      .sort(() => random() - 0.5);
   for (let round = 0; round < 300; round += 1) {
     const [shown, wanted] = [some(), some()];
     assert.equal(carriedOut(shown, wanted).rows.join(""), wanted.join(""), `${shown.join("")} to ${wanted.join("")}`);

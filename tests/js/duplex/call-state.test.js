@@ -5,15 +5,21 @@ import { test } from "node:test";
 import { STATE_COLOURS, controlsFor, callStateOf } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
-/** @typedef {import("../../../static/duplex/lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });
 
 test("each phase has a callState, and each callState a colour", () => {
   const callStates = /** @type {const} */ ([
-    ["idle", "idle"], ["connecting", "connecting"], ["queued", "waiting"], ["preparing", "preparing"],
-    ["running", "listening"], ["pausing", "pausing"], ["paused", "paused"], ["stopping", "stopping"],
+    ["idle", "idle"],
+    ["connecting", "connecting"],
+    ["queued", "waiting"],
+    ["preparing", "preparing"],
+    ["running", "listening"],
+    ["pausing", "pausing"],
+    ["paused", "paused"],
+    ["stopping", "stopping"],
     ["ended", "ended"],
   ]);
   for (const [phase, callState] of callStates) {
@@ -32,7 +38,12 @@ test("while it runs the activity counts", () => {
 
 test("only what makes sense can be pressed", () => {
   assert.deepEqual(controlsFor(state({ phase: "idle" })), {
-    canStart: true, canStop: false, canPause: false, canResume: false, canInterrupt: false, isTalk: false,
+    canStart: true,
+    canStop: false,
+    canPause: false,
+    canResume: false,
+    canInterrupt: false,
+    isTalk: false,
   });
   const waiting = controlsFor(state({ phase: "queued" }));
   assert.ok(waiting.canStop && !waiting.isTalk && !waiting.canStart);

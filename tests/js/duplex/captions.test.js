@@ -12,7 +12,12 @@ const units = (count) =>
     const unit = { heardMs: (index + 1) * 1_000, arrivalMs: 5_000 + (index + 1) * 1_000 + 100, wallClockMs: 100 };
     return /** @type {UnitRecord} */ (unit); // only what captions read
   });
-const said = (/** @type {string} */ text, start_ms = 1_500, duration_ms = 800) => ({ type: "user_transcript", text, start_ms, duration_ms });
+const said = (/** @type {string} */ text, start_ms = 1_500, duration_ms = 800) => ({
+  type: "user_transcript",
+  text,
+  start_ms,
+  duration_ms,
+});
 /** @param {number} startedAtMs @param {number} lengthMs */
 const turn = (startedAtMs, lengthMs) => ({ startedAtMs, lengthMs, bars: [1], isOpen: false });
 
@@ -38,7 +43,10 @@ test("a turn that was heard gets its words, several segments of it together", ()
   let captions = captioned([], said("One."), units(3), 0);
   captions = captioned(captions, said("Two.", 2_600, 900), units(4), 0);
   const shown = withCaptions(turns, captions);
-  assert.deepEqual(shown.map(({ text }) => text), ["One. Two.", undefined]);
+  assert.deepEqual(
+    shown.map(({ text }) => text),
+    ["One. Two.", undefined],
+  );
   assert.equal(withCaptions(turns, []), turns);
 });
 
@@ -46,6 +54,15 @@ test("words of which no turn was heard, and typed ones, are turns of their own",
   let captions = captioned([], said("Faint."), units(3), 0);
   captions = captioned(captions, { type: "text_added", text: "Typed.", start_ms: 0 }, units(3), 6_500);
   const shown = withCaptions([turn(9_000, 500)], captions);
-  assert.deepEqual(shown.slice(1).map(({ text, lengthMs }) => [text, lengthMs]), [["Faint.", 800], ["Typed.", 0]]);
-  assert.deepEqual(withCaptions([turn(6_500, 900)], captions).map(({ text }) => text), ["Faint.", "Typed."]);
+  assert.deepEqual(
+    shown.slice(1).map(({ text, lengthMs }) => [text, lengthMs]),
+    [
+      ["Faint.", 800],
+      ["Typed.", 0],
+    ],
+  );
+  assert.deepEqual(
+    withCaptions([turn(6_500, 900)], captions).map(({ text }) => text),
+    ["Faint.", "Typed."],
+  );
 });

@@ -16,9 +16,26 @@ test("what the user wanted is no problem", () => {
 
 test("each end has a sentence of its own", () => {
   const codes = /** @type {const} */ ([
-    "queue_full", "queue_cancelled", "not_ready", "worker_lost", "network_lost", "server_gone", "app_disabled",
-    "ended_by_admin", "kv_limit", "context_full", "socket_blocked", "refused", "closed", "session_in_use",
-    "origin_refused", "shutting_down", "generation_failed", "bad_config", "internal", "rate_limited",
+    "queue_full",
+    "queue_cancelled",
+    "not_ready",
+    "worker_lost",
+    "network_lost",
+    "server_gone",
+    "app_disabled",
+    "ended_by_admin",
+    "kv_limit",
+    "context_full",
+    "socket_blocked",
+    "refused",
+    "closed",
+    "session_in_use",
+    "origin_refused",
+    "shutting_down",
+    "generation_failed",
+    "bad_config",
+    "internal",
+    "rate_limited",
   ]);
   const titles = new Set();
   for (const code of codes) {

@@ -5,14 +5,20 @@ import { test } from "node:test";
 import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/metric-grades.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
-/** @typedef {import("../../../static/duplex/lib/session-state.js").SessionState} SessionState */
+/** @typedef {import("../../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });
 
 test("limits belong to the better grade", () => {
-  assert.deepEqual([0, 50, 51, 200, 201].map((value) => gradeLow(value, [50, 200])), ["good", "good", "caution", "caution", "bad"]);
-  assert.deepEqual([300, 200, 199, 50, 49].map((value) => gradeHigh(value, [200, 50])), ["good", "good", "caution", "caution", "bad"]);
+  assert.deepEqual(
+    [0, 50, 51, 200, 201].map((value) => gradeLow(value, [50, 200])),
+    ["good", "good", "caution", "caution", "bad"],
+  );
+  assert.deepEqual(
+    [300, 200, 199, 50, 49].map((value) => gradeHigh(value, [200, 50])),
+    ["good", "good", "caution", "caution", "bad"],
+  );
 });
 
 test("what is not known has no grade", () => {
@@ -24,7 +30,9 @@ test("what is not known has no grade", () => {
 });
 
 /** @param {Partial<import("../../../static/duplex/lib/unit-log.js").UnitRecord>} given */
-const units = (given) => [/** @type {import("../../../static/duplex/lib/unit-log.js").UnitRecord} */ ({ costAllMs: 100, wallClockMs: 120, ...given })];
+const units = (given) => [
+  /** @type {import("../../../static/duplex/lib/unit-log.js").UnitRecord} */ ({ costAllMs: 100, wallClockMs: 120, ...given }),
+];
 
 test("memory is graded by its share, a unit by its budget", () => {
   const { grades, kvShare } = figuresOf(state({ units: units({ wallClockMs: 950 }), kvTokens: 5_000 }), 8_192);

@@ -59,7 +59,10 @@ test("only as many lines are painted as fit, the newest at the foot", () => {
   };
   const look = { isOn: true, heightPercent: 15, bottomPercent: 90, topPercent: 10 };
   paintSubtitles(/** @type {any} */ (ctx), 100, 140, "one two three four five six", look); // any: a part of a context
-  assert.deepEqual(painted.map(({ text }) => text), ["six", "four five"]); // of four lines
+  assert.deepEqual(
+    painted.map(({ text }) => text),
+    ["six", "four five"],
+  ); // of four lines
   assert.ok(painted.every(({ y }, at) => at === 0 || y < painted[at - 1].y));
   assert.equal(painted[0].alpha, 0.9);
 });
@@ -67,10 +70,16 @@ test("only as many lines are painted as fit, the newest at the foot", () => {
 test("the last turns of both sides stand in the order they began", () => {
   const model = [turn({ text: "a", startedAtMs: 1 }), turn({ text: " c ", startedAtMs: 3 })];
   const user = [{ startedAtMs: 2, lengthMs: 900, bars: [], isOpen: false }];
-  assert.deepEqual(lastTurns(model, user, 12).map(({ key, text, lengthMs }) => [key, text, lengthMs]), [
-    ["m1", "a", 0],
-    ["u2", "", 900],
-    ["m3", "c", 0],
-  ]);
-  assert.deepEqual(lastTurns(model, user, 2).map(({ key }) => key), ["u2", "m3"]);
+  assert.deepEqual(
+    lastTurns(model, user, 12).map(({ key, text, lengthMs }) => [key, text, lengthMs]),
+    [
+      ["m1", "a", 0],
+      ["u2", "", 900],
+      ["m3", "c", 0],
+    ],
+  );
+  assert.deepEqual(
+    lastTurns(model, user, 2).map(({ key }) => key),
+    ["u2", "m3"],
+  );
 });

@@ -10,9 +10,25 @@ const LIMITS = { chunkMs: 1_000, maxKvTokens: 8_000 };
 
 /** @param {Partial<UnitRecord>} given @returns {UnitRecord} */
 const unit = (given = {}) => ({
-  step: 0, turnId: 0, isListen: true, isEndOfTurn: false, isBargeIn: false, isMuted: false,
-  prefillMs: 0, costLlmMs: 0, costTtsMs: 0, costToken2wavMs: null, costAllMs: 0, wallClockMs: 0,
-  kvTokens: 0, visionSlices: 0, visionTokens: 0, heardMs: 0, arrivalMs: 0, aheadMs: null, gapMs: 0,
+  step: 0,
+  turnId: 0,
+  isListen: true,
+  isEndOfTurn: false,
+  isBargeIn: false,
+  isMuted: false,
+  prefillMs: 0,
+  costLlmMs: 0,
+  costTtsMs: 0,
+  costToken2wavMs: null,
+  costAllMs: 0,
+  wallClockMs: 0,
+  kvTokens: 0,
+  visionSlices: 0,
+  visionTokens: 0,
+  heardMs: 0,
+  arrivalMs: 0,
+  aheadMs: null,
+  gapMs: 0,
   ...given,
 });
 

@@ -52,8 +52,7 @@ test("a click is no turn", () => {
 
 test("steady noise is no speech once it is known", () => {
   const turns = new UserTurns();
-  let nowMs = feed(turns, 0, 500, 0.004);
-  nowMs = feed(turns, nowMs, 5_000, 0.008);
+  feed(turns, feed(turns, 0, 500, 0.004), 5_000, 0.008);
   turns.end();
   assert.equal(turns.turns.length, 0);
 });

@@ -12,8 +12,15 @@ export const QUEUE_DONE = { type: "queue_done", worker_id: "worker_0", position:
 
 /** @type {import("../../../static/shared/protocol.js").DuplexPrepared} */
 export const PREPARED = {
-  type: "prepared", prompt_length: 40, prompt_tokens: 20, recording_session_id: "rec_1",
-  session_id: "s", session_secret: SECRET, chunk_ms: 1_000, max_kv_tokens: 8_192, pause_timeout: 60,
+  type: "prepared",
+  prompt_length: 40,
+  prompt_tokens: 20,
+  recording_session_id: "rec_1",
+  session_id: "s",
+  session_secret: SECRET,
+  chunk_ms: 1_000,
+  max_kv_tokens: 8_192,
+  pause_timeout: 60,
 };
 
 /**
@@ -32,11 +39,29 @@ export function queued(position, etaS = 10 * position) {
  */
 export function listens(given = {}) {
   return {
-    type: "result", is_listen: true, text: "", audio_data: "", end_of_turn: false,
-    current_time: 1_000, cost_llm_ms: 20, cost_tts_prep_ms: null, cost_tts_ms: 0,
-    cost_token2wav_ms: null, cost_all_ms: 60, n_tokens: 1, n_tts_tokens: 0, server_send_ts: 1,
-    wall_clock_ms: 70, prefill_ms: 30, kv_cache_length: 100, vision_slices: 0, vision_tokens: 0,
-    turn_id: 0, step: 0, barge_in: false, ...given,
+    type: "result",
+    is_listen: true,
+    text: "",
+    audio_data: "",
+    end_of_turn: false,
+    current_time: 1_000,
+    cost_llm_ms: 20,
+    cost_tts_prep_ms: null,
+    cost_tts_ms: 0,
+    cost_token2wav_ms: null,
+    cost_all_ms: 60,
+    n_tokens: 1,
+    n_tts_tokens: 0,
+    server_send_ts: 1,
+    wall_clock_ms: 70,
+    prefill_ms: 30,
+    kv_cache_length: 100,
+    vision_slices: 0,
+    vision_tokens: 0,
+    turn_id: 0,
+    step: 0,
+    barge_in: false,
+    ...given,
   };
 }
 

@@ -14,11 +14,7 @@ const session = new DuplexSession({
   idPrefix: "adx",
   url: socketOf("duplex"),
   isDrained: player.isDrained,
-  visibility: {
-    isHidden: () => false,
-    onChange: (listener) => ((setHidden = listener), () => {}),
-    onPageHide: () => () => {},
-  },
+  visibility: { isHidden: () => false, onChange: (listener) => ((setHidden = listener), () => {}), onPageHide: () => () => {} },
 });
 const phases = ["idle"];
 session.on("state", ({ phase }) => phases.at(-1) !== phase && phases.push(phase));
@@ -48,7 +44,10 @@ assert.equal(session.state.phase, "running");
 assert.equal(session.state.chunkMs, prepared.chunk_ms);
 for (let unit = 0; unit < 10; unit += 1) await oneUnit();
 const { units: records, turnCount, ttfsMs } = session.state;
-assert.deepEqual(records.map((record) => record.step), records.map((_, step) => step));
+assert.deepEqual(
+  records.map((record) => record.step),
+  records.map((_, step) => step),
+);
 assert.ok(records.every((record) => record.costAllMs > 0 && record.kvTokens > 0));
 
 setHidden(true);
@@ -100,5 +99,8 @@ report({
   driftMs: state.driftMs === null ? null : Math.round(state.driftMs * 10) / 10,
   unitMsMean: Math.round(records.reduce((sum, record) => sum + record.costAllMs, 0) / records.length),
   playedS: Math.round(player.playedS * 10) / 10,
-  text: state.turns.map((turn) => turn.text).join(" | ").slice(0, 60),
+  text: state.turns
+    .map((turn) => turn.text)
+    .join(" | ")
+    .slice(0, 60),
 });

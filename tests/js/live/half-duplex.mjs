@@ -26,17 +26,16 @@ assert.equal(session.state.timeoutS, 60);
 const listening = microphone.run();
 
 microphone.say("question_1.wav");
-const first = await heard(session, "turnend");
-assert.equal(first.turnIndex, 0);
+assert.equal((await heard(session, "turnend")).turnId, 0);
+const first = session.state.turns[0];
 assert.ok(first.text.length > 0 && first.speechMs > 300 && !first.isInterrupted);
-assert.equal(session.sendChunk(new Float32Array(8_000)), "gated");
+assert.equal(session.sendChunk({ audio: new Float32Array(8_000) }), "gated");
 await heard(session, "state", (state) => state.gate === "open");
 const openedAfterPlayback = player.isDrained();
 assert.ok(openedAfterPlayback);
 
 microphone.say("question_1.wav");
-const second = await heard(session, "turnend");
-assert.equal(second.turnIndex, 1);
+assert.equal((await heard(session, "turnend")).turnId, 1);
 await heard(session, "state", (state) => state.gate === "open");
 assert.ok(Number(session.remainingS) > 55);
 

@@ -119,7 +119,7 @@ export class Microphone {
   async run() {
     const silence = new Float32Array(CHUNK_SAMPLES);
     while (this.#session.isActive) {
-      const outcome = this.#session.sendChunk(this.#waiting[0] ?? silence);
+      const outcome = this.#session.sendChunk({ audio: this.#waiting[0] ?? silence });
       if (outcome === "sent") this.#waiting.shift();
       if (outcome === "gated") this.gated += 1;
       await sleep(CHUNK_MS / FASTER);

@@ -44,9 +44,9 @@ async function stopsAnAnswer() {
   assert.equal(session.state.activity, "interrupted");
   assert.ok(player.isDrained());
   const played = player.chunks;
-  const turn = await heard(session, "turnend");
+  await heard(session, "turnend");
   const stopMs = performance.now() - askedMs;
-  assert.ok(turn.isInterrupted);
+  assert.ok(session.state.turns.at(-1)?.isInterrupted);
   assert.equal(player.chunks, played, "nothing stale is played");
   await heard(session, "state", (state) => state.activity === "listening");
   session.stop();

@@ -5,7 +5,14 @@
 
 import assert from "node:assert/strict";
 
-import { addMessage, appendText, emptyConversation, setSystem, textItem, toWire } from "../../../static/turnbased/conversation.js";
+import {
+  addMessage,
+  appendText,
+  emptyConversation,
+  setSystem,
+  textItem,
+  toWire,
+} from "../../../static/turnbased/conversation.js";
 import { StreamingChat } from "../../../static/turnbased/streaming-chat.js";
 import { chatRequest, turnOptions } from "../../../static/turnbased/turn-options.js";
 import { floatsToBase64 } from "../../../static/shared/pcm.js";
@@ -69,8 +76,18 @@ const overHttp = await blocked.send(short, turnOptions(settings, short));
 assert.ok(overHttp.transport === "http" && overHttp.text && overHttp.wavBase64);
 chat.close();
 report({
-  first: { cached: first.cachedTokens, input: first.inputTokens, ttftMs: Math.round(first.ttftMs), totalMs: Math.round(first.totalMs) },
-  second: { cached: second.cachedTokens, input: second.inputTokens, ttftMs: Math.round(second.ttftMs), totalMs: Math.round(second.totalMs) },
+  first: {
+    cached: first.cachedTokens,
+    input: first.inputTokens,
+    ttftMs: Math.round(first.ttftMs),
+    totalMs: Math.round(first.totalMs),
+  },
+  second: {
+    cached: second.cachedTokens,
+    input: second.inputTokens,
+    ttftMs: Math.round(second.ttftMs),
+    totalMs: Math.round(second.totalMs),
+  },
   afterLoss: { cached: afterLoss.cachedTokens, hit: afterLoss.isCacheHit },
   overHttpMs: Math.round(Number(overHttp.totalMs)),
 });

@@ -82,7 +82,10 @@ test("a question is answered piece by piece and both are kept", async () => {
   chat.resolve({ ...beginTurn("s", 0), text: " Hi!" });
   await settle();
   assert.equal(session.isBusy, false);
-  assert.deepEqual(toWire(session.conversation), [{ role: "user", content: "Hello" }, { role: "assistant", content: " Hi!" }]);
+  assert.deepEqual(toWire(session.conversation), [
+    { role: "user", content: "Hello" },
+    { role: "assistant", content: " Hi!" },
+  ]);
   assert.equal(kept.get(session.head.id).head.title, "Hello");
 });
 
@@ -177,8 +180,15 @@ test("a kept conversation comes back, a broken answer repaired", async () => {
 });
 
 test("a title is the first words of the first question", () => {
-  const message = { id: "m1", role: /** @type {const} */ ("user"), status: /** @type {const} */ ("done"), createdAtMs: 0, extra: {} };
-  const of = (/** @type {string} */ text) => titleOf({ messages: [{ ...message, items: [{ type: "text", text }] }], nextNumber: 2 });
+  const message = {
+    id: "m1",
+    role: /** @type {const} */ ("user"),
+    status: /** @type {const} */ ("done"),
+    createdAtMs: 0,
+    extra: {},
+  };
+  const of = (/** @type {string} */ text) =>
+    titleOf({ messages: [{ ...message, items: [{ type: "text", text }] }], nextNumber: 2 });
   assert.equal(of("  Hello \n there "), "Hello there");
   assert.equal([...of("word ".repeat(50))].length <= 60, true);
 });

@@ -4,8 +4,7 @@ import { test } from "node:test";
 import { MOST_BYTES, MOST_CONVERSATIONS, conversationsToDrop } from "../../../static/turnbased/history-rule.js";
 
 /** @param {number} count */
-const kept = (count, sizeBytes = 1) =>
-  Array.from({ length: count }, (_, i) => ({ id: `c${i}`, updatedAtMs: i, sizeBytes }));
+const kept = (count, sizeBytes = 1) => Array.from({ length: count }, (_, i) => ({ id: `c${i}`, updatedAtMs: i, sizeBytes }));
 
 test("fifty are kept, the longest unused go", () => {
   assert.deepEqual(conversationsToDrop(kept(MOST_CONVERSATIONS), "c49"), []);

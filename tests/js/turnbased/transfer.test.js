@@ -10,22 +10,51 @@ import { mediaOf, toFacts, toItems } from "../../../static/turnbased/media-part.
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
 const NOW_MS = Date.UTC(2026, 0, 2);
-const sound = { type: "audio", data: floatsToBase64(Float32Array.of(0, 0.5, -0.5, 0.25)), mimeType: "", name: "hum.wav", durationS: 0.1 };
-const picture = { type: "image", data: bytesToBase64(Uint8Array.of(1, 2, 3)), mimeType: "image/png", name: "a.png", widthPx: 4, heightPx: 2 };
-const film = { type: "video", data: bytesToBase64(Uint8Array.of(9, 8)), mimeType: "video/webm", name: "f.webm", durationS: 3, poster: "AAAA" };
+const sound = {
+  type: "audio",
+  data: floatsToBase64(Float32Array.of(0, 0.5, -0.5, 0.25)),
+  mimeType: "",
+  name: "hum.wav",
+  durationS: 0.1,
+};
+const picture = {
+  type: "image",
+  data: bytesToBase64(Uint8Array.of(1, 2, 3)),
+  mimeType: "image/png",
+  name: "a.png",
+  widthPx: 4,
+  heightPx: 2,
+};
+const film = {
+  type: "video",
+  data: bytesToBase64(Uint8Array.of(9, 8)),
+  mimeType: "video/webm",
+  name: "f.webm",
+  durationS: 3,
+  poster: "AAAA",
+};
 const library = async () => msgpack;
 const wav = encodeWav(Float32Array.of(0.1, 0.2, 0.3), 24_000);
 
 function conversation() {
   const media = /** @type {import("../../../static/turnbased/media-part.js").MediaPart[]} */ ([sound, picture, film]);
   let { conversation: made } = addMessage(emptyConversation(), {
-    role: "system", items: [{ type: "text", text: "Be kind." }], createdAtMs: NOW_MS, extra: { names: [""] },
+    role: "system",
+    items: [{ type: "text", text: "Be kind." }],
+    createdAtMs: NOW_MS,
+    extra: { names: [""] },
   });
   ({ conversation: made } = addMessage(made, {
-    role: "user", items: toItems("What is this?", media, 2), createdAtMs: NOW_MS, extra: { media: toFacts(media) },
+    role: "user",
+    items: toItems("What is this?", media, 2),
+    createdAtMs: NOW_MS,
+    extra: { media: toFacts(media) },
   }));
   ({ conversation: made } = addMessage(made, {
-    role: "assistant", items: toItems(" It is *fine*.\n", []), status: "stopped", createdAtMs: NOW_MS,
+    role: "assistant",
+    items: toItems(" It is *fine*.\n", []),
+    status: "stopped",
+    createdAtMs: NOW_MS,
     extra: { figures: { totalMs: 5, tokenStats: { total_tokens: 7 } }, voice: { wav: new Blob([wav]), durationS: 3 / 24_000 } },
   }));
   return made;
@@ -38,17 +67,30 @@ test("JSON brings everything back, so that the server's cache still fits", async
   assert.equal(title, "A title");
   assert.deepEqual(toWire(after), toWire(before));
   assert.deepEqual(after.messages.map(mediaOf), before.messages.map(mediaOf));
-  assert.deepEqual(after.messages.map(({ status, createdAtMs }) => [status, createdAtMs]), [["done", NOW_MS], ["done", NOW_MS], ["stopped", NOW_MS]]);
+  assert.deepEqual(
+    after.messages.map(({ status, createdAtMs }) => [status, createdAtMs]),
+    [
+      ["done", NOW_MS],
+      ["done", NOW_MS],
+      ["stopped", NOW_MS],
+    ],
+  );
   assert.deepEqual(after.messages[2].extra.figures, { totalMs: 5, tokenStats: { total_tokens: 7 } });
-  const voice = voiceOf(after.messages[2]);
-  assert.deepEqual(new Uint8Array(await /** @type {Blob} */ (voice?.wav).arrayBuffer()), wav);
+  const { wav: kept } = /** @type {{wav: Blob}} */ (voiceOf(after.messages[2]));
+  assert.deepEqual(new Uint8Array(await kept.arrayBuffer()), wav);
 });
 
 test("MessagePack holds files and can be read again", async () => {
   const packed = await toMsgpack(conversation(), msgpack);
   const { conversation: after } = await fromFile(packed, NOW_MS, library);
-  assert.deepEqual(after.messages.map(({ role }) => role), ["system", "user", "assistant"]);
-  assert.deepEqual(after.messages[1].items.map(({ type }) => type), ["audio", "image", "video", "text"]);
+  assert.deepEqual(
+    after.messages.map(({ role }) => role),
+    ["system", "user", "assistant"],
+  );
+  assert.deepEqual(
+    after.messages[1].items.map(({ type }) => type),
+    ["audio", "image", "video", "text"],
+  );
   const [heard, seen, watched] = mediaOf(after.messages[1]);
   assert.equal(seen.data, picture.data);
   assert.equal(seen.mimeType, "image/png");

@@ -1,7 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { LONGEST_S, SHORTEST_S, firstView, fit, following, indexAt, moved, shareOf, spread, ticks, timeAt, within, zoomed } from "../../../static/viewer/time-axis.js";
+import {
+  LONGEST_S,
+  SHORTEST_S,
+  firstView,
+  fit,
+  following,
+  indexAt,
+  moved,
+  shareOf,
+  spread,
+  ticks,
+  timeAt,
+  within,
+  zoomed,
+} from "../../../static/viewer/time-axis.js";
 
 const HOUR_S = 3_600;
 
@@ -56,13 +70,19 @@ test("the last entry that has begun is found at any moment", () => {
   const starts = [0, 1, 2.5, 4];
   const at = (/** @type {number} */ s) => indexAt(starts, s, (start) => start);
   assert.deepEqual([-1, 0, 0.99, 1, 2.4, 2.5, 99].map(at), [-1, 0, 0, 1, 1, 2, 3]);
-  assert.equal(indexAt([], 3, () => 0), -1);
+  assert.equal(
+    indexAt([], 3, () => 0),
+    -1,
+  );
 });
 
 test("only what can be seen is drawn", () => {
   const list = Array.from({ length: 1_000 }, (_, index) => ({ startS: index, endS: index + 1 }));
   const seen = within(list, { fromS: 100.5, toS: 103.5 });
-  assert.deepEqual(seen.map(({ startS }) => startS), [100, 101, 102, 103]);
+  assert.deepEqual(
+    seen.map(({ startS }) => startS),
+    [100, 101, 102, 103],
+  );
 });
 
 test("there are never more small pictures than places, and none twice", () => {

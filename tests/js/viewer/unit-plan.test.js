@@ -12,7 +12,13 @@ const recordingOf = (chunks, more = {}) => ({
   mode: "duplex",
   start_ts: "2026-01-01T00:00:00Z",
   config: { chunk_ms: 1_000 },
-  chunks: chunks.map((chunk, index) => ({ index, user_audio: "u.wav", user_audio_duration_ms: 1_000, receive_ts_ms: (index + 1) * 1_000, ...chunk })),
+  chunks: chunks.map((chunk, index) => ({
+    index,
+    user_audio: "u.wav",
+    user_audio_duration_ms: 1_000,
+    receive_ts_ms: (index + 1) * 1_000,
+    ...chunk,
+  })),
   ...more,
 });
 /** @returns {Partial<Chunk>} */
@@ -24,7 +30,14 @@ const speak = (/** @type {string} */ text, aiMs = 1_000, more = {}) => ({
 
 test("units stand back to back, each as long as what was heard in it", () => {
   const plan = planUnits(recordingOf([listen(), { ...listen(), user_audio_duration_ms: 640 }, listen()]));
-  assert.deepEqual(plan.units.map(({ startS, endS }) => [startS, endS]), [[0, 1], [1, 1.64], [1.64, 2.64]]);
+  assert.deepEqual(
+    plan.units.map(({ startS, endS }) => [startS, endS]),
+    [
+      [0, 1],
+      [1, 1.64],
+      [1.64, 2.64],
+    ],
+  );
   assert.equal(plan.durationS, 2.64);
   assert.equal(plan.unitS, 1);
 });
@@ -32,7 +45,10 @@ test("units stand back to back, each as long as what was heard in it", () => {
 test("an answer that lasts longer than its unit goes on after it and lengthens the whole", () => {
   const plan = planUnits(recordingOf([listen(), speak("a long answer", 2_500, { end_of_turn: true })]));
   assert.equal(plan.durationS, 3.5);
-  assert.deepEqual(plan.turns.map(({ startS, endS, text }) => ({ startS, endS, text })), [{ startS: 1, endS: 3.5, text: "a long answer" }]);
+  assert.deepEqual(
+    plan.turns.map(({ startS, endS, text }) => ({ startS, endS, text })),
+    [{ startS: 1, endS: 3.5, text: "a long answer" }],
+  );
 });
 
 test("the next answer begins after the one before has been heard", () => {
@@ -42,8 +58,14 @@ test("the next answer begins after the one before has been heard", () => {
 
 test("words of one turn join until it ends", () => {
   const plan = planUnits(recordingOf([speak("Hello"), speak(" there", 1_000, { end_of_turn: true }), listen(), speak("Bye")]));
-  assert.deepEqual(plan.turns.map(({ text }) => text), ["Hello there", "Bye"]);
-  assert.deepEqual(plan.turns[0].words.map(({ atS }) => atS), [0, 1]);
+  assert.deepEqual(
+    plan.turns.map(({ text }) => text),
+    ["Hello there", "Bye"],
+  );
+  assert.deepEqual(
+    plan.turns[0].words.map(({ atS }) => atS),
+    [0, 1],
+  );
 });
 
 test("what was broken off ends where it was broken off, and says so", () => {
@@ -56,22 +78,46 @@ test("what was broken off ends where it was broken off, and says so", () => {
 
 test("unit after unit, a unit lasts as long as its longer side", () => {
   const plan = planUnits(recordingOf([speak("long", 2_500), listen()], { merged_replay_timing: "logical" }));
-  assert.deepEqual(plan.units.map(({ startS }) => startS), [0, 2.5]);
+  assert.deepEqual(
+    plan.units.map(({ startS }) => startS),
+    [0, 2.5],
+  );
 });
 
 test("a unit that took longer than it lasts is late", () => {
   const slow = { result: { mode: /** @type {const} */ ("LISTEN"), timing: { wall_clock_ms: 1_250 } } };
   const plan = planUnits(recordingOf([listen(), slow]));
-  assert.deepEqual(plan.units.map(({ isLate }) => isLate), [false, true]);
+  assert.deepEqual(
+    plan.units.map(({ isLate }) => isLate),
+    [false, true],
+  );
   const [times, listened, , late] = latencySeries(plan);
-  assert.deepEqual([times, listened, late], [[0, 1], [20, null], [null, 1_250]]);
+  assert.deepEqual(
+    [times, listened, late],
+    [
+      [0, 1],
+      [20, null],
+      [null, 1_250],
+    ],
+  );
 });
 
 test("a gap inside an answer is what the listener waited for its next piece", () => {
   const plan = planUnits(recordingOf([speak("a", 400), speak("b", 1_000)]));
   // The first piece is there at 1,200 ms and sounds from 1,400 to 1,800; the second comes at 2,200.
-  assert.deepEqual(plan.units.map(({ gapMs }) => gapMs), [0, 400]);
-  assert.deepEqual(latencyFigures(plan), { count: 2, spokeCount: 2, p50Ms: 200, p99Ms: 200, lateCount: 0, gapCount: 1, gapMs: 400 });
+  assert.deepEqual(
+    plan.units.map(({ gapMs }) => gapMs),
+    [0, 400],
+  );
+  assert.deepEqual(latencyFigures(plan), {
+    count: 2,
+    spokeCount: 2,
+    p50Ms: 200,
+    p99Ms: 200,
+    lateCount: 0,
+    gapCount: 1,
+    gapMs: 400,
+  });
 });
 
 test("a pause between two answers is no gap", () => {
@@ -80,8 +126,17 @@ test("a pause between two answers is no gap", () => {
 });
 
 test("several pictures of a unit share its time", () => {
-  const plan = planUnits(recordingOf([{ ...listen(), user_frame: "f0.jpg", extra_frames: ["f0_1.jpg"] }, { ...listen(), user_frame: "f1.jpg" }]));
-  assert.deepEqual(plan.pictures, [{ atS: 0, path: "f0.jpg", unit: 0 }, { atS: 0.5, path: "f0_1.jpg", unit: 0 }, { atS: 1, path: "f1.jpg", unit: 1 }]);
+  const plan = planUnits(
+    recordingOf([
+      { ...listen(), user_frame: "f0.jpg", extra_frames: ["f0_1.jpg"] },
+      { ...listen(), user_frame: "f1.jpg" },
+    ]),
+  );
+  assert.deepEqual(plan.pictures, [
+    { atS: 0, path: "f0.jpg", unit: 0 },
+    { atS: 0.5, path: "f0_1.jpg", unit: 0 },
+    { atS: 1, path: "f1.jpg", unit: 1 },
+  ]);
 });
 
 test("a chunk that was never answered still takes its time", () => {

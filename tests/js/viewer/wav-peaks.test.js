@@ -10,7 +10,8 @@ function wav(interleaved, channels, extraBytes = 0) {
   const extra = extraBytes > 0 ? 8 + extraBytes + (extraBytes % 2) : 0;
   const bytes = new ArrayBuffer(44 + extra + interleaved.length * 2);
   const view = new DataView(bytes);
-  const write = (/** @type {number} */ at, /** @type {string} */ text) => [...text].forEach((c, i) => view.setUint8(at + i, c.charCodeAt(0)));
+  const write = (/** @type {number} */ at, /** @type {string} */ text) =>
+    [...text].forEach((c, i) => view.setUint8(at + i, c.charCodeAt(0)));
   write(0, "RIFF");
   write(8, "WAVEfmt ");
   view.setUint32(16, 16, true);

@@ -11,7 +11,7 @@ from MiniCPMO45.kernels.attention import (
     advance_positions,
     advance_runs,
 )
-from MiniCPMO45.kernels.products import move_tokens, shift_tokens
+from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows, move_tokens, shift_tokens
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -31,11 +31,21 @@ def test_moved_tokens_are_those_of_the_twin(
     held = torch.randn(2, 8, 2, 3, PAGE_TOKENS, 16, generator=generator, device=device).to(dtype)
     pages = torch.tensor([5, 2, 7, 1, 0, 0], dtype=torch.int32, device=device)
     angles = torch.randn(8, generator=generator, device=device).repeat(2)
+    span, turn = (start, target, count), (angles.cos(), angles.sin())
     moved, wanted = held.clone(), held.clone()
-    shift_tokens(moved, pages, start, target, count, angles.cos(), angles.sin())
-    move_tokens(wanted, pages, start, target, count, angles.cos(), angles.sin())
+    shift_tokens(moved, None, pages, *span, turn)
+    move_tokens(wanted, None, pages, *span, turn)
     torch.testing.assert_close(moved, wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
     assert not torch.equal(wanted, held)
+
+    codes, scales = encode_rows(held)
+    mine, theirs = (codes.clone(), scales.clone()), (codes.clone(), scales.clone())
+    shift_tokens(*mine, pages, *span, turn)
+    move_tokens(*theirs, pages, *span, turn)
+    assert (mine[0].int() - theirs[0].int()).abs().max() <= 1, "a tie may be rounded either way"
+    torch.testing.assert_close(mine[1], theirs[1])
+    step = theirs[1].max()  # of a code
+    assert (decode_rows(*theirs, torch.float32) - wanted.float()).abs().max() < 1.2 * step
 
 
 @on_both
@@ -53,3 +63,20 @@ def test_runs_are_moved_on_like_the_twins(device: str, dtype: torch.dtype, rows:
     advance_runs(wanted, wanted_tiles, lasts, has_ended)
     assert torch.equal(moved.cpu(), wanted)
     assert torch.equal(moved_tiles.cpu(), wanted_tiles)
+
+
+def test_codes_of_what_was_read_from_codes_are_the_same() -> None:
+    rows = 9 * torch.randn(400, 16, generator=torch.Generator().manual_seed(0))
+    rows[3] = 0.0
+    codes, scales = encode_rows(rows)
+    again, again_scales = encode_rows(decode_rows(codes, scales, torch.float32))
+    assert torch.equal(again, codes)
+    torch.testing.assert_close(again_scales, scales)
+    largest = rows.abs().amax(-1, keepdim=True)
+    error = (decode_rows(codes, scales, torch.float32) - rows).abs()
+    assert (error <= largest / 127 * 0.51).all()
+
+
+def test_a_row_that_is_no_number_stays_none() -> None:
+    rows = torch.tensor([[1.0, float("nan")], [1.0, float("inf")]])
+    assert decode_rows(*encode_rows(rows), torch.float32).isnan().any(-1).all()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.kernels import attention, products
+from MiniCPMO45.kernels import attention, products, quantised
 from MiniCPMO45.kernels.attention import (
     NO_POSITION,
     PAGE_TOKENS,
@@ -24,8 +24,9 @@ from MiniCPMO45.kernels.attention import (
     RowMap,
     attend,
 )
+from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
+from MiniCPMO45.kernels.product_plans import PRODUCTS, FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.products import (
-    PRODUCTS,
     linear_add,
     norm_linear,
     norm_swiglu,
@@ -33,12 +34,7 @@ from MiniCPMO45.kernels.products import (
     rms_norm,
     silu_gate,
 )
-from MiniCPMO45.kernels.row_products import (
-    FewRowsPlan,
-    OneRowPlan,
-    multiply_row,
-    multiply_rows,
-)
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -142,7 +138,7 @@ class TestProductOfFewRows:
 def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Run operations with their kernels, on a card or interpreted."""
     with ExitStack() as patches:
-        for module in (attention, products):
+        for module in (attention, products, quantised):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 
@@ -223,6 +219,7 @@ def assert_attends(
     dtype: torch.dtype,
     splits: int,
     has_norm: bool,
+    is_coded: bool,
 ) -> None:
     device = rows.positions.device
     h, kv_heads, d = heads
@@ -232,21 +229,29 @@ def assert_attends(
     q_norm, k_norm = norm_weights if has_norm else (None, None)
     both = (norm_weights[0], norm_weights[1]) if has_norm else None
     angles = 7 * torch.rand(SOME_TOKENS, d, device=device)
-    layer = pool(rows, kv_heads, d, held, dtype)
-    twin_layer = layer.clone()
+    layer, scales = pool(rows, kv_heads, d, held, dtype), None
+    if is_coded:
+        layer, scales = encode_rows(layer)  # what is not held has no number for a scale
+    twin_layer, twin_scales = layer.clone(), None if scales is None else scales.clone()
     tables = angles.cos(), angles.sin()
     plan = AttentionPlan(splits, warps=4, stages=3, early_pages=splits)
-    answer = Attention(qkv, q_norm, k_norm, EPS, *tables, rows, layer, d**-0.5, plan).run()
-    wanted = attend(qkv, both, EPS, tables, rows, twin_layer)
+    pages = layer, scales
+    answer = Attention(qkv, q_norm, k_norm, EPS, *tables, rows, *pages, d**-0.5, plan).run()
+    wanted = attend(qkv, both, EPS, tables, rows, twin_layer, twin_scales)
     assert_near(answer, wanted)
     padding = rows.positions == NO_POSITION
     assert torch.equal(answer[padding], torch.zeros_like(answer[padding]))
+    if scales is not None:
+        assert twin_scales is not None
+        layer = decode_rows(layer, scales, dtype)
+        twin_layer = decode_rows(twin_layer, twin_scales, dtype)
     written = ~twin_layer.isnan()
     assert torch.equal(written, ~layer.isnan())
     assert_near(layer[written], twin_layer[written])
 
 
 @on_both
+@pytest.mark.parametrize("is_coded", [True, False], ids=["codes", "values"])
 @pytest.mark.parametrize(
     ("heads", "has_norm"),
     [((4, 2, 16), True), ((3, 3, 12), False)],
@@ -261,13 +266,14 @@ class TestAttention:
         dtype: torch.dtype,
         heads: tuple[int, int, int],
         has_norm: bool,
+        is_coded: bool,
         held: list[int],
         new: list[int],
         splits: int,
         tile: int,
     ) -> None:
         rows = row_map(device, held, new, tile, padding=1)
-        assert_attends(rows, held, heads, dtype, splits, has_norm)
+        assert_attends(rows, held, heads, dtype, splits, has_norm, is_coded)
 
     @pytest.mark.parametrize("splits", [1, 4])
     def test_one_row_of_each_sequence(
@@ -276,11 +282,12 @@ class TestAttention:
         dtype: torch.dtype,
         heads: tuple[int, int, int],
         has_norm: bool,
+        is_coded: bool,
         splits: int,
     ) -> None:
         held = [0, 63, 64, 200]
         rows = row_map(device, held, [1] * len(held), 1, padding=1)
-        assert_attends(rows, held, heads, dtype, splits, has_norm)
+        assert_attends(rows, held, heads, dtype, splits, has_norm, is_coded)
 
 
 @on_both

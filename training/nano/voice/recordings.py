@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from core.files import replacing
 from MiniCPMO45.token2wav.voice_features import voice_log_mel
 from training.nano.voice.alphabet import TIMING
 from training.nano.voice.pronunciation import Pronouncer, UnspeakableTextError, Utterance
@@ -116,16 +117,15 @@ def write(spoken: Sequence[Utterance], path: Path) -> None:
         "word_codes": [each.word_codes for each in spoken],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part.npz")
-    np.savez(
-        partial,
-        starts=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
-        wave=np.concatenate([_to_int16(each.wave) for each in spoken]),
-        f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
-        told=json.dumps(described),
-    )
-    partial.replace(path)
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(
+            file,
+            starts=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
+            wave=np.concatenate([_to_int16(each.wave) for each in spoken]),
+            f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
+            told=json.dumps(described),
+        )
 
 
 def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:

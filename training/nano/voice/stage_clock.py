@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
+from core.files import replacing
+
 SAVE_EVERY_S = 120.0
 WARM_UP_STEPS = 200
 LAST_RATE_SHARE = 0.02
@@ -126,9 +128,8 @@ class Average:
 def save(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors as float16 so that a reader never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part")
-    torch.save({name: value.half().cpu() for name, value in tensors.items()}, partial)
-    partial.replace(path)
+    with replacing(path) as unfinished:
+        torch.save({name: value.half().cpu() for name, value in tensors.items()}, unfinished)
 
 
 def resume(model: nn.Module, path: Path) -> float:

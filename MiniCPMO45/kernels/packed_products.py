@@ -1,0 +1,213 @@
+"""Matrix products with a weight of 4 bits, of one row and of some rows.
+
+Eight numbers share a word. Each is taken apart by a shift and a mask that leave 1 + q / 16 as a
+float32, which costs no conversion; the difference to what it stands for, 16 times a constant, is
+subtracted from sums over the row alone (one row) or from the number (some rows).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from MiniCPMO45.kernels.device import await_rows, let_next_start, overlaps_launches, tl, triton
+from MiniCPMO45.kernels.product_plans import FewRowsPlan, OneRowPlan
+from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, value_of
+
+
+@triton.jit
+def _words(weight, line, at, W: tl.constexpr):
+    """Load the words `at` of lines [N, 1], zero where there are none."""
+    return tl.load(weight + line * W + at[None, :], mask=(at < W)[None, :], other=0)
+
+
+@triton.jit
+def _scales(scales, line, at, W: tl.constexpr, GROUP: tl.constexpr):
+    """Load the scale of each of these words, zero where there are none."""
+    own = scales + line * (W // GROUP) + (at // GROUP)[None, :]
+    return tl.load(own, mask=(at < W)[None, :], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _multiply_row(
+    x, norm, weight, scales, residual, out, N, eps, W: tl.constexpr,
+    GROUP: tl.constexpr, HAS_NORM: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """Row [8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # which reads early
+    if not IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    w = tl.arange(0, BLOCK_W)
+    line = tl.minimum(n, N - 1).to(tl.int64)[:, None]
+    tile = _words(weight, line, w, W)
+    if HAS_GATE:
+        tile_beside = _words(weight, line + N, w, W)
+    await_rows(OVERLAPS)
+    if IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    total = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+    total_beside = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+    squares = tl.zeros((BLOCK_W,), tl.float32)
+    if HAS_RESIDUAL:
+        before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
+    for start in range(0, W, BLOCK_W):
+        at = start + w
+        factor = _scales(scales, line, at, W, GROUP)
+        if HAS_GATE:
+            factor_beside = _scales(scales, line + N, at, W, GROUP)
+        if W > BLOCK_W:
+            following = _words(weight, line, at + BLOCK_W, W)
+            if HAS_GATE:
+                following_beside = _words(weight, line + N, at + BLOCK_W, W)
+        part = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+        part_beside = tl.zeros((BLOCK_N, BLOCK_W), tl.float32)
+        row = tl.zeros((BLOCK_W,), tl.float32)
+        for place in tl.static_range(8):
+            k = at // GROUP * (8 * GROUP) + place * GROUP + at % GROUP
+            value = tl.load(x + k, mask=at < W, other=0.0).to(tl.float32)
+            if HAS_NORM:
+                squares += value * value
+                value *= tl.load(norm + k, mask=at < W, other=0.0).to(tl.float32)
+            row += value
+            part += value_of(tile, place) * value[None, :]
+            if HAS_GATE:
+                part_beside += value_of(tile_beside, place) * value[None, :]
+        total += (part - 1.5 * row[None, :]) * factor
+        if HAS_GATE:
+            total_beside += (part_beside - 1.5 * row[None, :]) * factor_beside
+        if W > BLOCK_W:
+            tile = following
+            if HAS_GATE:
+                tile_beside = following_beside
+    scale = 16.0 * tl.rsqrt(tl.sum(squares, 0) / (8 * W) + eps) if HAS_NORM else 16.0
+    answer = tl.sum(total, 1) * scale
+    if HAS_GATE:
+        answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(total_beside, 1) * scale)
+    if HAS_RESIDUAL:
+        answer += before
+    tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
+
+
+def multiply_packed_row(
+    x: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    weight: QuantisedWeight,
+    residual: Tensor | None,
+    out: Tensor,
+    *,
+    is_gated: bool,
+    plan: OneRowPlan,
+) -> None:
+    """Multiply a row with a weight of 4 bits into `out`; see `row_products.multiply_row`."""
+    n, words = out.shape[1], weight.values.shape[1]
+    overlaps = overlaps_launches(x)
+    _multiply_row[(triton.cdiv(n, plan.block_n),)](
+        x,
+        norm,
+        weight.values,
+        weight.scales,
+        residual,
+        out,
+        n,
+        eps,
+        words,
+        GROUP=weight.group_words,
+        HAS_NORM=norm is not None,
+        HAS_GATE=is_gated,
+        HAS_RESIDUAL=residual is not None,
+        BLOCK_N=plan.block_n,
+        BLOCK_W=plan.block_k // PLACES,
+        OVERLAPS=overlaps,
+        num_warps=plan.warps,
+        launch_pdl=overlaps,
+    )
+
+
+@triton.jit
+def _multiply_rows(
+    x, weight, scales, residual, out, M, N, W: tl.constexpr, GROUP: tl.constexpr,
+    HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """Rows [M, 8 W] times words [N, W] with scales [N, W / GROUP]; HAS_GATE doubles N."""
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)  # which reads early
+    if not IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    w = tl.arange(0, GROUP)[None, :]
+    line = tl.minimum(n, N - 1).to(tl.int64)
+    own, own_scale = weight + line[:, None] * W, scales + line * (W // GROUP)
+    beside, beside_scale = own + N.to(tl.int64) * W, own_scale + N.to(tl.int64) * (W // GROUP)
+    await_rows(OVERLAPS)
+    if IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    rows = x + m[:, None] * (8 * W)
+    is_row = (m < M)[:, None]
+    total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    for group in range(0, W // GROUP):
+        factor = tl.load(own_scale + group).to(tl.float32)
+        tile = tl.load(own + group * GROUP + w)
+        part = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+        if HAS_GATE:
+            factor_beside = tl.load(beside_scale + group).to(tl.float32)
+            tile_beside = tl.load(beside + group * GROUP + w)
+            part_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+        for place in tl.static_range(8):
+            at = group * (8 * GROUP) + place * GROUP
+            values = tl.trans(tl.load(rows + at + w, mask=is_row, other=0.0))  # [GROUP, M]
+            number = (value_of(tile, place) - 1.5).to(values.dtype)
+            part = tl.dot(number, values, part, input_precision="ieee")
+            if HAS_GATE:
+                number = (value_of(tile_beside, place) - 1.5).to(values.dtype)
+                part_beside = tl.dot(number, values, part_beside, input_precision="ieee")
+        total += part * (16.0 * factor)[:, None]
+        if HAS_GATE:
+            total_beside += part_beside * (16.0 * factor_beside)[:, None]
+    if HAS_GATE:
+        total = total / (1.0 + tl.exp(-total)) * total_beside
+    at = m.to(tl.int64)[None, :] * N + n[:, None]
+    fits = (m < M)[None, :] & (n < N)[:, None]
+    if HAS_RESIDUAL:
+        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
+
+
+def multiply_packed_rows(
+    x: Tensor,
+    weight: QuantisedWeight,
+    residual: Tensor | None,
+    out: Tensor,
+    *,
+    is_gated: bool,
+    plan: FewRowsPlan,
+    block_m: int,
+) -> None:
+    """Multiply rows with a weight of 4 bits into `out`; see `row_products.multiply_rows`.
+
+    The groups of the weight have the size of the plan's `block_k`.
+    """
+    (count, n), words = out.shape, weight.values.shape[1]
+    overlaps = overlaps_launches(x)
+    _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
+        x,
+        weight.values,
+        weight.scales,
+        residual,
+        out,
+        count,
+        n,
+        words,
+        GROUP=weight.group_words,
+        HAS_GATE=is_gated,
+        HAS_RESIDUAL=residual is not None,
+        BLOCK_M=block_m,
+        BLOCK_N=plan.block_n,
+        OVERLAPS=overlaps,
+        num_warps=plan.warps,
+        num_stages=plan.stages,
+        launch_pdl=overlaps,
+    )

@@ -1,0 +1,121 @@
+"""The units of a Realtime session: the user's sound on its way to the model, and its prompt. Pure.
+
+The cache of the duplex engine grows by units alone: what else changes the conversation begins a new
+session of it, whose prompt holds the items in words.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from core.protocols.duplex_context import UnitPhase
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Effect, StartTimer, StopTimer
+from core.protocols.events import MS_PER_S, Received, TimerName
+from core.protocols.machine import SessionNames
+from core.protocols.realtime_items import Content, Item
+from core.protocols.realtime_responses import RealtimeLimits
+from core.protocols.rebase import SPEAKER_OF, CountTokens
+from core.protocols.unit_talk import UnitTalk
+from core.schemas import duplex
+
+PADS_MAX: Final = 4.0  # ours: units that silence may complete ahead of the clock
+PADS_PER_S: Final = 0.4  # ours: and how soon they may again
+
+
+class RealtimeTalk(UnitTalk):
+    """The units of one Realtime session."""
+
+    def __init__(self, names: SessionNames, limits: RealtimeLimits, count: CountTokens) -> None:
+        """Begin before the system prompt; arguments as of `UnitTalk`."""
+        unbounded = DuplexLimits(
+            max_session_s=0.0,
+            idle_timeout_s=0.0,
+            max_kv_tokens=limits.max_kv_tokens,
+            kv_reserve_tokens=limits.kv_reserve_tokens,
+            has_window=True,  # a full context begins anew before it is an error
+        )
+        super().__init__(names, unbounded, count)
+        self.has_begun = False
+        self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)
+        self._pads = PADS_MAX
+        self._padded_s = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """A unit or a prompt is on its way through the engine."""
+        return self.machine.is_preparing or self.machine.unit is not UnitPhase.IDLE
+
+    def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
+        """Feed the system prompt."""
+        self.has_begun = True
+        self.input.begin(at_s)
+        effects = self.handle(Received(first, at_s=at_s))
+        while self._pictures:
+            effects += self.see(self._pictures.popleft(), at_s)
+        return effects
+
+    def see(self, picture: str, at_s: float) -> list[Effect]:
+        """Take in a picture for the next unit; before the beginning, for the first."""
+        if not self.has_begun:
+            self._pictures.append(picture)
+            return []
+        return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
+
+    def know(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
+        """Take over what the next session begins with: its settings, and what was said."""
+        self.rebase.first = first
+        self.rebase.history.clear()
+        for item in items:
+            if item.role is not None and (line := _line(item)):
+                self.rebase.history.add(SPEAKER_OF[item.role], f" {line}")
+
+    def go_on(self, at_s: float, *, must_listen: bool) -> list[Effect]:
+        """Begin what may begin: a new session, or the next unit."""
+        if not self.is_active or self.is_busy:
+            return []
+        if effects := self._passed_on(self.machine.begin_anew()):
+            return effects
+        if self.rebase.is_speech_due and self._may_pad(at_s):
+            self.input.fill_unit()
+        unit = self.input.take_unit()
+        if unit is None:
+            return []
+        chunk = duplex.AudioChunk(audio=unit, force_listen=must_listen)
+        return self.handle(Received(chunk, at_s=at_s))
+
+    def end_unit(self, result: duplex.Result) -> bool:
+        """Note what a unit came to; say whether it is wanted."""
+        is_wanted = not self.drops_unit
+        self._note(result)
+        return is_wanted
+
+    def _taken_in(self, effect: Effect) -> Effect | None:
+        match effect:
+            case StartTimer(name) | StopTimer(name):
+                return effect if name is TimerName.FRAME else None
+        return effect
+
+    def _may_pad(self, at_s: float) -> bool:
+        """Units come no faster in the long run than the duplex machine allows."""
+        self._pads = min(PADS_MAX, self._pads + (at_s - self._padded_s) * PADS_PER_S)
+        self._padded_s = at_s
+        is_allowed = self._pads >= 1
+        self._pads -= is_allowed
+        return is_allowed
+
+
+def _line(item: Item) -> str:
+    """Return an item in words, as far as they are known."""
+    return " ".join(filter(None, map(_words, item.content))).strip()
+
+
+def _words(part: Content) -> str:
+    if part.text:
+        return part.text
+    if part.picture is not None:
+        return "[a picture]"
+    seconds = 0.0 if part.sound is None else part.sound.duration_ms / MS_PER_S
+    return f"[the user spoke for {seconds:.1f} s]" if seconds and part.type == "input_audio" else ""

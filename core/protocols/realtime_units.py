@@ -1,0 +1,399 @@
+"""Responses of a Realtime session that the duplex engine makes, unit by unit. Pure.
+
+The user's sound goes to the model as it comes, and the model decides in each unit whether it
+speaks. Responses that ask for something of their own are made by the turn engine, between units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from core.errors import InternalError
+from core.protocols import realtime_events as events
+from core.protocols.effects import Effect, Prefill, Send, StartTimer, Step, StopTimer
+from core.protocols.events import (
+    EngineFailed,
+    Event,
+    FinalizeDone,
+    GenerateDone,
+    Prefetched,
+    PrefillDone,
+    Received,
+    SoundReady,
+    StepDone,
+    TimerFired,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.machine import SessionNames
+from core.protocols.realtime_answer import Answer, Ending
+from core.protocols.realtime_items import Content
+from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart, ResponseMachine
+from core.protocols.realtime_talk import RealtimeTalk
+from core.protocols.realtime_turns import TurnRequest, offer_of, request_of
+from core.protocols.rebase import CountTokens
+from core.schemas import duplex
+from core.schemas.common import TokenStats
+from core.schemas.realtime import InputImageAppend
+from core.schemas.realtime_session import ResponsePatch, SemanticVad
+
+UNIT_EVENTS: Final = (PrefillDone, StepDone, FinalizeDone, SoundReady, Prefetched)
+# Of `response.create`: what changes nothing about how the response is made.
+HARMLESS: Final = frozenset(
+    "metadata conversation output_modalities modalities max_output_tokens "
+    "max_response_output_tokens".split()
+)
+# How long the model may listen on after the user's turn, and how inclined it is to.
+MAX_WAIT_S: Final = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
+LISTEN_SCALE: Final = {"low": 1.3, "medium": 1.0, "auto": 1.0, "high": 0.7}
+VOICE_SAMPLE: Final = "session.audio.output.voice_sample"
+FILL_S: Final = 0.1  # ours: how often it is seen whether silence has to be heard
+
+
+@dataclass
+class _State:
+    """Where the duplex engine stands.
+
+    Attributes:
+        is_live: it answers.
+        answer: the response that its units make.
+        tokens: of that response.
+        is_due: the user's turn has ended, and the model is expected to speak.
+        is_asked: that response was asked for, and no unit has begun it yet.
+        is_forced: the present unit has to speak.
+        now_s: when the present event came.
+        request: what the newest response by units answers.
+    """
+
+    is_live: bool = False
+    answer: Answer | None = None
+    tokens: int = 0
+    is_due: bool = False
+    is_asked: bool = False
+    is_forced: bool = False
+    now_s: float = 0.0
+    request: TurnRequest | None = None
+
+
+class UnitResponses(ResponseMachine):
+    """The part of a Realtime session's rules that has the duplex engine answer."""
+
+    def __init__(
+        self,
+        names: SessionNames,
+        start: RealtimeStart,
+        limits: RealtimeLimits | None = None,
+        count_tokens: CountTokens = len,
+    ) -> None:
+        """Begin before the socket is accepted; the default counts too many tokens."""
+        super().__init__(names, start, limits)
+        self._count_tokens = count_tokens
+        self._talk = RealtimeTalk(names, self._limits, count_tokens)
+        self._state = _State()
+
+    @property
+    def _is_live(self) -> bool:
+        return self._state.is_live
+
+    @property
+    def unit_request(self) -> TurnRequest | None:
+        """What the newest response by units answers."""
+        return self._state.request
+
+    @property
+    def is_working(self) -> bool:
+        """The engine works for this session."""
+        return super().is_working or self._talk.machine.is_working
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take in an event; see `SessionMachine`."""
+        self._state.now_s = event.at_s
+        self._talk.seen.clear()
+        return super().handle(event)
+
+    def _may_be_told(self, event: Event) -> bool:
+        is_of_units = isinstance(event, UNIT_EVENTS)
+        is_of_units |= isinstance(event, TurnFailed) and self._talk.machine.is_preparing
+        return is_of_units or super()._may_be_told(event)
+
+    # --- events ---
+
+    def unit_event(self, event: Event) -> list[Effect]:
+        """Let the duplex machine go on, then whatever waited for it."""
+        self._refresh()
+        effects = self._said(self._talk.handle(event), event)
+        return effects if self.is_closed else [*effects, *self._go_on()]
+
+    def fill(self, event: TimerFired) -> list[Effect]:
+        """Hear silence where nothing comes, so that the model can go on."""
+        self._talk.input.fill(event.at_s)
+        return self._go_on()
+
+    def answer_is_due(self, event: TimerFired) -> list[Effect]:
+        """The model listened on for so long that it has to answer."""
+        if not self._is_live or self._active is not None or self._ears.is_open:
+            return []
+        return self._respond(None)
+
+    def made(self, event: GenerateDone) -> list[Effect]:
+        """See `ResponseMachine`."""
+        return [*super().made(event), *self._go_on()]
+
+    def failed(self, event: TurnFailed) -> list[Effect]:
+        """See `ResponseMachine`; where units cannot begin, it may be for the client's voice."""
+        if not self._talk.machine.is_preparing:
+            return [*super().failed(event), *self._go_on()]
+        output, answer = self._config.output, self._state.answer
+        if output.voice_sample is None:
+            return self.engine_failed(EngineFailed(event.error, at_s=event.at_s))
+        self._config = replace(self._config, output=replace(output, voice_sample=None))
+        self._talk = RealtimeTalk(self._names, self._limits, self._count_tokens)
+        text = event.error.message
+        effects = self._send(events.error("invalid_value", text, param=VOICE_SAMPLE))
+        if answer is not None:
+            effects += self._end_answer(answer, Ending("failed", "", "invalid_value", text))
+        return [*effects, *self._go_on()]
+
+    def see(self, event: Received) -> list[Effect]:
+        """Take in a picture for the next unit."""
+        assert isinstance(event.message, InputImageAppend)
+        if not self._is_live:
+            text = "Pictures outside items are seen where the model decides when to speak."
+            return self._wrong(event, "invalid_event", text)
+        return self._show([Content("input_image", picture=event.message.image)])
+
+    # --- for the rest of the rules ---
+
+    def _listen(self, samples: bytes) -> list[Effect]:
+        """Let the model hear what the user says."""
+        if not self._is_live:
+            return []
+        self._talk.input.hear(samples, self._state.now_s)
+        return self._go_on()
+
+    def _show(self, parts: Iterable[Content]) -> list[Effect]:
+        """Let the model see pictures with its next unit."""
+        effects: list[Effect] = []
+        for part in parts:
+            if part.picture is not None and self._is_live:
+                effects += self._said(self._talk.see(part.picture, self._state.now_s), None)
+        return effects
+
+    def _expect_answer(self) -> list[Effect]:
+        """The user's turn has ended: the model answers, or is made to."""
+        if self._active is not None:
+            return []
+        self._state.is_due = True
+        return [StartTimer(TimerName.ANSWER, MAX_WAIT_S[self._eagerness]), *self._go_on()]
+
+    def _await_no_answer(self) -> list[Effect]:
+        was_due, self._state.is_due = self._state.is_due, False
+        return [StopTimer(TimerName.ANSWER)] if was_due else []
+
+    def _changed(self) -> None:
+        """What was said, or the settings, are not what the model has in its cache."""
+        if self._is_live and self._talk.has_begun:
+            self._talk.rebase.ask()
+
+    def _choose_engine(self) -> list[Effect]:
+        """Go over to the other engine if the settings say so and nothing is under way."""
+        is_live = self._config.engine(self._start.model) == "live"
+        is_busy = self._active is not None or self._making is not None
+        if is_live == self._is_live or is_busy or self._talk.machine.is_working:
+            return []
+        self._state.is_live = is_live
+        if is_live:
+            self._talk = RealtimeTalk(self._names, self._limits, self._count_tokens)
+        return self._await_no_answer()
+
+    @property
+    def _first(self) -> duplex.Prepare:
+        """What a session of the duplex engine begins with."""
+        output, is_new = self._config.output, self._store.last_id is None
+        first = duplex.Prepare(early_audio=True)
+        config: dict[str, float | bool] = {"generate_audio": output.speaks}
+        config["listen_prob_scale"] = LISTEN_SCALE[self._eagerness]
+        if not is_new:
+            config["force_listen_count"] = 0
+        if output.temperature is not None:
+            config["temperature"] = output.temperature
+        return first.model_copy(
+            update={
+                "prefix_system_prompt": output.instructions,
+                "ref_audio_base64": output.voice_sample,
+                "config": first.config.model_copy(update=config),
+            }
+        )
+
+    # --- units ---
+
+    def _begin_talk(self) -> list[Effect]:
+        """Feed the system prompt, once."""
+        if self._talk.has_begun:
+            return []
+        first = self._first
+        self._talk.know(first, self._store)
+        return self._talk.begin(first, self._state.now_s)
+
+    def _refresh(self) -> None:
+        """Let the session that is about to begin know what was said by now."""
+        if self._talk.rebase.is_stale:
+            self._talk.know(self._first, self._store)
+
+    def _go_on(self) -> list[Effect]:
+        """Have the engine do what is next: a reply of the turn engine's, or a unit."""
+        effects = [*self._choose_engine(), *self._make_next()]
+        if not self._is_live or self._making is not None:
+            return effects
+        self._refresh()
+        effects += self._begin_talk()
+        state, rules = self._state, self._config.turn_detection
+        is_awaited = state.is_due or state.answer is not None
+        may_speak = is_awaited or (rules is not None and rules.create_response)
+        made = self._talk.go_on(state.now_s, must_listen=not may_speak)
+        effects += self._said(made, None)
+        return [*effects, StartTimer(TimerName.PACE, FILL_S)] if is_awaited else effects
+
+    def _said(self, made: Sequence[Effect], event: Event | None) -> list[Effect]:
+        """Say in this protocol what the duplex machine says."""
+        effects: list[Effect] = []
+        for effect in made:
+            match effect:
+                case Send(duplex.ResultPart()):
+                    assert isinstance(event, SoundReady)
+                    effects += self._begun(event.sound)
+                case Send(duplex.Result() as result):
+                    assert isinstance(event, StepDone)
+                    effects += self._ended(result, event.sound)
+                case Step(must_speak=must_speak):
+                    self._state.is_forced = must_speak
+                    effects.append(replace(effect, written=self._config.output.format))
+                case Prefill():
+                    effects.append(effect)
+                case Send():
+                    pass
+                case _:
+                    effects.append(effect)
+        return [*effects, *self.fail(InternalError())] if self._talk.machine.is_closed else effects
+
+    def _begun(self, sound: bytes) -> list[Effect]:
+        """The beginning of a unit's sound is there."""
+        if self._talk.drops_unit or self._is_elsewhere:
+            return []
+        opened, answer = self._opened()
+        return [*opened, *self._speak(answer, "", sound)]
+
+    def _ended(self, result: duplex.Result, sound: bytes) -> list[Effect]:
+        """A unit is complete."""
+        state = self._state
+        if not self._talk.end_unit(result) or self._is_elsewhere:
+            return []
+        stats = self._stats(result)
+        if result.is_listen:
+            answer = state.answer
+            if answer is None or (state.is_asked and not state.is_forced):
+                return []
+            return self._end_answer(answer, Ending(), stats)
+        opened, answer = self._opened()
+        effects = [*opened, *self._speak(answer, result.text, sound)]
+        answer.mark()
+        state.tokens += result.n_tokens
+        stats = self._stats(result)
+        limit = answer.output.max_output_tokens
+        if result.end_of_turn:
+            return [*effects, *self._end_answer(answer, Ending(), stats)]
+        if isinstance(limit, int) and state.tokens >= limit:
+            ending = Ending("incomplete", "max_output_tokens")
+            return [*effects, *self._end_answer(answer, ending, stats), *self._break_off()]
+        return effects
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """The turn engine makes the response that is active."""
+        return not self._is_live or self._active is not self._state.answer
+
+    def _opened(self) -> tuple[list[Effect], Answer]:
+        """Have a response open, behind the item of what the user said."""
+        self._talk.rebase.speak_next(is_wanted=False)
+        self._state.is_asked = False
+        if self._state.answer is not None:
+            return [], self._state.answer
+        effects = [*self._end_segment(), *self._begin_live(None)]
+        assert self._state.answer is not None
+        return effects, self._state.answer
+
+    def _begin_live(self, patch: ResponsePatch | None) -> list[Effect]:
+        state = self._state
+        quiet = replace(self._config.for_response(patch), tools=(), tool_choice="none")
+        effects = [*self._await_no_answer(), *self._begin_answer(patch, quiet)]
+        answer = state.answer = self._active
+        assert answer is not None
+        request = request_of(self._store, quiet, answer.id, is_outside=False)
+        answer.request = state.request = request
+        state.tokens = 0
+        return effects
+
+    def _speak(self, answer: Answer, text: str, sound: bytes) -> list[Effect]:
+        sound = sound if answer.output.speaks else b""
+        self._note_sound(answer, sound, self._state.now_s)
+        return self._send(*answer.say(text, sound, is_marked=False))
+
+    def _break_off(self) -> list[Effect]:
+        return self._said(self._talk.break_off(self._state.now_s), None)
+
+    # --- responses ---
+
+    def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
+        if self._is_by_units(patch):
+            self._refresh()
+            self._talk.rebase.speak_next()
+            self._state.is_asked = True
+            return [*self._begin_live(patch), *self._go_on()]
+        quiet = (
+            self._break_off() if self._talk.model_speaks else []
+        )  # before there is a reply to cut
+        return [*quiet, *self._await_no_answer(), *super()._respond(patch)]
+
+    def _is_by_units(self, patch: ResponsePatch | None) -> bool:
+        """The model may answer in units what it has heard, as it has been told to."""
+        output = self._config.for_response(patch)
+        has_own = patch is not None and not patch.model_fields_set <= HARMLESS
+        is_same = output.modality == self._config.output.modality and not has_own
+        is_said = self._store.last_id is not None
+        return self._is_live and is_same and is_said and not offer_of(output).functions
+
+    def _waiting(self) -> list[Answer]:
+        """Nothing is made by turns while units are, or while they make a response."""
+        if self._talk.is_busy or self._state.answer is not None:
+            return []
+        return super()._waiting()
+
+    def _cut(self, answer: Answer, reason: str) -> list[Effect]:
+        if answer is not self._state.answer:
+            return super()._cut(answer, reason)
+        ended = self._end_answer(answer, Ending("cancelled", reason), self._stats(None))
+        return [*ended, *self._break_off()]
+
+    def _end_answer(
+        self, answer: Answer, ending: Ending, stats: TokenStats | None = None
+    ) -> list[Effect]:
+        is_foreign = answer is self._active and answer is not self._state.answer
+        if answer is self._state.answer:
+            self._state.answer = None
+        effects = super()._end_answer(answer, ending, stats)
+        if is_foreign and answer.has_output:
+            self._changed()
+        return effects
+
+    def _stats(self, result: duplex.Result | None) -> TokenStats:
+        made = self._state.tokens
+        length = result.kv_cache_length if result is not None and result.kv_cache_length else made
+        heard = max(0, length - made)
+        return TokenStats(input_tokens=heard, generated_tokens=made, total_tokens=length)
+
+    @property
+    def _eagerness(self) -> str:
+        rules = self._config.turn_detection
+        return rules.eagerness if isinstance(rules, SemanticVad) else "auto"

@@ -1,0 +1,159 @@
+"""The server's small state in one SQLite file: apps, estimates, voices, audit, recordings.
+
+Blocks on the disk. Reading a few rows waits for no writer, because the file has a write-ahead log;
+writing waits for the disk and for other writers, so an event loop writes in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from core.files import FILE_MODE, SAFE_FLAGS, locked_folder
+
+STATE_FILE: Final = "state.db"
+LOG_SUFFIXES: Final = ("", "-wal", "-shm")  # source: SQLite, "Temporary Files Used By SQLite"
+WAIT_S: Final = 5.0  # for another process that writes
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = f"""
+BEGIN;
+CREATE TABLE apps (app_id TEXT PRIMARY KEY, is_enabled INTEGER NOT NULL) STRICT;
+CREATE TABLE estimates (name TEXT PRIMARY KEY, value REAL) STRICT;
+CREATE TABLE voices (id TEXT PRIMARY KEY, voice TEXT NOT NULL) STRICT;
+CREATE TABLE audit (number INTEGER PRIMARY KEY, entry TEXT NOT NULL) STRICT;
+CREATE TABLE recordings
+    (id TEXT PRIMARY KEY, changed_ns INTEGER NOT NULL, listed TEXT NOT NULL) STRICT;
+CREATE TABLE accesses (recording_id TEXT PRIMARY KEY, at_s REAL NOT NULL) STRICT;
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+
+class Store:
+    """The file. Any thread and several processes may use it at once.
+
+    A file that is damaged when it is first used is moved aside, and a new one begins.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        """Open nothing yet.
+
+        Args:
+            data_dir: Folder of the file; made when there is something to write.
+        """
+        self._path = data_dir / STATE_FILE
+        self._idle: deque[sqlite3.Connection] = deque()  # no more than threads that used it at once
+        self._is_ready = False
+        self._log = structlog.get_logger("state")
+
+    @property
+    def exists(self) -> bool:
+        """Something was kept before."""
+        return self._path.exists()
+
+    # Any: what a column holds; whoever asks knows its type.
+    def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return what is kept; what cannot be read counts as not there, and is logged."""
+        if not self.exists:
+            return []
+        try:
+            with self._connection() as connection:
+                return connection.execute(sql, values).fetchall()
+        except OSError as error:
+            self._log.error("state unreadable", path=str(self._path), reason=str(error))
+            return []
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all that the block does, or nothing; other writers wait.
+
+        Raises:
+            OSError: The disk is full, or refuses; nothing was written.
+        """
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection: sqlite3.Connection | None = None
+        is_usable = False
+        try:
+            connection = self._take()
+            yield connection
+            is_usable = True
+        except sqlite3.DatabaseError as error:
+            if type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):
+                raise _as_os_error(error, self._path) from error
+            raise
+        finally:
+            if connection is not None and is_usable:
+                self._idle.append(connection)
+            elif connection is not None:
+                connection.close()  # which undoes what was not committed
+
+    def _take(self) -> sqlite3.Connection:
+        with suppress(IndexError):
+            return self._idle.pop()
+        if not self._is_ready:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with locked_folder(self._path.parent):
+                self._prepare()
+            self._is_ready = True
+        return _connect(self._path)
+
+    def _prepare(self) -> None:
+        """Make the file if there is none that can be used; no other process does so meanwhile."""
+        if not _is_whole(self._path):
+            aside = f"{self._path}.damaged-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+            for suffix in LOG_SUFFIXES:
+                if os.path.lexists(f"{self._path}{suffix}"):
+                    os.replace(f"{self._path}{suffix}", aside + suffix)
+            self._log.error("state damaged: moved aside, a new one begins", moved_to=aside)
+        with closing(_connect(self._path)) as connection:
+            ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+            if version == 0:
+                connection.executescript(SCHEMA)
+            elif version > SCHEMA_VERSION:
+                raise OSError(errno.EINVAL, f"{self._path} is of a newer version of this server")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # SQLite gives its logs the mode of the file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE))
+    connection = sqlite3.connect(path, WAIT_S, isolation_level=None, check_same_thread=False)
+    with ExitStack() as undo:
+        undo.callback(connection.close)
+        connection.execute("PRAGMA journal_mode = WAL")
+        undo.pop_all()
+    return connection
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with closing(_connect(path)) as connection:
+            return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except sqlite3.OperationalError:  # the disk refuses
+        raise
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _as_os_error(error: sqlite3.Error, path: Path) -> OSError:
+    is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(path))

@@ -1,0 +1,146 @@
+"""TLS between the gateway and its workers: who signs, what a worker shows, what is believed.
+
+Every worker shows a certificate for the same name, which is checked wherever it runs: workers come
+and go by address, so a certificate for an address would say less.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from config import Settings
+from core.files import atomic_write, locked_folder
+
+WORKER_TLS_NAME: Final = "worker.minicpmo-live.internal"
+SNI: Final = {"sni_hostname": WORKER_TLS_NAME}
+"""Option of a request by httpx: the name to ask for and to check, whatever the address is."""
+
+CA_FILE: Final = Path("certs") / "worker_ca.pem"
+VALID: Final = timedelta(days=3_650)  # ours; nobody but the programs sees these certificates
+CLOCK_SKEW: Final = timedelta(hours=1)
+
+
+def client_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return what a worker's certificate is checked against, None without TLS.
+
+    Raises:
+        OSError: The CA can be neither read nor made.
+    """
+    if not settings.security.worker_tls:
+        return None
+    context = ssl.create_default_context(cafile=_ca_file(settings))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def server_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return what a worker serves with, None without TLS.
+
+    Raises:
+        OSError: Files can be neither read nor made.
+        ValueError: There is neither a certificate nor a key to sign one with.
+    """
+    security = settings.security
+    if not security.worker_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if security.worker_certfile is not None:
+        context.load_cert_chain(security.worker_certfile, security.worker_keyfile)
+        return context
+    signed = _signed(_ca_file(settings))
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the library reads files only
+        file.write(signed)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+def _ca_file(settings: Settings) -> Path:
+    """Return the CA's file, made if it is ours and missing."""
+    if settings.security.worker_ca is not None:
+        return settings.security.worker_ca
+    path = settings.service.data_dir / CA_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked_folder(path.parent):  # programs that share the folder may start together
+        if not path.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "minicpmo-live workers")])
+            now = datetime.now(UTC)
+            certificate = (
+                _builder(name, name, key, key, now + VALID)
+                .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+                .add_extension(_usage(signs=True), True)
+                .sign(key, hashes.SHA256())
+            )
+            atomic_write(path, _pem(certificate, key), is_durable=True)
+    return path
+
+
+def _signed(ca_file: Path) -> bytes:
+    """Return a worker's certificate and its key, signed by the CA."""
+    content = ca_file.read_bytes()
+    try:
+        ca = x509.load_pem_x509_certificate(content)
+        ca_key = serialization.load_pem_private_key(content, password=None)
+    except ValueError as error:
+        raise ValueError(
+            f"{ca_file} does not hold both a certificate and its key, so no worker's certificate "
+            "can be signed: set security.worker_certfile and security.worker_keyfile"
+        ) from error
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "the key of a CA that was made here"
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, WORKER_TLS_NAME)])
+    names = x509.SubjectAlternativeName([x509.DNSName(WORKER_TLS_NAME)])
+    certificate = (
+        _builder(name, ca.subject, key, ca_key, ca.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(_usage(signs=False), True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(names, False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return _pem(certificate, key)
+
+
+def _builder(
+    name: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    until: datetime,
+) -> x509.CertificateBuilder:
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - CLOCK_SKEW)
+        .not_valid_after(until)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(issued_by, False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(not signs, False, False, False, False, signs, signs, False, False)
+
+
+def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bytes:
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM) + private

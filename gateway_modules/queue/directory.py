@@ -1,0 +1,190 @@
+"""Which workers there are: listed, found by name in DNS, or listed anew while the gateway runs.
+
+A worker that is not listed any more gets nothing new, and is forgotten when its last conversation
+has ended. Assigns nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from gateway_modules.queue.health import HealthMonitor, Probe
+from gateway_modules.queue.worker_connection import WorkerConnection
+from settings.workers import WorkerPlace, worker_place
+
+LOOK_UP_PERIOD_S: Final = 5.0  # ours: DNS of container networks says that an answer is old by then
+NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
+
+LOG: Final = structlog.get_logger("directory")
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a name; raises OSError if that cannot be known now."""
+
+
+async def resolve(name: str, port: int) -> list[str]:
+    """Ask the system's resolver; a name that does not exist has no addresses.
+
+    Of a name with addresses of both kinds one kind is returned, or each worker would come twice.
+
+    Raises:
+        OSError: no answer.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in NO_SUCH_NAME:
+            return []
+        raise
+    return [str(entry[4][0]) for entry in found if entry[0] == found[0][0]]
+
+
+class Directory:
+    """Owns the workers, under the names that they give themselves."""
+
+    def __init__(
+        self,
+        listed: Sequence[str],
+        probe: Probe,
+        after_round: Callable[[], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """List the workers; names are looked up from `start` on.
+
+        Args:
+            listed: See `worker_place`.
+            probe: Asks a worker how it is.
+            after_round: Called after each answer or miss; work may be possible now.
+            clock: Returns the time with its zone.
+
+        Raises:
+            ValueError: One cannot be read or comes twice.
+        """
+        self.workers: dict[str, WorkerConnection] = {}
+        self.monitor = HealthMonitor(probe, self._hear)
+        self._after_round = after_round
+        self._clock = clock
+        self.resolve: Resolve = resolve
+        self._listed = _places(listed)
+        self._answers: dict[WorkerPlace, Sequence[str]] = {}
+        self._problems: dict[WorkerPlace, str] = {}
+        self._leaving: list[WorkerConnection] = []
+        self._task: asyncio.Task[None] | None = None
+        self._update()
+
+    def start(self) -> None:
+        """Begin to ask the workers how they are, and DNS where they are."""
+        self.monitor.start(self.workers.values())
+        self._task = asyncio.create_task(self._watch(), name="directory")
+
+    async def stop(self) -> None:
+        """End both, and wait until they have ended."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self.monitor.stop()
+
+    @property
+    def listed(self) -> list[str]:
+        """What is listed, as it is written."""
+        return [f"{'dns:' * place.is_looked_up}{place.netloc}" for place in self._listed]
+
+    async def replace(self, listed: Sequence[str]) -> None:
+        """List other workers; those that are in both lists notice nothing.
+
+        Raises:
+            ValueError: One cannot be read or comes twice.
+        """
+        self._listed = _places(listed)
+        await self._look_up()
+
+    def forget_left(self) -> None:
+        """Forget the workers that are not listed any more and serve nobody."""
+        for worker in [one for one in self._leaving if not one.is_serving]:
+            self._leaving.remove(worker)
+            del self.workers[worker.worker_id]
+            self.monitor.remove(worker)
+            LOG.info("worker left", worker_id=worker.worker_id)
+
+    def _hear(self, worker: WorkerConnection) -> None:
+        if self.workers.get(worker.worker_id) is worker:  # else it left while it was asked
+            self._take_name(worker)
+        self._after_round()
+
+    def _take_name(self, worker: WorkerConnection) -> None:
+        """Call a worker what it calls itself; of two of one name the first keeps it."""
+        name = _own_name(worker)
+        if name is None or name == worker.worker_id:
+            return
+        other = self.workers.get(name)
+        if other is not None and _own_name(other) == name:
+            problem = f"{other.place.netloc} is called {name} too; start one with --name."
+            if worker.service.note_error(problem, self._clock()):
+                LOG.warning("name taken", worker_id=worker.worker_id, reason=problem)
+            return
+        if other is not None:  # its name was only its place in the list
+            other.worker_id = other.place.netloc
+        worker.worker_id = name
+        by_name = {one.worker_id: one for one in self.workers.values()}
+        self.workers.clear()  # not replaced: others hold it
+        self.workers.update(by_name)
+        LOG.info("worker named", worker_id=name, address=worker.place.netloc)
+
+    async def _watch(self) -> None:
+        while True:
+            if any(place.is_looked_up for place in self._listed):
+                await self._look_up()
+            await asyncio.sleep(LOOK_UP_PERIOD_S)
+
+    async def _look_up(self) -> None:
+        for place in self._listed:
+            if not place.is_looked_up:
+                continue
+            problem = ""
+            try:
+                self._answers[place] = await self.resolve(place.host, place.port)
+            except OSError as error:  # what was known stays true
+                problem = str(error)
+            if problem and problem != self._problems.get(place):
+                LOG.warning("name not looked up", name=place.host, reason=problem)
+            self._problems[place] = problem
+        self._update()
+        self._after_round()
+
+    def _update(self) -> None:
+        """Have a connection to each worker that is listed, and let the others end."""
+        known = {worker.place: worker for worker in self.workers.values()}
+        wanted: dict[WorkerPlace, str] = {}  # and what it is called until it says so itself
+        for index, place in enumerate(self._listed):
+            if place.is_looked_up:
+                found = [WorkerPlace(host, place.port) for host in self._answers.get(place, ())]
+                wanted |= {one: one.netloc for one in found}
+            else:
+                wanted[place] = f"worker_{index}"
+        for place, worker in known.items():
+            worker.has_left = place not in wanted
+        for place, name in wanted.items():
+            if place not in known:
+                name = place.netloc if name in self.workers else name
+                worker = self.workers[name] = WorkerConnection(name, place, self._clock)
+                self.monitor.add(worker)
+        self._leaving = [worker for worker in self.workers.values() if worker.has_left]
+
+
+def _own_name(worker: WorkerConnection) -> str | None:
+    return worker.service.latest.worker_id if worker.service.latest else None
+
+
+def _places(listed: Sequence[str]) -> list[WorkerPlace]:
+    places = [worker_place(text) for text in listed]
+    if len(set(places)) < len(places):
+        raise ValueError(f"a worker address comes twice: {', '.join(listed)}")
+    return places

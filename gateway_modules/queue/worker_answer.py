@@ -1,0 +1,88 @@
+"""What a worker answers over HTTP: read within a limit, and turned into our errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+from pydantic import ValidationError
+
+from core import errors
+from core.errors import (
+    BadPayloadError,
+    NotSupervisedError,
+    NoWorkerError,
+    OmniError,
+    WorkerLostError,
+)
+from core.schemas import limits
+from gateway_modules.web.answers import Problem
+
+REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
+DETAIL_MAX_CHARS = 300  # of a worker's explanation, to a client
+REFUSED_STATUSES: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+# Of several errors with the same code and status the first represents all.
+REFUSALS: Final = {
+    (kind.code, kind.http_status): kind
+    for kind in reversed(vars(errors).values())
+    if isinstance(kind, type) and issubclass(kind, OmniError)
+}
+
+
+@dataclass(frozen=True)
+class WorkerAnswer:
+    """What a worker answered over HTTP."""
+
+    status: int
+    body: bytes
+
+
+async def read_reply(response: httpx.Response) -> bytes:
+    """Read a reply no further than the limit.
+
+    Raises:
+        WorkerLostError: It is longer.
+    """
+    parts, size_bytes = [], 0
+    async for part in response.aiter_bytes():
+        size_bytes += len(part)
+        if size_bytes > REPLY_MAX_BYTES:
+            raise WorkerLostError("The worker's reply is too large.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def raise_for_status(answer: WorkerAnswer) -> None:
+    """Raise what an answer says that went wrong.
+
+    Raises:
+        OmniError: It is no success.
+    """
+    if answer.status == HTTPStatus.OK:
+        return
+    if answer.status == HTTPStatus.CONFLICT:
+        raise NotSupervisedError()
+    if answer.status in REFUSED_STATUSES:
+        raise _refusal(answer)
+    if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        raise NoWorkerError("The worker is busy. Please try again later.")
+    raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")
+
+
+def _refusal(answer: WorkerAnswer) -> OmniError:
+    """Return the worker's own error if it sent one that is known here."""
+    try:
+        problem = Problem.model_validate_json(answer.body)
+        kind = REFUSALS[problem.code, answer.status]
+    except (ValidationError, KeyError):
+        detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+        return BadPayloadError(f"The worker refuses the request: {detail}")
+    return kind(problem.detail[:DETAIL_MAX_CHARS])

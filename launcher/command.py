@@ -1,0 +1,140 @@
+"""The command line `minicpmo-live`: serve, talk, doctor, bench, download."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from config import PROJECT_ROOT, Settings, SettingsError, load_settings
+from launcher import doctor
+from launcher.checkpoint import ensure_checkpoint
+from launcher.cli import EXIT_USAGE, Setup, start_command
+from launcher.display import Display
+from launcher.machine import find_gpus
+from launcher.pace import Pace
+from launcher.plan import Options, Planner, Programs
+from launcher.supervisor import StartError
+from launcher.system import EXIT_FAILED
+from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError, find_checkpoint
+from settings.embedded import CASCADE_FOLDER
+
+HELLO: Final = PROJECT_ROOT / "examples" / "hello.wav"
+BENCHMARKS: Final = PROJECT_ROOT / "benchmarks"
+ENTRY: Final = (sys.executable, "-P", "-m", "launcher.command")
+# What belongs to the program that is started goes there as it came.
+PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="Configuration file.", show_default="config.json, if any")
+]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Real-time conversation with MiniCPM-o 4.5.",
+)
+app.command("serve")(start_command(Setup(entry=ENTRY)))
+
+
+@app.command(context_settings=PASSED_ON, add_help_option=False)
+def talk(context: typer.Context) -> None:
+    """Hold a conversation with a recording, [SOUND-OR-VIDEO] and options, without any server."""
+    sound, flags = _first_word(context)
+    given = ["--audio", sound or str(HELLO), "--mode", "duplex", "--out", "reply.wav"]
+    if not {"--checkpoint", "--help"} & {flag.partition("=")[0] for flag in flags}:
+        checkpoint = os.environ.get("CHECKPOINT")
+        given += ["--checkpoint", checkpoint or str(_embedded(_settings(None)))]
+    _become("core.talk", [*given, *flags])  # what stands later wins
+
+
+@app.command("doctor")
+def examine(config: ConfigFile = None) -> None:
+    """Say what this machine can run, what is missing, and the line that mends it."""
+    settings = _settings(config)
+    planner = _planner(settings)
+    findings = doctor.examine(doctor.look(planner, find_gpus(os.environ)), settings)
+    doctor.show(findings)
+    raise typer.Exit(EXIT_FAILED if doctor.must_be_mended(findings) else 0)
+
+
+@app.command(context_settings=PASSED_ON, add_help_option=False)
+def bench(context: typer.Context) -> None:
+    """Run a measurement of benchmarks/README.md, NAME and its options; without a name list them."""
+    name, flags = _first_word(context)
+    files = [*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("*/__main__.py")]
+    names = {
+        path.parent.name if path.stem == "__main__" else path.stem
+        for path in files
+        if '__name__ == "__main__"' in path.read_text(encoding="utf8")
+    }
+    if name not in names:
+        typer.echo(f"measurements: {', '.join(sorted(names))}", err=bool(name))
+        raise typer.Exit(EXIT_USAGE if name else 0)
+    _become(f"benchmarks.{name}", flags)
+
+
+@app.command()
+def download(
+    what: Annotated[str, typer.Argument(help="Hub id, `nano`, or `cascade`.")] = HUGGINGFACE_ID,
+) -> None:
+    """Fetch a checkpoint before the first start."""
+    settings = _settings(None)
+    if what == "cascade":
+        _become("core.cascade.assets", [str(settings.service.data_dir / CASCADE_FOLDER)])
+    if what == "nano":
+        folder = _embedded(settings)
+    else:
+        try:
+            folder = find_checkpoint(what)
+        except CheckpointError as error:
+            _refuse(str(error))
+    typer.echo(f"{folder}")
+    if what != "nano":
+        typer.echo(f"OMNI_MODEL_MODEL_PATH={what} minicpmo-live serve")
+
+
+def _first_word(context: typer.Context) -> tuple[str, list[str]]:
+    """Return the first argument, empty if it is an option, and the others."""
+    if context.args and not context.args[0].startswith("-"):
+        return context.args[0], context.args[1:]
+    return "", context.args
+
+
+def _settings(config: Path | None) -> Settings:
+    try:
+        return load_settings(config)
+    except SettingsError as error:
+        typer.echo(f"The configuration cannot be used:\n{error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+
+
+def _planner(settings: Settings) -> Planner:
+    return Planner(settings, Options(), Programs(), os.environ, os.cpu_count() or 1)
+
+
+def _embedded(settings: Settings) -> Path:
+    """Return the checkpoint that is used when none is named, made if need be."""
+    try:
+        return asyncio.run(ensure_checkpoint(_planner(settings), Display(), Pace()))
+    except (StartError, OSError) as error:
+        _refuse(str(error))
+
+
+def _refuse(sentence: str) -> NoReturn:
+    typer.echo(sentence, err=True)
+    raise typer.Exit(EXIT_FAILED)
+
+
+def _become(module: str, arguments: list[str]) -> NoReturn:
+    """Go on as another program, which gets signals and the terminal as they are."""
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
+
+
+if __name__ == "__main__":
+    app(prog_name="minicpmo-live")

@@ -1,0 +1,315 @@
+"""A session's sockets, one after the other: opened, read, lost, and opened again.
+
+A session of `?resumable=1` goes on over another socket: docs/protocol/queue.md. What the program
+has not read yet waits in a bounded inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, Literal, TypeVar
+from urllib.parse import urlencode
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from minicpmo_live.errors import ConnectionLostError, LiveError, ProtocolError, ServerError
+from minicpmo_live.events import (
+    NESTED,
+    ErrorMessage,
+    QueueUpdate,
+    SessionResumable,
+    SessionResumed,
+)
+
+INBOX_EVENTS: Final = 256
+MAX_BYTES: Final = 64 * 1024 * 1024  # of a message, as the server's own limit
+OPEN_LIMIT_S: Final = 60.0
+CLOSE_LIMIT_S: Final = 5.0
+RETRY_S: Final = (
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+)  # before the first try, the second, ...; the last for all more
+# How a socket closes whose session waits for another: 1006 vanished, 1012 restarted.
+# Source: RFC 6455, section 7.4.1, and its registry.
+LOST_CODES: Final = frozenset({1001, 1006, 1011, 1012})
+NORMAL_CLOSURE: Final = 1000
+VANISHED: Final = 1006
+UNREACHABLE: Final = (OSError, TimeoutError, InvalidHandshake)
+
+Event = TypeVar("Event")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    """The socket broke; the client tries to go on, and `session_resumed` says that it does.
+
+    Attributes:
+        grace_s: How long the session waits, s.
+    """
+
+    grace_s: float
+    type: Literal["connection_lost"] = "connection_lost"
+
+
+@dataclass(frozen=True)
+class Address:
+    """How a server is reached.
+
+    Attributes:
+        url: Of the socket, without a query.
+        tls: Trusts the server's certificate; None for the system's own choice, or without TLS.
+        headers: Sent with each handshake.
+    """
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class Inbox(Generic[Event]):
+    """Events that the program has not read yet.
+
+    Overflow: at `INBOX_EVENTS` the reader waits, so that TCP holds the server back. A newer place
+    in the queue takes that of an older one.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._events: deque[Event] = deque()
+        self._changed = asyncio.Condition()
+        self._is_ended = False
+        self._error: LiveError | None = None
+
+    async def put(self, event: Event) -> None:
+        """Add an event, once there is room; after the end it is left out."""
+        async with self._changed:
+            if isinstance(event, QueueUpdate) and self._events:
+                if isinstance(self._events[-1], QueueUpdate):
+                    self._events.pop()
+            await self._changed.wait_for(lambda: len(self._events) < INBOX_EVENTS or self._is_ended)
+            if not self._is_ended:
+                self._events.append(event)
+                self._changed.notify_all()
+
+    async def get(self) -> Event | None:
+        """Return the next event; None at the end.
+
+        Raises:
+            LiveError: The session ended with it.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._events or self._is_ended)
+            if self._events:
+                event = self._events.popleft()
+                self._changed.notify_all()
+                return event
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+            return None
+
+    async def end(self, error: LiveError | None = None) -> None:
+        """Let nothing in any more; only the first end counts."""
+        async with self._changed:
+            if not self._is_ended:
+                self._is_ended, self._error = True, error
+                self._changed.notify_all()
+
+
+class Link(Generic[Event]):
+    """One session's connection to the server."""
+
+    def __init__(
+        self,
+        address: Address,
+        kinds: Mapping[str, type[Event]],
+        on_event: Callable[[Event], Awaitable[bool]],
+        *,
+        is_resumable: bool,
+    ) -> None:
+        """Connect later, in `open`.
+
+        Args:
+            address: Of the server.
+            kinds: Its messages by type; others are left out.
+            on_event: Sees each event first, and returns whether it was the session's last one.
+            is_resumable: Ask for a session that outlives its socket.
+        """
+        self.inbox: Inbox[Event | ConnectionLost | SessionResumed] = Inbox()
+        self._address = address
+        self._kinds = kinds
+        self._on_event = on_event
+        self._query = {"resumable": "1"} if is_resumable else {}
+        self._socket: ClientConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._offer: SessionResumable | None = None
+        self._last_seq = 0
+        self._last_error: ServerError | None = None
+        self._is_over = False
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            ConnectionLostError: The server cannot be reached.
+        """
+        try:
+            self._socket = await self._connect()
+        except (*UNREACHABLE, InvalidURI) as error:
+            raise ConnectionLostError(f"{self._address.url}: {error}") from error
+        self._reader = asyncio.create_task(self._read(self._socket), name="minicpmo_live reader")
+
+    # Any: a value of JSON.
+    async def send(self, message: Mapping[str, Any]) -> bool:
+        """Send a message; False where there is no connection at the moment, and it is left out."""
+        if self._socket is None or self._is_over:
+            return False
+        try:
+            await self._socket.send(json.dumps(message, separators=(",", ":")))
+        except ConnectionClosed:
+            return False
+        return True
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing comes any more."""
+        return self._reader is None or self._reader.done()
+
+    async def wait_for(self, event: asyncio.Event) -> bool:
+        """Wait until something has happened, or the session has ended; return the former."""
+        waiting = asyncio.create_task(event.wait())
+        ending = [self._reader] if self._reader is not None else []
+        try:
+            await asyncio.wait([waiting, *ending], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return event.is_set()
+
+    async def wait_for_end(self, limit_s: float) -> None:
+        """Throw away what comes, until the session has ended."""
+        await self.inbox.end()
+        if self._reader is not None:
+            await asyncio.wait([self._reader], timeout=limit_s)
+
+    async def close(self) -> None:
+        """End the connection, whatever goes on."""
+        self._is_over = True
+        await self.inbox.end()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+        if self._socket is not None:
+            await self._socket.close(NORMAL_CLOSURE)
+
+    async def _connect(self, query: Mapping[str, str] | None = None) -> ClientConnection:
+        url = self._address.url
+        wishes = {**self._query, **(query or {})}
+        return await connect(
+            f"{url}?{urlencode(wishes)}" if wishes else url,
+            ssl=self._address.tls,
+            additional_headers=self._address.headers,
+            compression=None,  # Base64 of sound hardly gets smaller
+            max_size=MAX_BYTES,
+            open_timeout=OPEN_LIMIT_S,
+            close_timeout=CLOSE_LIMIT_S,
+        )
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Take in what comes until the session ends; its end is the inbox's."""
+        try:
+            while not await self._read_one(socket):
+                self._socket = None
+                socket = await self._reconnected(socket.close_code or VANISHED)
+                self._socket = socket
+        except LiveError as error:
+            await self.inbox.end(error)
+        else:
+            await self.inbox.end()
+
+    async def _read_one(self, socket: ClientConnection) -> bool:
+        """Take in what comes over one socket; return whether the session has ended."""
+        with suppress(ConnectionClosed):
+            while True:
+                if await self._take(await socket.recv()):
+                    return True
+        return False
+
+    async def _take(self, text: str | bytes) -> bool:
+        """Take in one message; return whether it was the last."""
+        message = _parse(text)
+        if isinstance(seq := message.get("seq"), int):
+            self._last_seq = seq
+        kind = self._kinds.get(message["type"])
+        if kind is None:
+            return False  # of a newer server
+        event = _build(kind, message)
+        if isinstance(event, ErrorMessage):
+            self._last_error = ServerError(event.code, event.message)
+            if self._offer is None or event.code != "shutting_down":
+                raise self._last_error
+            return False  # the next server may go on with the session
+        if isinstance(event, SessionResumable):
+            self._offer = event
+            return False
+        self._last_error = None
+        is_last = await self._on_event(event)
+        await self.inbox.put(event)
+        return is_last
+
+    async def _reconnected(self, close_code: int) -> ClientConnection:
+        """Return another socket of the session; the first try is made however late it is.
+
+        Raises:
+            LiveError: The session cannot go on.
+        """
+        offer, lost_s = self._offer, time.monotonic()
+        if offer is None or close_code not in LOST_CODES or self._is_over:
+            why = f"{self._address.url}: the connection was closed with {close_code}"
+            raise self._last_error or ConnectionLostError(why)
+        await self.inbox.put(ConnectionLost(offer.grace_s))
+        tries = 0
+        while True:
+            wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
+            tries += 1
+            query = {"resume_token": offer.resume_token, "last_seq": str(self._last_seq)}
+            try:
+                return await self._connect(query)
+            except UNREACHABLE as error:
+                if time.monotonic() - lost_s > offer.grace_s:
+                    why = f"{self._address.url}: not reached again in {offer.grace_s:g} s: {error}"
+                    raise self._last_error or ConnectionLostError(why) from error
+
+
+# Any: JSON.
+def _parse(text: str | bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ProtocolError(f"no message with a type: {text[:200]!r}")
+    return message
+
+
+# Any: JSON, and a dataclass of the generated module.
+def _build(kind: type[Any], message: Mapping[str, Any]) -> Any:
+    try:
+        given = {field.name: message[field.name] for field in fields(kind)}
+        for field in fields(kind):
+            if inner := NESTED.get(str(field.type)):
+                given[field.name] = _build(inner, given[field.name])
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(f"{message.get('type', kind.__name__)} without {error}") from None
+    return kind(**given)

@@ -1,0 +1,314 @@
+"""The three ways to talk to a server: full duplex, half duplex and chat by turns."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from array import array
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, Generic, Self, TypeVar
+
+from minicpmo_live import events
+from minicpmo_live.errors import LiveError
+from minicpmo_live.events import (
+    Done,
+    DuplexEvent,
+    DuplexPrepared,
+    DuplexStopped,
+    DuplexTimeout,
+    Generate,
+    Generating,
+    HalfDuplexEvent,
+    HalfDuplexPrepared,
+    HalfDuplexStopped,
+    HalfDuplexTimeout,
+    Prefill,
+    PrefillDone,
+    QueueDone,
+    Result,
+    SessionResumed,
+    StreamingEvent,
+    TurnDone,
+)
+from minicpmo_live.link import Address, ConnectionLost, Link
+from minicpmo_live.sound import INPUT_RATE_HZ, Sound, float_samples, to_base64
+
+STOP_LIMIT_S: Final = 8.0  # the server itself waits up to 5 s for a unit that runs
+CHUNK_MS: Final = 500  # of half duplex
+MS_PER_S: Final = 1_000
+PREPARED: Final = (DuplexPrepared, HalfDuplexPrepared)
+LAST: Final = (DuplexStopped, DuplexTimeout, HalfDuplexStopped, HalfDuplexTimeout)
+
+Event = TypeVar("Event")
+
+# Any: settings are JSON.
+Json = Mapping[str, Any]
+
+
+class LiveSession(Generic[Event]):
+    """A conversation whose sound goes up as it is recorded. Iterate over it for what comes."""
+
+    def __init__(
+        self, address: Address, kinds: Mapping[str, type[Event]], prepare: Json, chunk_ms: int
+    ) -> None:
+        """Connect later, in `async with`."""
+        self._link: Link[Event] = Link(address, kinds, self._note, is_resumable=True)
+        self._prepare = prepare
+        self._chunk_ms = chunk_ms
+        self._unsent: array[float] = array("f")
+        self._prepared = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Connect; the first events tell of the queue, then `prepared`."""
+        await self._link.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop and disconnect."""
+        try:
+            if not self._link.has_ended and await self._link.send({"type": "stop"}):
+                await self._link.wait_for_end(STOP_LIMIT_S)
+        finally:
+            await self._link.close()
+
+    def __aiter__(self) -> AsyncIterator[Event | ConnectionLost | SessionResumed]:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Event | ConnectionLost | SessionResumed:
+        """Return the next event.
+
+        Raises:
+            LiveError: The session ended with an error.
+        """
+        event = await self._link.inbox.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def send_audio(self, sound: Sound) -> bool:
+        """Send sound as it is recorded, in pieces of any length; waits until the session is ready.
+
+        What fills no whole unit waits for the next call.
+
+        Args:
+            sound: Mono, 16 kHz.
+
+        Returns:
+            Whether all whole units went out; what was not sent for want of a connection is lost.
+
+        Raises:
+            SoundError: It is no sound.
+            LiveError: The session ended before it was ready.
+        """
+        self._unsent.extend(float_samples(sound))
+        await self._until_prepared()
+        size, is_sent = self._chunk_ms * INPUT_RATE_HZ // MS_PER_S, True
+        while len(self._unsent) >= size:
+            unit, self._unsent = self._unsent[:size], self._unsent[size:]
+            is_sent &= await self._send_unit(to_base64(unit))
+        return is_sent
+
+    async def interrupt(self) -> bool:
+        """End what the model is saying; the session goes on."""
+        return await self._link.send({"type": "interrupt"})
+
+    async def stop(self) -> bool:
+        """End the session; `stopped` follows as its last event."""
+        return await self._link.send({"type": "stop"})
+
+    async def _send_unit(self, audio: str) -> bool:
+        return await self._link.send({"type": "audio_chunk", "audio": audio})
+
+    async def _until_prepared(self) -> None:
+        if not self._prepared.is_set() and not await self._link.wait_for(self._prepared):
+            raise LiveError("the session ended before it was ready; its events say why")
+
+    async def _note(self, event: Event) -> bool:
+        is_new = isinstance(event, SessionResumed) and event.last_seq == 0
+        if isinstance(event, QueueDone) or is_new:
+            await self._link.send({"type": "prepare", **self._prepare})
+        elif isinstance(event, PREPARED):
+            self._prepared.set()
+        return isinstance(event, LAST)
+
+
+class AsyncDuplex(LiveSession[DuplexEvent]):
+    """Full duplex: each second of sound, with pictures or without, is answered by a `result`."""
+
+    def __init__(self, address: Address, prepare: Json) -> None:
+        """Connect later, in `async with`."""
+        super().__init__(address, events.DUPLEX, prepare, chunk_ms=MS_PER_S)
+
+    async def send_picture(self, picture: bytes) -> bool:
+        """Show a picture, JPEG, PNG or WebP; it belongs to the unit that is sent next."""
+        await self._until_prepared()
+        frame = base64.b64encode(picture).decode()
+        return await self._link.send({"type": "video_frame", "frame": frame})
+
+    async def send_text(self, text: str) -> bool:
+        """Say something in writing; the model knows it from its next pause on."""
+        await self._until_prepared()
+        return await self._link.send({"type": "text_input", "text": text})
+
+    async def pause(self) -> bool:
+        """Suspend the session; `paused` follows."""
+        return await self._link.send({"type": "pause"})
+
+    async def resume(self) -> bool:
+        """Go on after a pause; `resumed` follows."""
+        return await self._link.send({"type": "resume"})
+
+    async def play(
+        self, sound: Sound, pictures: Sequence[bytes] = (), rest_s: int = 5
+    ) -> AsyncIterator[DuplexEvent | ConnectionLost | SessionResumed]:
+        """Play a recording to the model, each second once the one before it is answered.
+
+        Args:
+            sound: Mono, 16 kHz.
+            pictures: One for each second; may be fewer.
+            rest_s: Silent seconds behind it, for the answer.
+
+        Yields:
+            Every event until the last second is answered.
+
+        Raises:
+            LiveError: The session ended with an error.
+        """
+        samples = float_samples(sound)
+        seconds = -(-len(samples) // INPUT_RATE_HZ)
+        samples.extend([0.0] * ((seconds + rest_s) * INPUT_RATE_HZ - len(samples)))
+        at = 0
+        async for event in self:
+            yield event
+            # After a break it is not known what has arrived, so the recording goes on.
+            if not isinstance(event, (DuplexPrepared, Result, SessionResumed)):
+                continue
+            if at >= len(samples):
+                return
+            if at // INPUT_RATE_HZ < len(pictures):
+                await self.send_picture(pictures[at // INPUT_RATE_HZ])
+            await self.send_audio(samples[at : at + INPUT_RATE_HZ])
+            at += INPUT_RATE_HZ
+
+
+class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
+    """Half duplex: the server finds out when the user has finished, and answers."""
+
+    def __init__(self, address: Address, prepare: Json) -> None:
+        """Connect later, in `async with`."""
+        super().__init__(address, events.HALF_DUPLEX, prepare, chunk_ms=CHUNK_MS)
+
+    async def play(
+        self, sound: Sound, rest_s: float = 2.0
+    ) -> AsyncIterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
+        """Say something, and yield every event until it is answered.
+
+        Args:
+            sound: Mono, 16 kHz.
+            rest_s: Silence behind it, which ends the user's turn.
+
+        Raises:
+            LiveError: The session ended with an error.
+        """
+        samples = float_samples(sound)
+        samples.extend([0.0] * round(rest_s * INPUT_RATE_HZ))
+        sending = asyncio.create_task(self.send_audio(samples))
+        try:
+            async for event in self:
+                yield event
+                if isinstance(event, Generating):
+                    sending.cancel()  # what comes now is not heard
+                if isinstance(event, TurnDone):
+                    return
+        finally:
+            sending.cancel()
+            await asyncio.wait([sending])
+
+
+class AsyncChat:
+    """Chat by turns. The history is kept here, and the server keeps what it has read of it."""
+
+    def __init__(self, address: Address, settings: Json) -> None:
+        """Connect with the first question."""
+        self.messages: list[dict[str, Any]] = []  # Any: content is text or items
+        self._address = address
+        self._settings = settings
+        self._link: Link[StreamingEvent] | None = None
+        self._is_asking = False
+
+    async def __aenter__(self) -> Self:
+        """Connect later, with the first question."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect."""
+        await self._disconnect()
+
+    async def ask(
+        self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
+    ) -> AsyncIterator[StreamingEvent | ConnectionLost | SessionResumed]:
+        """Say something, and yield every event of the answer; whoever breaks off ends the answer.
+
+        Args:
+            text: What is said in writing.
+            sound: What is said aloud: mono, 16 kHz.
+            pictures: Encoded, as files hold them.
+
+        Raises:
+            LiveError: It cannot be answered; the history is as before.
+        """
+        message = {"role": "user", "content": _content(text, sound, pictures)}
+        if self._is_asking:
+            await self._disconnect()  # the answer before was broken off, and may still come
+        self._is_asking = True
+        link = await self._connected()
+        try:
+            messages = [*self.messages, message]
+            prefill, generate = (_known(kind, self._settings) for kind in (Prefill, Generate))
+            await link.send({**prefill, "type": "prefill", "messages": messages})
+            while (event := await link.inbox.get()) is not None:
+                if isinstance(event, PrefillDone):
+                    await link.send({**generate, "type": "generate"})
+                elif isinstance(event, Done):
+                    self._is_asking = False
+                    self.messages += [message, {"role": "assistant", "content": event.text}]
+                yield event
+                if isinstance(event, Done):
+                    return
+            raise LiveError("the connection ended before the answer did")
+        finally:
+            if self._is_asking and link is self._link:
+                await self._disconnect()
+
+    async def _connected(self) -> Link[StreamingEvent]:
+        """Return the socket of the last turn, or another one: the history is in each question."""
+        if self._link is None or self._link.has_ended:
+            await self._disconnect()
+            self._link = Link(self._address, events.STREAMING, _goes_on, is_resumable=False)
+            await self._link.open()
+        return self._link
+
+    async def _disconnect(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+
+async def _goes_on(event: StreamingEvent) -> bool:
+    return False
+
+
+# Any: a class of settings, and JSON.
+def _known(kind: type[Any], settings: Json) -> dict[str, Any]:
+    return {name: settings[name] for name in kind.__annotations__ if name in settings}
+
+
+# Any: content is text or items.
+def _content(text: str, sound: Sound | None, pictures: Sequence[bytes]) -> Any:
+    items = [{"type": "image", "data": base64.b64encode(picture).decode()} for picture in pictures]
+    if sound is not None:
+        items.append({"type": "audio", "data": to_base64(float_samples(sound))})
+    if not items:
+        return text
+    return [*items, {"type": "text", "text": text}] if text else items

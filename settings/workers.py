@@ -1,0 +1,57 @@
+"""Where workers are, as it is written: `host:port`, or `dns:NAME:PORT` for all that DNS names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import AfterValidator
+
+WORKER_BASE_PORT: Final = 22_400  # source: docs/specification/service.md#4.1
+LAST_PORT: Final = 65_535
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+)"
+_LISTED: Final = re.compile(rf"{_HOST}(?::([0-9]{{1,5}}))?")
+_NAMED: Final = re.compile(rf"dns:{_HOST}:([0-9]{{1,5}})")
+
+
+class WorkerPlace(NamedTuple):
+    """Where a worker is, or several of one name.
+
+    Attributes:
+        host: a name, or an address without brackets.
+        port: of each.
+        is_looked_up: there is one worker at each address that DNS has for the name.
+    """
+
+    host: str
+    port: int
+    is_looked_up: bool = False
+
+    @property
+    def netloc(self) -> str:
+        """`host:port`, as in a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def worker_place(text: str) -> WorkerPlace:
+    """Read `host:port`, `[v6]:port`, either without the port, or `dns:NAME:PORT`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    named = _NAMED.fullmatch(text)
+    found = named or _LISTED.fullmatch(text)
+    port = int(found[2] or WORKER_BASE_PORT) if found else 0
+    if found is None or not 0 < port <= LAST_PORT:
+        raise ValueError(f"not a worker address: {text!r}; write host:port or dns:NAME:PORT")
+    return WorkerPlace(found[1].strip("[]").lower(), port, named is not None)
+
+
+def _checked(text: str) -> str:
+    worker_place(text)
+    return text
+
+
+WorkerAddress = Annotated[str, AfterValidator(_checked)]
+"""Such a text."""

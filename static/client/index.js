@@ -1,0 +1,160 @@
+// @ts-check
+/**
+ * The client as one module, for node and for pages of one's own: the sessions that our own pages hold. Device.
+ *
+ * `scripts/build_pages.mjs` makes one file of it, which every server has at /static/client/index.js.
+ */
+
+import { DuplexSession } from "../duplex/lib/duplex-session.js";
+import { HalfDuplexSession } from "../duplex/lib/half-duplex-session.js";
+import { probeServer, socketUrl } from "../shared/live-socket.js";
+import { base64ToFloats, encodeWav } from "../shared/pcm.js";
+import { LIMITS } from "../shared/protocol.js";
+import { StreamingChat } from "../turnbased/streaming-chat.js";
+
+/** @typedef {import("../duplex/lib/duplex-types.js").SessionEvents<import("../duplex/lib/duplex-types.js").SessionState>} DuplexEvents */
+/** @typedef {import("../duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
+/** @typedef {import("../duplex/lib/duplex-types.js").DuplexStart} DuplexStart */
+/** @typedef {import("../duplex/lib/half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
+/** @typedef {import("../shared/end-reasons.js").EndReason} EndReason */
+/** @typedef {import("../turnbased/streaming-chat.js").StreamingChatOptions} StreamingChatOptions */
+
+export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encodeWav };
+
+const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
+const PCM16_SCALE = 32_768;
+const BYTES_PER_SAMPLE = 2;
+const FORMAT_PCM = 1;
+
+/** A session that ended before it was expected to; `reason.code` says why. */
+export class SessionEndedError extends Error {
+  /** @param {EndReason} reason */
+  constructor(reason) {
+    super(`${reason.message || "the session has ended"} (${reason.code})`);
+    this.name = "SessionEndedError";
+    this.reason = reason;
+  }
+}
+
+/** A server. Nothing is connected before a session is started. */
+export class Client {
+  /** @param {string | URL} [url] Of the gateway; a page's own server needs none. */
+  constructor(url = globalThis.location?.href) {
+    this.origin = new URL(url).origin;
+  }
+
+  /**
+   * A call in which both may speak at once.
+   * @param {Partial<DuplexSessionOptions> & {withPictures?: boolean}} [options] `withPictures` chooses the queue.
+   */
+  duplex({ withPictures = false, ...options } = {}) {
+    const idPrefix = withPictures ? "omni" : "adx";
+    return new DuplexSession({ idPrefix, ...this.#server("duplex", withPictures ? "omni" : "audio_duplex"), ...options });
+  }
+
+  /**
+   * A call by turns: the server finds out when the user has finished.
+   * @param {HalfDuplexOptions} [options]
+   */
+  halfDuplex(options = {}) {
+    return new HalfDuplexSession({ ...this.#server("half_duplex", "half_duplex_audio"), ...options });
+  }
+
+  /**
+   * A chat; each turn sends the whole history.
+   * @param {StreamingChatOptions} [options]
+   */
+  chat(options = {}) {
+    return new StreamingChat({ ...this.#server("streaming", "turnbased"), ...options });
+  }
+
+  /**
+   * @param {"streaming" | "half_duplex" | "duplex"} kind
+   * @param {string} appId
+   */
+  #server(kind, appId) {
+    return {
+      url: (/** @type {string} */ sessionId) => socketUrl(kind, sessionId, this.origin),
+      probe: () => probeServer(appId, this.origin),
+    };
+  }
+}
+
+/**
+ * Play a recording to the model: each second is sent once the one before it is answered.
+ * @param {DuplexSession} session Not started; closed at the end.
+ * @param {Float32Array} samples Mono, 16 kHz.
+ * @param {Partial<DuplexStart> & {pictures?: readonly string[], restS?: number}} [how] Pictures as Base64, one for each
+ *   second; `restS` silent seconds behind the recording, for the answer.
+ * @returns {AsyncGenerator<DuplexEvents["result"], void, void>}
+ * @throws {SessionEndedError} the server ended it
+ */
+export async function* play(session, samples, { pictures = [], restS = 5, systemPrompt = "", prepare = {} } = {}) {
+  try {
+    const prepared = next(session, "prepared");
+    session.start({ systemPrompt, prepare });
+    await prepared;
+    const seconds = Math.ceil(samples.length / RATE_HZ) + restS;
+    for (let at = 0; at < seconds; at += 1) {
+      const second = new Float32Array(RATE_HZ);
+      second.set(samples.subarray(at * RATE_HZ, (at + 1) * RATE_HZ));
+      const answered = next(session, "result");
+      if (pictures[at]) session.sendPicture(pictures[at]);
+      session.sendChunk({ audio: second });
+      const answer = await answered;
+      if (answer) yield answer;
+    }
+  } finally {
+    session.close();
+  }
+}
+
+/**
+ * @template {"prepared" | "result"} Type
+ * @param {DuplexSession} session
+ * @param {Type} type
+ * @returns {Promise<DuplexEvents[Type] | null>} null where the socket broke: what was sent may be lost
+ */
+function next(session, type) {
+  return new Promise((resolve, reject) => {
+    const offs = [
+      session.on(type, (detail) => settle(() => resolve(detail))),
+      session.on("warning", ({ code }) => code === "reconnected" && settle(() => resolve(null))),
+      session.on("ended", ({ reason }) => settle(() => reject(new SessionEndedError(reason)))),
+    ];
+    /** @param {() => void} end */
+    const settle = (end) => {
+      for (const off of offs) off();
+      end();
+    };
+  });
+}
+
+/**
+ * Samples of a WAV file that the server can hear: 16 bit, mono, 16 kHz.
+ * @param {Uint8Array} file
+ * @returns {Float32Array<ArrayBuffer>}
+ * @throws {RangeError} it is of another kind
+ */
+export function readWav(file) {
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  /** @param {number} at */
+  const word = (at) => String.fromCharCode(...file.subarray(at, at + 4));
+  if (file.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") throw new RangeError("this is no WAV file");
+  let kind = "";
+  for (let at = 12; at + 8 <= file.length;) {
+    const [name, start, bytes] = [word(at), at + 8, view.getUint32(at + 4, true)];
+    if (name === "fmt " && start + 16 <= file.length) {
+      kind = `format ${view.getUint16(start, true)}, ${view.getUint16(start + 14, true)} bit, `;
+      kind += `${view.getUint16(start + 2, true)} channels, ${view.getUint32(start + 4, true)} Hz`;
+    }
+    const wanted = `format ${FORMAT_PCM}, 16 bit, 1 channels, ${RATE_HZ} Hz`;
+    if (name === "data") {
+      if (kind !== wanted) throw new RangeError(`${kind}; the server hears ${wanted}`);
+      const count = Math.floor(Math.min(bytes, file.length - start) / BYTES_PER_SAMPLE);
+      return Float32Array.from({ length: count }, (_, i) => view.getInt16(start + i * BYTES_PER_SAMPLE, true) / PCM16_SCALE);
+    }
+    at = start + bytes + (bytes % 2);
+  }
+  throw new RangeError("this WAV file holds no sound");
+}

@@ -1,0 +1,359 @@
+// @ts-check
+/**
+ * A call of either kind: microphone or file → session → loudspeaker, with change of devices and a tidy
+ * end. Device: no DOM; pages show what its events say.
+ */
+
+import { Emitter } from "../../shared/emitter.js";
+import { late } from "../../shared/late.js";
+import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./live-problems.js";
+import { keepAwake } from "./wake-lock.js";
+
+/** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
+/** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
+/** @typedef {import("./half-duplex-session.js").HalfDuplexSession} HalfDuplexSession */
+/** @typedef {import("./duplex-types.js").SpeakEvent} SpeakEvent */
+/** @typedef {import("./call-types.js").CallOptions} CallOptions */
+/** @typedef {import("./call-types.js").DeviceState} DeviceState */
+/** @typedef {import("./call-types.js").LiveSource} LiveSource */
+
+/** Microphone and loudspeaker: they come when the first call begins, or earlier where a page has time. */
+export const loadCallSound = late(async () => {
+  const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
+    import("./audio-player.js"),
+    import("./barge-in.js"),
+    import("./microphone.js"),
+  ]);
+  return { AudioPlayer, BargeIn, openMicrophone };
+});
+
+/**
+ * @template {DuplexSession | HalfDuplexSession} Session
+ * @extends {Emitter<import("./call-types.js").CallEvents<Session["state"]>>}
+ */
+export class Call extends Emitter {
+  /** @type {Session | null} comes with the first call @protected */
+  session = null;
+  /** @type {AudioPlayer | null} @protected */
+  player = null;
+  /** @type {LiveSource | null} @protected */
+  source = null;
+  #options;
+  /** @type {DeviceState} */
+  #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
+  /** @type {AbortController | null} ends the listeners of the source now open */
+  #sourceEnd = null;
+  /** @type {import("./wake-lock.js").WakeLock | null} */
+  #wakeLock = null;
+  /** @type {Parameters<Session["start"]>[0] | null} */
+  #given = null;
+  #inputRms = 0;
+  /** Grows with each start and end, so that what was opened too late is closed again. */
+  #round = 0;
+  #wasQueued = false;
+  #isReopening = false;
+  #isSourceLost = false;
+  /** @type {(() => Promise<void>)[]} */
+  #closers = [];
+
+  /** @param {CallOptions} options */
+  constructor(options) {
+    super();
+    this.#options = options;
+    globalThis.navigator?.mediaDevices?.addEventListener("devicechange", this.#onDeviceChange);
+  }
+
+  /** @returns {Session["state"]} */
+  get state() {
+    return this.session?.state ?? this.initialState();
+  }
+
+  get devices() {
+    return this.#devices;
+  }
+
+  /** From the click on start until everything is closed. */
+  get isActive() {
+    return this.#devices.isStarting || (this.session?.isActive ?? false);
+  }
+
+  /** What is heard and what is said now. */
+  levels() {
+    return { inputRms: this.#devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
+  }
+
+  /**
+   * Open the devices, then the session. Call it in a click.
+   * @param {Parameters<Session["start"]>[0]} given
+   * @returns {Promise<boolean>} false: a device refused and `problem` said why, or it was given up
+   */
+  async start(given) {
+    if (this.isActive) return false;
+    this.#given = given;
+    this.#isSourceLost = false;
+    const round = ++this.#round;
+    this.setDevices({ isStarting: true, isMuted: false, isHeld: false });
+    try {
+      this.session ??= await this.#makeSession();
+      await this.#openPlayer(round);
+      await this.#openSource(round);
+    } catch (error) {
+      if (round === this.#round) {
+        await this.#closeDevices();
+        this.emit("problem", problemOfDevice(error, false));
+      }
+      return false;
+    } finally {
+      if (round === this.#round) this.setDevices({ isStarting: false });
+    }
+    if (round !== this.#round) return false;
+    this.onStart();
+    this.session.start(/** @type {any} */ (given)); // `any`: each kind of session has its own
+    return true;
+  }
+
+  /** Start again with the same settings. */
+  async restart() {
+    return this.#given ? this.start(this.#given) : false;
+  }
+
+  /** End it, or give up starting. */
+  stop() {
+    if (this.session?.isActive) return this.session.stop();
+    this.#round += 1;
+    this.setDevices({ isStarting: false });
+    void this.#closeDevices();
+  }
+
+  /** Stop the answer; the call goes on. */
+  interrupt() {
+    this.session?.interrupt();
+  }
+
+  /** @param {boolean} isMuted */
+  setMuted(isMuted) {
+    this.setDevices({ isMuted });
+    this.onMuted(isMuted);
+  }
+
+  /** Settings changed: take over what may change in the middle of a call. */
+  applySettings() {
+    const { speakerId } = this.#options.settings();
+    void this.player?.setSinkId(speakerId).catch(() => this.emit("problem", warningOf("sink_refused")));
+  }
+
+  /** Open the microphone anew, for another device or other echo settings, or one plugged in again. */
+  async reopenSource() {
+    try {
+      await this.#reopen();
+    } catch (error) {
+      this.emit("problem", problemOfDevice(error, true));
+    }
+  }
+
+  /** Run something at the end of each call while the devices are still open. @param {() => Promise<void>} run */
+  beforeClose(run) {
+    this.#closers.push(run);
+  }
+
+  /** End at once; the object is of no use afterwards. */
+  close() {
+    globalThis.navigator?.mediaDevices?.removeEventListener("devicechange", this.#onDeviceChange);
+    this.#round += 1;
+    this.session?.close();
+    void this.#closeDevices();
+  }
+
+  async #makeSession() {
+    const session = await this.makeSession(() => !this.player?.isPlaying);
+    // Both kinds of session have these events; of a union TypeScript cannot call `on`.
+    const on = /** @type {import("./live-session.js").LiveSession<Session["state"], any, any>} */ (session);
+    on.on("state", (state) => {
+      if (state.phase === "queued") this.#wasQueued = true;
+      this.onState(state);
+      this.emit("state", state);
+    });
+    on.on("queuedone", () => {
+      if (this.#wasQueued) this.emit("assigned", null);
+      this.#wasQueued = false;
+    });
+    on.on("prepared", () => {
+      this.source?.start();
+      this.#wakeLock ??= (this.#options.awaken ?? keepAwake)();
+      this.emit("prepared", null);
+    });
+    on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {
+      if (isTurnStart) this.player?.beginTurn(turnId);
+      if (audioBase64) this.player?.playChunk(audioBase64);
+    });
+    on.on("turnend", () => this.player?.endTurn());
+    on.on("flush", () => this.onFlush());
+    on.on("warning", (warning) => this.emit("warning", warning));
+    on.on("ended", (end) => void this.#onEnded(end));
+    return session;
+  }
+
+  /** @param {{reason: import("../../shared/end-reasons.js").EndReason, state: Session["state"]}} end */
+  async #onEnded(end) {
+    this.#round += 1;
+    await this.#closeDevices();
+    const problem = problemOfEnd(end.reason);
+    if (problem) this.emit("problem", problem);
+    this.emit("ended", end);
+  }
+
+  /** @param {number} round */
+  async #openPlayer(round) {
+    if (round !== this.#round) return;
+    const { playbackDelayMs: delayMs, speakerId } = this.#options.settings();
+    const make = this.#options.makePlayer ?? (async (given) => new (await loadCallSound()).AudioPlayer(given));
+    const player = await make({ delayMs });
+    if (round !== this.#round) return; // given up meanwhile
+    this.player = player;
+    await player.init();
+    if (speakerId) await player.setSinkId(speakerId).catch(() => undefined); // gone: the default one plays
+    await this.onPlayer(player);
+    player.addEventListener("suspended", () => this.#reportProblem("sound_suspended"));
+    player.addEventListener("resumed", () => this.emit("solved", { code: "sound_suspended" }));
+  }
+
+  /** @param {number} round */
+  async #openSource(round) {
+    if (round !== this.#round) return;
+    const source = await this.#options.openSource();
+    const player = this.player;
+    if (round !== this.#round || !player) return source.close(); // the call may have ended meanwhile
+    const before = this.source;
+    this.#sourceEnd?.abort();
+    this.source = source;
+    this.#listenToSource(source);
+    this.onSource(source);
+    this.setDevices({ canMute: source.isMicrophone !== false });
+    this.emit("opened", { player, source });
+    await before?.close();
+  }
+
+  /** @param {LiveSource} source */
+  #listenToSource(source) {
+    this.#sourceEnd = new AbortController();
+    const { signal } = this.#sourceEnd;
+    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
+    const on = (type, listener) =>
+      source.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
+    on("chunk", ({ audio }) => {
+      if (this.send(audio)) this.emit("chunk", { audio });
+      queueMicrotask(() => source.recycle?.(audio)); // other listeners of the event still need it
+    });
+    on("level", ({ rms }) => {
+      this.#inputRms = rms;
+      this.onLevel(rms);
+    });
+    on("silent", () => this.#reportProblem("silent_microphone"));
+    on("audible", () => this.emit("solved", { code: "silent_microphone" }));
+    on("suspended", () => this.#reportProblem("sound_suspended"));
+    on("resumed", () => this.emit("solved", { code: "sound_suspended" }));
+    on("ended", (error) => this.#onSourceEnded(error));
+  }
+
+  /** @param {unknown} error null: a file is over */
+  #onSourceEnded(error) {
+    this.#inputRms = 0;
+    if (error === null) return this.onFileOver();
+    this.#isSourceLost = true;
+    this.onSourceLost(true);
+    this.emit("problem", problemOfDevice(error, true));
+  }
+
+  async #reopen() {
+    if (!this.isActive || this.#devices.isStarting || this.#isReopening) return;
+    this.#isReopening = true;
+    try {
+      await this.#openSource(this.#round);
+    } finally {
+      this.#isReopening = false;
+    }
+    for (const code of DEVICE_CODES) this.emit("solved", { code });
+    if (this.state.preparedAtMs !== null) this.source?.start();
+    if (this.#isSourceLost) this.onSourceLost(false);
+    this.#isSourceLost = false;
+  }
+
+  /** @type {() => void} Something was plugged in: perhaps what was lost. */
+  #onDeviceChange = () => {
+    if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
+  };
+
+  /** @param {string} code */
+  #reportProblem(code) {
+    if (this.session?.isActive) this.emit("problem", warningOf(code));
+  }
+
+  async #closeDevices() {
+    this.onClosing();
+    await Promise.allSettled(this.#closers.map((run) => run()));
+    const { source, player } = this;
+    this.source = null;
+    this.player = null;
+    this.#inputRms = 0;
+    this.#sourceEnd?.abort();
+    void this.#wakeLock?.release();
+    this.#wakeLock = null;
+    this.setDevices({ canMute: false, isHeld: false });
+    await Promise.allSettled([source?.close(), player?.stop()]);
+  }
+
+  /** @param {Partial<DeviceState>} change @protected */
+  setDevices(change) {
+    this.#devices = { ...this.#devices, ...change };
+    this.emit("devices", this.#devices);
+  }
+
+  // What a kind of call says or adds.
+
+  /** @returns {Session["state"]} @protected */
+  initialState() {
+    throw new Error("A kind of call says it.");
+  }
+
+  /** @param {() => boolean} _isDrained all sound was played @returns {Promise<Session>} @protected */
+  async makeSession(_isDrained) {
+    throw new Error("A kind of call makes it.");
+  }
+
+  /** @param {Float32Array} _audio @returns {boolean} whether it went to the model @protected */
+  send(_audio) {
+    return false;
+  }
+
+  /** Throw away what was not played yet. @protected */
+  onFlush() {
+    this.player?.flush();
+  }
+
+  /** The devices are open, the session is about to start. @protected */
+  onStart() {}
+
+  /** @param {boolean} _isMuted @protected */
+  onMuted(_isMuted) {}
+
+  /** @param {Session["state"]} _state @protected */
+  onState(_state) {}
+
+  /** @param {AudioPlayer} _player @returns {void | Promise<void>} @protected */
+  onPlayer(_player) {}
+
+  /** @param {LiveSource} _source @protected */
+  onSource(_source) {}
+
+  /** @param {boolean} _isLost or else it is back @protected */
+  onSourceLost(_isLost) {}
+
+  /** @param {number} _rms of the source @protected */
+  onLevel(_rms) {}
+
+  /** A file is over. @protected */
+  onFileOver() {}
+
+  /** The devices are about to be closed. @protected */
+  onClosing() {}
+}

@@ -1,0 +1,195 @@
+// @ts-check
+/**
+ * One live session: the socket around a reducer. What full and half duplex have in common. Device.
+ *
+ * Emits codes, never sentences. It owns no microphone, camera or player: the page sends chunks in and
+ * plays what `speak` brings, throws sound away on `flush`, and says when all was played.
+ */
+
+import { Emitter } from "../../shared/emitter.js";
+import { endReason, messageText } from "../../shared/end-reasons.js";
+import { newSessionId } from "../../shared/live-socket.js";
+import { alwaysVisible } from "../../shared/page-visibility.js";
+import { openSessionLink } from "../../shared/session-link.js";
+
+/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
+/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
+/** @typedef {import("../../shared/session-link.js").SessionLink} SessionLink */
+/** @typedef {import("./session-phases.js").PhaseState} PhaseState */
+/** @typedef {import("./session-phases.js").PhaseEvent} PhaseEvent */
+/** @typedef {import("./duplex-types.js").LinkOptions} LinkOptions */
+
+/**
+ * @template {PhaseState} State
+ * @template {{type: string}} Event
+ * @template {object} Given
+ * @extends {Emitter<import("./duplex-types.js").SessionEvents<State>>}
+ */
+export class LiveSession extends Emitter {
+  /** @type {SessionLink | null} @protected */
+  link = null;
+  /** @type {Given | null} */
+  #given = null;
+  #state;
+  #reduce;
+  #options;
+  /** @type {(() => void)[]} */
+  #offs = [];
+
+  /**
+   * @param {Required<Pick<LinkOptions, "idPrefix" | "url" | "probe">> & LinkOptions} options
+   * @param {State} initial
+   * @param {(state: State, event: Event | PhaseEvent) => State} reduce
+   */
+  constructor(options, initial, reduce) {
+    super();
+    this.#state = initial;
+    this.#reduce = reduce;
+    this.#options = options;
+    const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = alwaysVisible() } = options;
+    /** @protected */
+    this.clock = clock;
+    /** @protected */
+    this.visibility = visibility;
+    this.#offs.push(visibility.onChange((isHidden) => this.onVisibility(isHidden)));
+    this.#offs.push(visibility.onPageHide(() => this.#drop()));
+  }
+
+  /** What is known of the session; replaced, never changed. */
+  get state() {
+    return this.#state;
+  }
+
+  /** Whether a session goes on, from connecting to stopping. */
+  get isActive() {
+    return this.#state.phase !== "idle" && this.#state.phase !== "ended";
+  }
+
+  /**
+   * Connect, queue and prepare; `prepared` or `ended` follows. Does nothing while one goes on.
+   * @param {Given} given
+   * @returns {string} The session's id.
+   */
+  start(given) {
+    if (this.isActive) return this.#state.sessionId;
+    const { idPrefix, url, socketFactory, probe } = this.#options;
+    const sessionId = newSessionId(idPrefix, this.clock.unixMs());
+    this.#given = given;
+    this.link = openSessionLink({
+      url: url(sessionId),
+      socketFactory,
+      probe,
+      onMessage: (message) => this.#onMessage(message),
+      onMalformed: () => this.warn("malformed_message"),
+      onConnection: (isThere) => this.warn(isThere ? "reconnected" : "reconnecting"),
+      onEnd: (reason) => this.#onEnd(reason),
+    });
+    this.apply({ type: "start", sessionId, nowMs: this.clock.nowMs() });
+    this.onStarted();
+    return sessionId;
+  }
+
+  /**
+   * Start again with the same settings, under a new id.
+   * @returns {string} The session's id; "" if there was none before.
+   */
+  restart() {
+    return this.#given ? this.start(this.#given) : "";
+  }
+
+  /** End the session, whatever it is doing. */
+  stop() {
+    const { phase } = this.#state;
+    this.leave(endReason(phase === "connecting" || phase === "queued" ? "cancelled" : "stopped"));
+  }
+
+  /** End at once and listen to the page no more; the object is of no use afterwards. */
+  close() {
+    this.#drop();
+    for (const off of this.#offs.splice(0)) off();
+  }
+
+  /** @param {EndReason} reason @protected */
+  leave(reason) {
+    if (!this.isActive || this.#state.phase === "stopping") return;
+    this.apply({ type: "stop_asked" });
+    this.emit("flush", { cause: "stop" });
+    this.onLeave();
+    this.link?.leave(reason);
+  }
+
+  /** @param {string} code @param {string} [message] @param {number} [count] @protected */
+  warn(code, message = "", count = 1) {
+    this.emit("warning", { code, message, count });
+  }
+
+  /**
+   * @param {Event | PhaseEvent} event
+   * @returns {boolean} whether it changed anything
+   * @protected
+   */
+  apply(event) {
+    const next = this.#reduce(this.#state, event);
+    if (next === this.#state) return false;
+    this.#state = next;
+    this.emit("state", next);
+    return true;
+  }
+
+  /** @param {WireMessage} message */
+  #onMessage(message) {
+    const before = this.#state;
+    const times = { nowMs: this.clock.nowMs(), unixMs: this.clock.unixMs() };
+    // The types promise what the server sends; the reducer reads each field with care.
+    const isNew = this.apply(/** @type {Event} */ (/** @type {unknown} */ ({ type: "server", message, ...times })));
+    if (message.type === "warning") return this.warn(String(message.code), messageText(message));
+    if (message.type === "user_transcript" && message.error) this.warn("no_captions", String(message.error));
+    if (!isNew) return;
+    if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
+    if (message.type === "queue_done") {
+      this.emit("queuedone", null);
+      this.link?.send(this.prepareMessage(/** @type {Given} */ (this.#given)));
+    } else if (message.type === "prepared") {
+      this.emit("prepared", message);
+      this.onVisibility(this.visibility.isHidden());
+    } else this.onTalk(message, before);
+  }
+
+  #drop() {
+    if (!this.isActive) return;
+    this.onLeave();
+    this.link?.drop(endReason("page_left"));
+  }
+
+  /** @param {EndReason} reason */
+  #onEnd(reason) {
+    this.onOver();
+    this.link = null;
+    const wasQueued = this.#state.queue !== null;
+    this.apply({ type: "ended", reason, nowMs: this.clock.nowMs() });
+    if (wasQueued) this.emit("queue", null);
+    this.emit("ended", { reason, state: this.#state });
+  }
+
+  // What a kind of session adds.
+
+  /** @param {Given} given @returns {object} @protected */
+  prepareMessage(given) {
+    return { ...given, type: "prepare" };
+  }
+
+  /** @param {WireMessage} _message that changed the state @param {State} _before @protected */
+  onTalk(_message, _before) {}
+
+  /** @param {boolean} _isHidden @protected */
+  onVisibility(_isHidden) {}
+
+  /** @protected */
+  onStarted() {}
+
+  /** While the server can still be told something. @protected */
+  onLeave() {}
+
+  /** @protected */
+  onOver() {}
+}

@@ -1,0 +1,72 @@
+// @ts-check
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Client, SessionEndedError, encodeWav, play, readWav } from "../../static/client/index.js";
+import { fakeSockets, settle } from "./fakes/socket.js";
+
+const RATE_HZ = 16_000;
+const PREPARED = { type: "prepared", prompt_length: 0, prompt_tokens: 0, session_id: "s", chunk_ms: 1_000, max_kv_tokens: 8_192 };
+/** @param {number} step */
+const result = (step) => ({ type: "result", step, is_listen: step === 0, text: step === 0 ? "" : "Hi.", audio_data: "" });
+
+/** A recording that is played, up to the first second on its way. */
+async function playing() {
+  const sockets = fakeSockets();
+  const session = new Client("https://here:8006/any").duplex({ withPictures: true, socketFactory: sockets.factory });
+  const events = play(session, new Float32Array(RATE_HZ + 1), { pictures: ["AAAA"], restS: 0 });
+  const first = events.next();
+  const socket = sockets.last();
+  socket.open();
+  socket.hear({ type: "queue_done" }, PREPARED);
+  await settle();
+  return { events, first, socket, sockets };
+}
+
+test("a recording is played second by second, with its pictures", async () => {
+  const { events, first, socket } = await playing();
+  assert.match(socket.url, /^wss:\/\/here:8006\/ws\/duplex\/omni_/);
+  assert.deepEqual(socket.kinds, ["prepare", "video_frame", "audio_chunk"]);
+  socket.hear(result(0));
+  assert.equal((await first).value?.result.is_listen, true);
+  const second = events.next();
+  await settle();
+  assert.equal(socket.kinds.length, 4);
+  socket.hear(result(1));
+  assert.equal((await second).value?.result.text, "Hi.");
+  assert.equal((await events.next()).done, true);
+  assert.equal(socket.isClosedByClient, true);
+});
+
+test("an error of the server ends it with its code", async () => {
+  const { first, socket } = await playing();
+  socket.hear({ type: "error", code: "context_full", message: "Full.", error: "Full.", fatal: true });
+  await assert.rejects(first, (error) => error instanceof SessionEndedError && error.reason.code === "context_full");
+});
+
+test("chat and half duplex talk to the same server", () => {
+  const client = new Client("http://here");
+  for (const [session, path] of /** @type {const} */ ([
+    ["chat", "streaming"],
+    ["halfDuplex", "half_duplex"],
+  ])) {
+    const sockets = fakeSockets();
+    if (session === "chat") {
+      const chat = client.chat({ socketFactory: sockets.factory });
+      chat.send([{ role: "user", content: "Hello" }], { prefill: {}, generate: {} }).catch(() => {});
+    } else client.halfDuplex({ socketFactory: sockets.factory }).start({});
+    assert.ok(sockets.last().url.startsWith(`ws://here/ws/${path}/`), sockets.last().url);
+  }
+  assert.throws(() => new Client("here"), TypeError);
+});
+
+test("a WAV file is read if the server can hear it", () => {
+  const samples = Float32Array.of(0, 0.5, -1);
+  assert.deepEqual(
+    readWav(encodeWav(samples, RATE_HZ)).map((sample) => Math.round(sample * 100) / 100),
+    samples,
+  );
+  assert.throws(() => readWav(encodeWav([samples, samples], 44_100)), /2 channels, 44100 Hz; the server hears/);
+  for (const file of [new Uint8Array(0), new TextEncoder().encode("RIFF0000WAVE"), encodeWav(samples, RATE_HZ).subarray(0, 40)])
+    assert.throws(() => readWav(file), RangeError);
+});

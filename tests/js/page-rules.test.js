@@ -1,0 +1,41 @@
+// @ts-check
+/** The rules of the pages find what they forbid. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { ESLint } from "eslint";
+
+const HEADER = "// @ts-check\n/** Adds. Pure. */\n";
+const eslint = new ESLint();
+
+/** @param {string} text @param {string} [filePath] @returns {Promise<string[]>} the rules it breaks, each once */
+async function broken(text, filePath = "static/shared/added.js") {
+  const [{ messages }] = await eslint.lintText(text, { filePath });
+  return [...new Set(messages.map(({ ruleId }) => String(ruleId)))].sort();
+}
+
+const deep = (/** @type {number} */ depth) => `${"if (a) {\n".repeat(depth)}a();${"}".repeat(depth)}`;
+const calls = (/** @type {number} */ lines) => `export function many() {\n${"  Math.random();\n".repeat(lines)}}\n`;
+
+/** @type {[what: string, text: string, rules: string[]][]} */
+const CASES = [
+  ["a module that keeps the rules", `${HEADER}export const two = 1 + 1; // window is a word\n`, []],
+  ["no header", "export const two = 1 + 1;\n", ["pages/header"]],
+  ["a long header", "// @ts-check\n/**\n * One\n * two\n * three\n * four\n * five\n * six. Pure.\n */\n", ["pages/header"]],
+  ["a pure module that reads the window", `${HEADER}export const place = \`\${window.name}\`;\n`, ["pages/kind"]],
+  ["a pure module that imports a view", `${HEADER}import { h } from "./dom.js";\nh("p");\n`, ["pages/kind"]],
+  ["a device that reads the document", `${HEADER.replace("Pure", "Device")}document.title = "";\n`, ["pages/kind"]],
+  ["raw HTML", `${HEADER}export const set = (/** @type {any} */ a) => (a.innerHTML = "");\n`, ["no-restricted-syntax"]],
+  ["another origin", `${HEADER}export const there = "https://elsewhere.example/";\n`, ["no-restricted-syntax"]],
+  ["another origin in a template", `${HEADER}export const at = (n) => \`wss://x.example/\${n}\`;\n`, ["no-restricted-syntax"]],
+  ["silenced types", `${HEADER}// @ts-ignore\n`, ["no-warning-comments"]],
+  ["silenced rules", `${HEADER}console.log(1); // eslint-disable-line\n`, ["no-console", "null"]],
+  ["too deep", `${HEADER}${deep(5)}\n`, ["max-depth"]],
+  ["a long function", `${HEADER}${calls(121)}`, ["max-lines-per-function", "max-statements"]],
+  ["a long file", `${HEADER}${"export {};\n".repeat(400)}`, ["max-lines"]],
+];
+
+for (const [what, text, rules] of CASES) {
+  test(`${what}: ${rules.join(", ") || "no rule broken"}`, async () => assert.deepEqual(await broken(text), rules));
+}

@@ -1,0 +1,215 @@
+"""Our Python client, `minicpmo_live`, with a gateway and a worker that says fixed words."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minicpmo_live
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from minicpmo_live import AsyncClient, Client, ConnectionLostError, LiveError, ServerError
+from tests.fakes.gateway_stage import HOST, Stage, settings_for
+from tests.service.callers import GRACE_S, restarted, run
+from tests.service.workers import RunningWorker, jpeg, running_worker, speech
+
+SECOND = np.zeros(16_000, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is on this machine, whatever the environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
+    """A worker with fixed replies, which all tests of this file share."""
+    settings = settings_for(tmp_path_factory.mktemp("worker"), limits={"resume_grace_s": GRACE_S})
+    with running_worker(settings, lambda: FakeBackend(FakeTimes(unit_ms=5))) as running:
+        yield running
+
+
+def client_of(stage: Stage) -> AsyncClient:
+    return AsyncClient(f"http://{HOST}:{stage.port}")
+
+
+# Any: events of any kind.
+async def until_type(events: AsyncIterator[Any], kind: str) -> Any:
+    """Return the next event of a kind."""
+    async for event in events:
+        if event.type == kind:
+            return event
+    raise AssertionError(f"no {kind}")
+
+
+def cut(call: Any) -> None:
+    """Break a session's socket without a goodbye."""
+    call._link._socket.transport.abort()
+
+
+def test_a_recording_is_played_and_answered(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        picture = base64.b64decode(jpeg(64, 64))
+        async with client_of(stage).duplex(with_pictures=True, prefix_system_prompt="Hi") as call:
+            events = [event async for event in call.play(speech(), [picture], rest_s=2)]
+        results = [event for event in events if event.type == "result"]
+        assert [event.type for event in events[:2]] == ["queue_done", "prepared"]
+        assert [result.step for result in results] == list(range(10))
+        assert results[0].vision_slices > 0
+        spoken = [result for result in results if not result.is_listen]
+        assert spoken and all(result.text for result in spoken)
+        assert all(len(result.samples) == len(result.audio_data) * 3 // 16 for result in spoken)
+        assert np.asarray(spoken[0].samples).dtype == np.float32
+
+    run(worker, tmp_path, test)
+
+
+def test_a_call_goes_on_where_its_socket_broke(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).duplex() as call:
+            kinds, steps = [], []
+            async for event in call.play(np.tile(SECOND, 4), rest_s=0):
+                kinds.append(event.type)
+                if event.type == "result":
+                    steps.append(event.step)
+                    if event.step == 1:
+                        cut(call)
+        assert steps == list(range(len(steps))) and len(steps) >= 3
+        assert kinds.index("connection_lost") < kinds.index("session_resumed")
+
+    run(worker, tmp_path, test)
+
+
+def test_a_call_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).duplex() as call:
+            await call.send_audio(SECOND)
+            await until_type(call, "result")
+            async with restarted(stage) as after:
+                old, new = (f"{HOST}:{each.port}" for each in (stage, after))
+                address = call._link._address
+                call._link._address = replace(address, url=address.url.replace(old, new))
+                await until_type(call, "session_resumed")
+                assert await call.send_audio(SECOND)
+                assert (await until_type(call, "result")).step == 1
+                await call.stop()
+                await until_type(call, "stopped")
+
+    run(worker, tmp_path, test)
+
+
+def test_the_place_in_the_queue_is_told(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).duplex() as first, client_of(stage).half_duplex() as second:
+            await first.send_audio(SECOND)
+            queued = await until_type(second, "queued")
+            assert (queued.position, queued.queue_length) == (1, 1)
+            cut(second)  # a place is kept, too
+            await until_type(second, "connection_lost")
+            assert (await until_type(second, "queue_update")).position == 1
+            await first.stop()
+            await until_type(first, "stopped")
+            assert await second.send_audio(SECOND)  # waits until the session is ready
+            await until_type(second, "prepared")
+
+    run(worker, tmp_path, test)
+
+
+def test_a_turn_is_answered(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        settings: Any = {"config": {"vad": {"min_silence_duration_ms": 100}}}
+        async with client_of(stage).half_duplex(**settings) as call:
+            events = [event async for event in call.play(speech())]
+        assert events[-1].type == "turn_done"
+        chunks = [event for event in events if event.type == "chunk"]
+        assert "".join(chunk.text_delta or "" for chunk in chunks) == events[-1].text
+        assert events[-1].token_stats.generated_tokens > 0
+
+    run(worker, tmp_path, test)
+
+
+def test_a_chat_keeps_its_history(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).chat(max_new_tokens=8, generate_audio=False) as chat:
+            first: list[Any] = [event async for event in chat.ask("What is seven plus five?")]
+            assert [event.type for event in first[:2]] == ["queue_done", "prefill_done"]
+            async for event in chat.ask("And eight?"):  # broken off: as if never asked
+                if event.type == "chunk":
+                    break
+            assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+            again = [event async for event in chat.ask("And nine?", sound=SECOND)]
+            assert first[-1].text == chat.messages[1]["content"]
+            assert [type(event) for event in again][-1] is minicpmo_live.events.Done
+            assert len(chat.messages) == 4
+
+    run(worker, tmp_path, test)
+
+
+def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
+    def talk(url: str) -> list[str]:
+        threads = threading.active_count()
+        with Client(url).duplex() as call:
+            kinds: list[str] = [event.type for event in call.play(SECOND, rest_s=0)]
+            call.stop()
+            kinds += [event.type for event in call]
+        with Client(url).chat(max_new_tokens=2) as chat:
+            kinds.append(list(chat.ask("Hello"))[-1].type)
+        assert threading.active_count() == threads
+        return kinds
+
+    async def test(stage: Stage) -> None:
+        kinds = await asyncio.to_thread(talk, f"http://{HOST}:{stage.port}")
+        assert kinds == ["queue_done", "prepared", "result", "stopped", "done"]
+
+    run(worker, tmp_path, test)
+
+
+def test_a_refusal_has_its_code(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        config: Any = {"chunk_ms": 7}
+        async with client_of(stage).duplex(config=config) as call:
+            with pytest.raises(ServerError, match="chunk_ms") as refused:
+                async for _ in call:
+                    pass
+            assert refused.value.code == "bad_config"
+            with pytest.raises(LiveError, match="before it was ready"):
+                await call.send_audio(SECOND)
+
+    run(worker, tmp_path, test)
+
+
+def test_a_session_that_nobody_keeps_is_lost(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).duplex() as call:
+            await call.send_audio(SECOND)
+            cut(call)
+            with pytest.raises(ConnectionLostError, match="1006"):
+                async for _ in call:
+                    pass
+
+    run(worker, tmp_path, test, limits={"resume_grace_s": 0})
+
+
+@pytest.mark.parametrize("url", ["localhost:8006", "ftp://localhost", "http://"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(LiveError, match="url"):
+        Client(url)
+
+
+def test_a_setting_that_does_not_exist_is_named() -> None:
+    wrong: Any = {"prefix": "Hi"}
+    with pytest.raises(LiveError, match="prefix"):
+        Client().duplex(**wrong)
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(ConnectionLostError, match=":1/"), Client("http://127.0.0.1:1").duplex():
+        pass

@@ -1,0 +1,169 @@
+"""What a quantised weight loses, and that its kernels compute what the plain operations do."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from MiniCPMO45.kernels import products, quantised
+from MiniCPMO45.kernels.product_plans import (
+    BYTE_PRODUCTS,
+    PACKED_PRODUCTS,
+    FewRowsPlan,
+    OneRowPlan,
+)
+from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu
+from MiniCPMO45.kernels.quantised import (
+    GROUP,
+    QuantisedWeight,
+    Scheme,
+    dense,
+    quantise,
+    stored_shapes,
+    take_rows,
+)
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from tests.unit.device.test_kernels import EPS, assert_near, on_both, with_kernels
+
+MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
+# The largest step to a neighbour: e4m3 has three bits of mantissa, the others equal steps.
+MOST_STEP = {Scheme.FP8: 1 / 16, Scheme.INT8: 0.51 / 127, Scheme.INT4: 0.27}
+ROWS, INPUTS, COLUMNS = 5, 2 * GROUP, 21
+
+each_scheme = pytest.mark.parametrize("scheme", Scheme)
+
+
+def drawn(scheme: Scheme, outputs: int = COLUMNS, inputs: int = INPUTS) -> QuantisedWeight:
+    return quantise(torch.randn(outputs, inputs) * inputs**-0.5, scheme, "cpu")
+
+
+@each_scheme
+class TestRoundTrip:
+    def test_the_error_is_that_of_the_scheme(self, scheme: Scheme) -> None:
+        weight = torch.randn(64, 1024)
+        error = (dense(quantise(weight, scheme, "cpu"), torch.float32) - weight).norm()
+        assert error < MOST_ERROR[scheme] * weight.norm()
+
+    def test_no_value_is_farther_off_than_a_step(self, scheme: Scheme) -> None:
+        weight = torch.randn(8, GROUP)  # one group a row
+        read = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        largest = weight.abs().amax(1, keepdim=True)
+        assert ((read - weight).abs() <= MOST_STEP[scheme] * largest).all()
+
+    def test_zeros_stay_zeros(self, scheme: Scheme) -> None:
+        weight = torch.randn(3, 2 * GROUP)
+        weight[1] = 0
+        weight[2, :GROUP] = 0
+        read = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        assert not read[1].any() and not read[2, :GROUP].any() and read[2, GROUP:].any()
+
+    def test_rows_do_not_touch_each_other(self, scheme: Scheme) -> None:
+        weight = torch.randn(6, 64)
+        whole = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        with patch.object(quantised, "ELEMENTS_AT_ONCE", 128):
+            parts = quantise(weight, scheme, "cpu")
+        assert torch.equal(dense(parts, torch.float32), whole)
+
+    def test_what_is_stored_is_what_was_announced(self, scheme: Scheme) -> None:
+        weight = drawn(scheme)
+        for tensor, shape in zip(
+            (weight.values, weight.scales), stored_shapes(scheme, COLUMNS, INPUTS), strict=True
+        ):
+            assert (tensor.shape, tensor.dtype) == (shape.shape, shape.dtype)
+
+
+def test_rows_of_a_table_are_those_of_the_matrix() -> None:
+    table, ids = drawn(Scheme.INT8), torch.tensor([[3, 0], [20, 3]], dtype=torch.int32)
+    rows = take_rows(table, ids, torch.float32)
+    assert torch.equal(rows, dense(table, torch.float32)[ids.long()])
+
+
+def test_inputs_that_fill_no_word_are_refused() -> None:
+    with pytest.raises(ValueError, match="12 inputs .* no multiple of 8"):
+        stored_shapes(Scheme.INT4, 4, 12)
+
+
+def at(device: str, weight: QuantisedWeight) -> QuantisedWeight:
+    return QuantisedWeight(weight.values.to(device), weight.scales.to(device))
+
+
+@on_both
+@each_scheme
+class TestKernels:
+    def test_unpacking(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
+        weight = at(device, drawn(scheme))
+        plain = dense(weight, dtype)
+        with patch.object(quantised, "runs_kernels", lambda _: True):
+            assert torch.equal(dense(weight, dtype), plain)
+
+    @pytest.mark.parametrize("inputs", [INPUTS, 192], ids=["groups", "one group"])
+    def test_one_row(self, device: str, dtype: torch.dtype, scheme: Scheme, inputs: int) -> None:
+        x = 3 * torch.randn(1, inputs, device=device).to(dtype)
+        norm = torch.randn(inputs, device=device).to(dtype)
+        residual = torch.randn(1, COLUMNS, device=device).to(dtype)
+        weight = at(device, drawn(scheme, inputs=inputs))
+        pair = at(device, drawn(scheme, 2 * COLUMNS, inputs))
+        plan = OneRowPlan(4, 128, 2)
+        found = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
+        assert_near(found, norm_linear(x, norm, EPS, weight))
+        found = multiply_row(x, None, EPS, weight, residual, is_gated=False, plan=plan)
+        assert_near(found, linear_add(x, weight, residual))
+        found = multiply_row(x, norm, EPS, pair, None, is_gated=True, plan=plan)
+        assert_near(found, wide_swiglu(x, norm, pair))
+
+    def test_some_rows(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
+        x = torch.randn(19, INPUTS, device=device).to(dtype)
+        residual = torch.randn(19, COLUMNS, device=device).to(dtype)
+        weight = at(device, drawn(scheme))
+        pair = at(device, drawn(scheme, 2 * COLUMNS))
+        plan = FewRowsPlan(16, GROUP, 4, 3)
+        found = multiply_rows(x, weight, residual, is_gated=False, plan=plan)
+        assert_near(found, linear_add(x, weight, residual))
+        found = multiply_rows(x, pair, None, is_gated=True, plan=plan)
+        assert_near(found, wide_swiglu(x, None, pair))
+
+
+def wide_swiglu(x: Tensor, norm: Tensor | None, weight: QuantisedWeight) -> Tensor:
+    """The gated product with one rounding at the end, as the kernels have it."""
+    rows = x.float() if norm is None else products.normalise(x.float(), norm.float(), EPS)
+    gate, up = norm_linear(rows, None, EPS, weight).chunk(2, dim=-1)
+    return (torch.nn.functional.silu(gate) * up).to(x.dtype)
+
+
+@on_both
+@each_scheme
+@pytest.mark.parametrize("rows", [1, 7, 33])
+def test_chosen_plans_fit_a_decoder(
+    device: str, dtype: torch.dtype, scheme: Scheme, rows: int
+) -> None:
+    x, norm = (
+        torch.randn(rows, INPUTS, device=device).to(dtype),
+        torch.ones(INPUTS).to(device, dtype),
+    )
+    weight = at(device, drawn(scheme))
+    found = with_kernels(norm_linear, x, norm, EPS, weight)
+    assert_near(found, norm_linear(x, norm, EPS, weight))
+    pair = at(device, drawn(scheme, 2 * INPUTS))
+    found = with_kernels(norm_swiglu, x, norm, EPS, pair)
+    assert_near(found, wide_swiglu(x, norm, pair))
+
+
+FULL = [(scheme, size) for scheme in (Scheme.FP8, Scheme.INT8) for size in BYTE_PRODUCTS] + [
+    (Scheme.INT4, size) for size in PACKED_PRODUCTS
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("scheme", "size"), FULL)
+@pytest.mark.parametrize("rows", [1, 2, 16, 77, 200])
+def test_measured_plans_are_right(scheme: Scheme, size: tuple[int, int], rows: int) -> None:
+    columns, inputs = size
+    drawn = torch.randn(columns, inputs, device="cuda", dtype=torch.bfloat16) * inputs**-0.5
+    weight = quantise(drawn, scheme, "cuda")
+    x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
+    norm = torch.randn(inputs, device="cuda", dtype=torch.bfloat16)
+    wanted = norm_linear(x.float(), norm.float(), EPS, weight)
+    assert_near(with_kernels(norm_linear, x, norm, EPS, weight), wanted.to(torch.bfloat16))

@@ -1,0 +1,117 @@
+"""What our Python client does without a server: its inbox, sound and messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import wave
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicpmo_live import LiveError, ProtocolError, SoundError, events, read_wav
+from minicpmo_live.link import INBOX_EVENTS, Inbox, _build, _parse
+from minicpmo_live.sound import float_samples, to_base64
+from tests.source_tree import ROOT
+
+HEAVY = ("torch", "numpy", "pydantic", "fastapi", "core")
+PLACE: dict[str, Any] = {"estimated_wait_s": 1.0, "eta_seconds": 1.0, "queue_length": 3}
+
+
+def test_it_imports_nothing_heavy() -> None:
+    program = f"import sys, minicpmo_live; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_full_inbox_holds_its_reader_back() -> None:
+    async def test() -> None:
+        inbox: Inbox[int] = Inbox()
+        for number in range(INBOX_EVENTS):
+            await inbox.put(number)
+        late = asyncio.create_task(inbox.put(INBOX_EVENTS))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not late.done()
+        assert await inbox.get() == 0
+        await late
+        assert [await inbox.get() for _ in range(INBOX_EVENTS)] == list(range(1, INBOX_EVENTS + 1))
+
+    asyncio.run(test())
+
+
+def test_a_newer_place_in_the_queue_takes_that_of_an_older_one() -> None:
+    async def test() -> None:
+        inbox: Inbox[Any] = Inbox()
+        for position in range(2 * INBOX_EVENTS, 0, -1):
+            await inbox.put(events.QueueUpdate("queue_update", "t", position=position, **PLACE))
+        await inbox.end(LiveError("over"))
+        newest = await inbox.get()
+        assert newest is not None and newest.position == 1
+        with pytest.raises(LiveError, match="over"):
+            await inbox.get()
+        assert await inbox.get() is None
+
+    asyncio.run(test())
+
+
+PCM = array("h", [0, 16_384, -32_768])
+FLOATS = [0.0, 0.5, -1.0]
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        PCM,
+        PCM.tobytes(),
+        bytearray(PCM.tobytes()),
+        array("f", FLOATS),
+        np.array(FLOATS, np.float32),
+    ],
+    ids=lambda sound: type(sound).__name__,
+)
+def test_sound_of_each_kind_becomes_the_same(sound: Any) -> None:
+    samples = float_samples(sound)
+    assert list(samples) == FLOATS
+    assert to_base64(samples) == "AAAAAAAAAD8AAIC/"
+
+
+@pytest.mark.parametrize(
+    ("sound", "why"),
+    [
+        (np.zeros(3), "format 'd'"),
+        (np.zeros((2, 2), np.float32), "mono"),
+        (np.zeros(4, np.float32)[::2], "without gaps"),
+        (b"123", "even number"),
+    ],
+)
+def test_other_sound_is_refused(sound: Any, why: str) -> None:
+    with pytest.raises(SoundError, match=why):
+        float_samples(sound)
+
+
+def test_a_file_of_another_rate_is_refused(tmp_path: Path) -> None:
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(44_100)
+    with pytest.raises(SoundError, match="44100 Hz; the server hears 16 bit, mono, 16000 Hz"):
+        read_wav(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', "hello", b"\xff"])
+def test_what_is_no_message_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ProtocolError, match="no message"):
+        _parse(text)
+
+
+def test_a_message_may_hold_more_than_is_known_but_not_less() -> None:
+    message = {"type": "paused", "timeout": 5.0, "since": "the next version"}
+    assert _build(events.Paused, _parse(json.dumps(message))) == events.Paused("paused", 5.0)
+    with pytest.raises(ProtocolError, match="paused without 'timeout'"):
+        _build(events.Paused, {"type": "paused"})

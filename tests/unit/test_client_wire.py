@@ -1,0 +1,41 @@
+"""A client's socket at the gateway: one that does not read is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.websockets import WebSocket
+
+from gateway_modules.relay.client_wire import SEND_LIMIT_S, ClientGoneError, ClientWire
+from gateway_modules.web.kinds import SizeLimits
+from tests.fakes.virtual_time import in_virtual_time
+
+
+@in_virtual_time
+async def test_who_takes_no_message_in_time_is_told_to_come_back_later() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+        if event["type"] == "websocket.send":
+            await asyncio.Event().wait()  # the buffers are full
+
+    websocket = WebSocket({"type": "websocket", "headers": []}, receive=receive, send=send)
+    await websocket.accept()
+    wire = ClientWire(websocket, SizeLimits(1_000, 1_000))
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(ClientGoneError, match="does not read"):
+        await wire.send("{}")
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(SEND_LIMIT_S)
+    assert sent[-1] == {
+        "type": "websocket.close",
+        "code": 1013,
+        "reason": "the client does not read",
+    }
+    with pytest.raises(ClientGoneError):
+        await wire.send("{}")

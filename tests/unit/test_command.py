@@ -1,0 +1,68 @@
+"""The command line `minicpmo-live`, and what it hands on to other programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import minicpmo_live.__main__ as command
+from launcher.command import HELLO, app
+from tests.source_tree import ROOT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (["bench"], 0, "measurements: "),
+        (["bench", "nothing"], 2, "measurements: "),
+        (["download", "no/such/thing"], 1, "no/such/thing"),
+        (["serve", "--port", "0"], 2, "--port"),
+        (["doctor", "--config", "/no/such.json"], 2, "/no/such.json"),
+    ],
+)
+def test_the_command_line(arguments: list[str], status: int, expected: str) -> None:
+    done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, arguments)
+    assert (done.exit_code, expected in done.output) == (status, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "program"),
+    [
+        (["bench", "relay", "--units", "3"], ["benchmarks.relay", "--units", "3"]),
+        (
+            ["talk", "a.wav", "--mode", "streaming", "--checkpoint=c"],
+            "core.talk --audio a.wav --mode duplex --out reply.wav --mode streaming --checkpoint=c",
+        ),
+        (
+            ["talk", "--checkpoint", "c"],
+            f"core.talk --audio {HELLO} --mode duplex --out reply.wav --checkpoint c",
+        ),
+        (["talk", "--help"], f"core.talk --audio {HELLO} --mode duplex --out reply.wav --help"),
+    ],
+)
+def test_another_program_gets_what_is_its_own(
+    arguments: list[str], program: str | list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, line: started.append(line))
+    CliRunner().invoke(app, arguments)
+    wanted = program.split() if isinstance(program, str) else program
+    assert started == [[sys.executable, "-P", "-m", *wanted]]
+
+
+def test_without_the_server_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "before")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "launcher.command", None)
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == command.MISSING
+    assert command.INSTALL in capsys.readouterr().err
+    assert sys.path[0] == str(ROOT)
+    assert os.environ["PYTHONPATH"] == f"{ROOT}{os.pathsep}before"

@@ -1,0 +1,107 @@
+"""What conversations do when they fill the memory that they share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.serving.runtime import CACHE_ROOM_MIN
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.engine.kv_cache import KvStore
+from MiniCPMO45.engine.pressure import (
+    LAST_FREE,
+    LEAST_TOKENS,
+    SHRINK_BELOW,
+    narrowed,
+    tokens_allowed,
+    window_now,
+)
+from MiniCPMO45.engine.session import Unit, WindowState, units_to_drop
+from MiniCPMO45.kernels.products import Rope
+from MiniCPMO45.settings import WindowMode, WindowSettings
+
+SHAPE = DecoderConfig(
+    hidden_size=2,
+    intermediate_size=2,
+    num_hidden_layers=1,
+    num_attention_heads=1,
+    num_key_value_heads=1,
+    head_dim=2,
+    rms_norm_eps=1e-6,
+    rope_theta=10_000.0,
+    max_position_embeddings=40_960,
+    has_qk_norm=False,
+)
+UNIT = 80  # tokens
+PROMPT = 200
+
+
+@pytest.mark.parametrize(
+    ("free", "holders", "allowed"),
+    [
+        (100_000, 0, None),
+        (30_000, 50, None),  # enough is free
+        (29_999, 4, 20_000),  # windows shrink to equal shares
+        (29_999, 20, 4_000),
+        (29_999, 60, LEAST_TOKENS),  # no further: new callers will wait first
+        (10_000, 60, LEAST_TOKENS),
+        (9_999, 60, 1_583),  # they wait by now
+        (0, 1, 80_000),
+    ],
+)
+def test_windows_shrink_first_and_below_their_least_only_when_new_callers_wait(
+    free: int, holders: int, allowed: int | None
+) -> None:
+    assert tokens_allowed(free, 100_000, holders) == allowed
+
+
+@pytest.mark.parametrize(
+    ("mode", "allowed", "expected"),
+    [
+        (WindowMode.OFF, None, (WindowMode.OFF, 4_000, 3_500, 8_000, 6_000)),
+        (WindowMode.OFF, 4_800, (WindowMode.BASIC, 4_800, 4_500, 4_800, 4_500)),
+        (WindowMode.BASIC, 4_800, (WindowMode.BASIC, 4_000, 3_500, 4_800, 4_500)),
+        (WindowMode.BASIC, 1_600, (WindowMode.BASIC, 1_600, 1_500, 1_600, 1_500)),
+        (WindowMode.CONTEXT, 1_600, (WindowMode.CONTEXT, 1_600, 1_500, 1_600, 1_500)),
+        (WindowMode.OFF, 16_000, (WindowMode.BASIC, 16_000, 15_000, 8_000, 6_000)),
+    ],
+)
+def test_a_window_under_pressure(
+    mode: WindowMode, allowed: int | None, expected: tuple[WindowMode, int, int, int, int]
+) -> None:
+    now = narrowed(WindowSettings(mode=mode), allowed)
+    basic = now.basic_high_tokens, now.basic_low_tokens
+    assert (now.mode, *basic, now.text_high_tokens, now.text_low_tokens) == expected
+
+
+def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> None:
+    """Conversations begin one after the other, while there is room, and grow for ever."""
+    rope = Rope.build(2, 10_000.0, device=torch.device("cpu"))
+    pages = 800
+    store = KvStore(SHAPE, rope, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
+    talks, waited = [], 0
+    for second in range(400):
+        if second % 2 == 0 and store.free_share < CACHE_ROOM_MIN:
+            waited += 1
+        elif second % 2 == 0:
+            kv = store.open()
+            kv.reserve(PROMPT)
+            kv.advance(PROMPT)
+            talks.append((kv, WindowState(preserved=PROMPT)))
+        for kv, window in talks:
+            kv.reserve(kv.length + UNIT)  # never refused
+            kv.advance(UNIT)
+            window.units.append(Unit(0, UNIT, ()))
+            if count := units_to_drop(window, window_now(kv, WindowSettings())):
+                kv.drop(PROMPT, PROMPT + count * UNIT)
+                del window.units[:count]
+            assert kv.length == window.tokens
+    assert len(talks) > 10 and waited > 10
+    assert LAST_FREE < CACHE_ROOM_MIN < SHRINK_BELOW
+    assert pages * store.page_tokens > 0.9 * LEAST_TOKENS * len(talks), "shares stay useful"
+    assert max(kv.length for kv, _ in talks) < SHAPE.max_position_embeddings
+    held = sum(kv.capacity for kv, _ in talks) // store.page_tokens
+    assert held + store.free_pages == pages
+    for kv, _ in talks:
+        kv.close()
+    assert store.free_pages == pages

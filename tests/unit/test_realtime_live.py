@@ -1,0 +1,357 @@
+"""Realtime where the model decides when to speak: the duplex engine makes the responses."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from core.errors import AudioCorruptError
+from core.protocols.events import TimerName, TurnFailed
+from core.protocols.realtime_responses import RealtimeLimits
+from tests.fakes.realtime_checks import ANSWER, CLOSED, OPENED, SEGMENT, TOOLS, check
+from tests.fakes.realtime_scene import Raw, RealtimeScene
+
+SOUND, WORDS = "response.output_audio.delta", "response.output_audio_transcript.delta"
+
+
+def live(**scene: object) -> RealtimeScene:
+    """A session that listens: a second of silence was heard."""
+    made = RealtimeScene(**scene)  # type: ignore[arg-type]
+    made.semantic()
+    made.talk(1_000, speech=False)
+    return made
+
+
+def spoken(scene: RealtimeScene) -> RealtimeScene:
+    """The same in the middle of a response."""
+    scene.engine.units = [("One two", 1_000, False), (" three four.", 1_000, True)]
+    scene.talk(1_000, speech=False)
+    assert scene.types()[-1] == SOUND
+    return scene
+
+
+def engine_of(told: Raw) -> str:
+    """Which engine a session says that it has."""
+    return str(told["session"]["minicpmo"]["engine"])
+
+
+@pytest.mark.parametrize(
+    ("model", "detection", "tools", "engine"),
+    [
+        ("minicpm-o-4.5", {"type": "server_vad"}, [], "turn"),
+        ("minicpm-o-4.5", None, [], "turn"),
+        ("minicpm-o-4.5", {"type": "semantic_vad"}, [], "live"),
+        ("minicpm-o-4.5", {"type": "semantic_vad"}, TOOLS, "turn"),
+        ("minicpm-o-4.5-live", None, TOOLS, "live"),
+        ("minicpm-o-4.5-turn", {"type": "semantic_vad"}, [], "turn"),
+    ],
+)
+def test_what_chooses_the_engine(
+    model: str, detection: Raw | None, tools: list[Raw], engine: str
+) -> None:
+    scene = RealtimeScene(model=model)
+    audio = {"input": {"turn_detection": detection}}
+    (told,) = scene.say("session.update", session={"audio": audio, "tools": tools})
+    assert engine_of(told) == engine
+    scene.talk(1_000, speech=False)
+    assert len(scene.engine.steps) == (engine == "live")
+
+
+def test_s9_the_model_answers_when_it_wants_to() -> None:
+    scene = live()
+    assert scene.types(scene.talk(800, speech=True)) == SEGMENT[:1]
+    scene.engine.units = [("Hello", 1_000, False), (" there.", 500, True)]
+    told = scene.talk(2_000, speech=False)
+    kinds = scene.types(told)
+    # Silence has not ended the turn yet: the model did.
+    assert kinds[: len(SEGMENT) + 4] == [*SEGMENT[1:], "response.created", *OPENED, SOUND]
+    assert kinds[-len(CLOSED) - 1 :] == [*CLOSED, "response.done"]
+    done = told[-1]["response"]
+    assert done["status"] == "completed"
+    assert done["output"][0]["content"][0]["transcript"] == "Hello there."
+    assert done["usage"]["output_token_details"] == {"text_tokens": 2, "audio_tokens": 37}
+    check(scene)
+
+
+def test_a_listening_unit_ends_a_response() -> None:
+    scene = live()
+    scene.engine.units = [("Well", 1_000, False)]
+    scene.talk(2_000, speech=False)
+    assert scene.last("response.done")["response"]["status"] == "completed"
+    check(scene)
+
+
+def test_speech_ends_what_the_model_says_and_the_next_unit_listens() -> None:
+    scene = spoken(live())
+    told = scene.talk(200, speech=True)
+    assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
+    assert told[-1]["response"]["status_details"]["reason"] == "turn_detected"
+    steps = len(scene.engine.steps)
+    assert SOUND not in scene.types(scene.talk(800, speech=True))
+    assert len(scene.engine.steps) == steps + 1
+    check(scene)
+
+
+def test_sound_that_was_being_made_is_not_heard_after_an_interruption() -> None:
+    scene = live()
+    scene.engine.units = [("One two", 1_000, False)]
+    scene.hear(1_000, speech=False)
+    scene.make(1)  # its beginning
+    assert scene.types()[-1] == SOUND
+    scene.say("response.cancel")
+    assert SOUND not in scene.types(scene.make())
+    (done,) = [each for each in scene.told if each["type"] == "response.done"]
+    assert done["response"]["status"] == "cancelled"
+    check(scene)
+
+
+def test_a_short_sound_while_the_model_speaks_is_nothing() -> None:
+    scene = spoken(live())
+    assert scene.types(scene.hear(96, speech=True)) == []
+
+
+def test_without_interruptions_speech_becomes_the_next_item() -> None:
+    scene = RealtimeScene()
+    scene.semantic(interrupt_response=False)
+    scene.talk(1_000, speech=False)
+    spoken(scene)
+    assert scene.types(scene.talk(300, speech=True)) == SEGMENT[:1]
+    told = scene.talk(1_500, speech=False)
+    assert scene.last("response.done")["response"]["status"] == "completed"
+    assert "input_audio_buffer.committed" in scene.types(told)
+    check(scene)
+
+
+@pytest.mark.parametrize(("eagerness", "scale"), [("low", 1.3), ("medium", 1.0), ("high", 0.7)])
+def test_a_model_that_listens_on_is_made_to_answer(eagerness: str, scale: float) -> None:
+    scene = RealtimeScene()
+    scene.semantic(eagerness=eagerness)
+    scene.talk(1_000, speech=True)
+    scene.talk(1_500, speech=False)
+    assert scene.types()[-len(SEGMENT) + 1 :] == SEGMENT[1:]
+    assert scene.engine.prompts[0].config.listen_prob_scale == scale
+    scene.fire(TimerName.ANSWER)
+    scene.settle()
+    assert scene.engine.steps[-1].must_speak
+    assert scene.last("response.done")["response"]["output"][0]["status"] == "completed"
+    check(scene)
+
+
+def test_silence_is_heard_while_an_answer_is_due_and_no_longer() -> None:
+    scene = live()
+    scene.talk(500, speech=True)
+    scene.talk(1_000, speech=False)
+    steps = len(scene.engine.steps)
+    scene.engine.units = [("Yes.", 500, True)]
+    scene.fire(TimerName.PACE, 3.0)
+    scene.make()
+    assert len(scene.engine.steps) > steps and scene.types()[-1] == "response.done"
+    steps = len(scene.engine.steps)
+    scene.fire(TimerName.PACE, 3.0)
+    assert scene.make() == [] and len(scene.engine.steps) <= steps + 3
+    scene.fire(TimerName.PACE, 30.0)
+    assert scene.make() == []
+
+
+def test_nobody_answers_who_is_not_to() -> None:
+    scene = RealtimeScene()
+    scene.semantic(create_response=False)
+    scene.engine.units = [("No.", 500, True)]
+    scene.talk(1_000, speech=True)
+    scene.talk(2_000, speech=False)
+    assert "response.created" not in scene.types()
+    scene.say("response.create")
+    scene.settle()
+    assert scene.types()[-1] == "response.done"
+    check(scene)
+
+
+def test_typed_words_reach_the_model_in_the_middle_of_a_talk() -> None:
+    scene = live()
+    scene.talk(800, speech=True)
+    scene.engine.units = [("Hello there.", 800, True)]
+    scene.talk(1_200, speech=False)
+    scene.text("My name is Ada.")
+    created = scene.say("response.create", response={"metadata": {"k": "v"}})
+    assert scene.types(created) == ["response.created"]
+    scene.settle()
+    prompt = scene.engine.prompts[-1]
+    assert prompt.suffix_system_prompt is not None
+    said = prompt.suffix_system_prompt.partition("previous: ")[2].splitlines()
+    assert said[0].startswith("User: [the user spoke for ")
+    assert said[1:] == ["Assistant: Hello there.", "User: My name is Ada."]
+    assert scene.engine.steps[-1].must_speak and not scene.engine.asked
+    assert scene.last("response.done")["response"]["metadata"] == {"k": "v"}
+    check(scene)
+
+
+def test_an_answer_of_its_own_kind_is_made_by_turns_and_known_afterwards() -> None:
+    scene = live()
+    scene.text("Hi")
+    scene.say("response.create", response={"instructions": "Sing."})
+    assert scene.types(scene.make()) == ANSWER[1:]
+    (request,) = scene.engine.asked
+    assert request.system == "Sing." and request.is_beside_units and not request.is_outside
+    scene.talk(1_000, speech=False)
+    assert "Assistant: Hello there." in (scene.engine.prompts[-1].suffix_system_prompt or "")
+    scene.say("response.create", response={"conversation": "none"})
+    prompts = len(scene.engine.prompts)
+    scene.make()
+    scene.talk(1_000, speech=False)
+    assert len(scene.engine.asked) == 2 and len(scene.engine.prompts) == prompts
+    check(scene)
+
+
+def test_a_turn_that_was_broken_off_does_not_break_off_the_reply_after_it() -> None:
+    scene = spoken(live())
+    scene.say("response.cancel")
+    scene.say("response.create", response={"instructions": "Sing."})
+    scene.settle()
+    assert scene.last("response.done")["response"]["status"] == "completed"
+
+
+def test_a_greeting_is_made_by_turns() -> None:
+    scene = RealtimeScene()
+    scene.semantic()
+    told = [*scene.say("response.create"), *scene.make()]
+    assert scene.types(told) == ANSWER and len(scene.engine.asked) == 1
+
+
+@pytest.mark.parametrize("change", ["instructions", "delete", "truncate"])
+def test_what_changes_the_conversation_begins_a_new_one(change: str) -> None:
+    scene = spoken(live())
+    scene.talk(1_000, speech=False)
+    item = scene.last("conversation.item.done")["item"]["id"]
+    match change:
+        case "instructions":
+            scene.say("session.update", session={"instructions": "Be loud."})
+        case "delete":
+            scene.say("conversation.item.delete", item_id=item)
+        case "truncate":
+            scene.say("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=900)
+            heard = scene.say("conversation.item.retrieve", item_id=item)[0]["item"]
+            assert heard["content"][0]["transcript"] == "One"
+    assert len(scene.engine.prompts) == 1
+    scene.talk(1_000, speech=False)
+    prompt = scene.engine.prompts[1]
+    said = {
+        "instructions": "Assistant: One two three four.",
+        "truncate": "Assistant: One",
+        "delete": None,
+    }[change]
+    assert (prompt.suffix_system_prompt or "").partition("previous: ")[2] == (said or "")
+    loud = "Be loud." if change == "instructions" else "Be brief."
+    assert prompt.prefix_system_prompt == loud and prompt.config.force_listen_count == 0
+
+
+def test_pictures_go_into_the_next_unit() -> None:
+    scene = RealtimeScene()
+    (told,) = scene.say("input_image_buffer.append", image="AAAA", event_id="e1")
+    assert told["error"]["code"] == "invalid_event" and told["error"]["event_id"] == "e1"
+    scene.semantic()
+    assert scene.say("input_image_buffer.append", image="AAAA") == []
+    content = [{"type": "input_image", "image_url": "data:image/png;base64,BBBB"}]
+    item = {"type": "message", "role": "user", "content": content}
+    scene.say("conversation.item.create", item=item)
+    scene.talk(1_000, speech=False)
+    assert [frame.data for frame in scene.engine.steps[0].frames] == ["AAAA", "BBBB"]
+    scene.say("input_image_buffer.append", image="CCCC")
+    scene.talk(1_000, speech=False)
+    assert [frame.data for frame in scene.engine.steps[1].frames] == ["CCCC"]
+    assert len(scene.engine.prompts) == 1, "and the conversation goes on"
+
+
+def test_a_limit_of_tokens_ends_a_response() -> None:
+    scene = RealtimeScene()
+    scene.semantic()
+    scene.say("session.update", session={"max_output_tokens": 2})
+    scene.engine.units = [("One two", 1_000, False), (" three four.", 1_000, True)]
+    scene.talk(1_000, speech=False)
+    done = scene.last("response.done")["response"]
+    assert done["status"] == "incomplete"
+    assert done["status_details"]["reason"] == "max_output_tokens"
+    assert SOUND not in scene.types(scene.talk(1_000, speech=False))
+
+
+@pytest.mark.parametrize("sample", ["AAAA", None])
+def test_a_voice_that_cannot_be_used_is_said_and_left_out(sample: str | None) -> None:
+    scene = RealtimeScene()
+    scene.semantic()
+    output = {"output": {"voice": "Ada", "voice_sample": sample}}
+    scene.say("session.update", session={"audio": output})
+    scene.text("Hi")
+    scene.say("response.create")
+    scene.engine._unit_work = deque([TurnFailed(AudioCorruptError("No sound."))])
+    told = scene.make()
+    if sample is None:
+        assert scene.closed is not None and scene.releases == 1
+        return
+    assert told[0]["error"]["param"] == "session.audio.output.voice_sample"
+    assert told[1]["response"]["status"] == "failed"
+    scene.talk(1_000, speech=False)
+    assert [prompt.ref_audio_base64 for prompt in scene.engine.prompts] == ["AAAA", None]
+    assert len(scene.engine.steps) == 1
+    check(scene)
+
+
+def test_text_alone_has_no_sound() -> None:
+    scene = RealtimeScene()
+    scene.semantic()
+    scene.say("session.update", session={"output_modalities": ["text"]})
+    scene.engine.units = [("Hello.", 0, True)]
+    scene.talk(1_000, speech=False)
+    assert not scene.engine.prompts[0].config.generate_audio
+    assert scene.only("response.output_text.done")["text"] == "Hello."
+    check(scene)
+
+
+def test_the_context_is_begun_anew_before_it_is_full() -> None:
+    scene = RealtimeScene(limits=RealtimeLimits(max_kv_tokens=2_000, kv_reserve_tokens=200))
+    scene.semantic()
+    scene.talk(1_000, speech=False)
+    scene.engine.kv_tokens = 1_900
+    scene.talk(2_000, speech=False)
+    assert len(scene.engine.prompts) > 1 and scene.closed is None
+
+
+def test_settings_go_over_to_the_other_engine_between_responses() -> None:
+    scene = spoken(live())
+    (told,) = scene.say("session.update", session={"tools": TOOLS})
+    assert engine_of(told) == "turn"
+    scene.talk(1_000, speech=False)
+    assert scene.types()[-1] == "response.done", "the response ends where it began"
+    steps = len(scene.engine.steps)
+    scene.talk(2_000, speech=False)
+    assert len(scene.engine.steps) == steps
+    scene.say("response.create")
+    scene.make()
+    assert len(scene.engine.asked) == 1
+    scene.say("session.update", session={"tools": []})
+    scene.talk(1_000, speech=False)
+    assert len(scene.engine.steps) == steps + 1 and len(scene.engine.prompts) == 2
+    check(scene)
+
+
+def test_sound_far_ahead_of_the_clock_is_left_out() -> None:
+    scene = RealtimeScene()
+    scene.semantic()
+    for _ in range(60):
+        scene.hear(1_000, speech=False)
+        scene.now_s -= 1.0  # all at once
+        scene.make()
+    assert len(scene.engine.steps) <= 4 and scene.closed is None
+
+
+def test_cancelling_again_and_again_ends_no_session() -> None:
+    scene = live()
+    scene.text("Hi")
+    for _ in range(200):
+        scene.say("response.create")
+        scene.make()
+        scene.say("response.cancel")
+        scene.now_s += 0.02
+    assert scene.closed is None and scene.releases == 0
+    scene.say("response.create")
+    scene.settle()
+    assert scene.types()[-1] == "response.done"

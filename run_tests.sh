@@ -10,7 +10,9 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
-scripts/setup.sh gateway,worker,dev,browser,bench || exit 1
+extras=gateway,worker,dev,browser,bench
+[[ " $* " == *" --all "* ]] && extras+=,charts
+scripts/setup.sh "$extras" || exit 1
 scripts/setup.sh pages --with-checks || exit 1
 node=$(scripts/find_node.sh) || exit 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,26 @@ DEFAULTS = Settings().service
 SECRET = "a secret of eight letters"
 
 
-@pytest.mark.parametrize("path", ["Containerfile", "compose.yaml", "deploy/minicpmo-live.service"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "Containerfile",
+        "compose.yaml",
+        "deploy/minicpmo-live.service",
+        "deploy/chart/templates/_helpers.tpl",
+        "deploy/chart/templates/gateway.yaml",
+        "deploy/chart/templates/worker.yaml",
+    ],
+)
 def test_every_variable_is_a_setting(path: str) -> None:
     named = set(VARIABLE.findall((ROOT / path).read_text(encoding="utf8")))
     assert named and named <= KNOWN, named - KNOWN
+
+
+def test_the_chart_has_our_version() -> None:
+    chart = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text(encoding="utf8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
 
 
 def ours() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -25,7 +25,11 @@ NOT_IMPORTED = {
     "types-tqdm": "read by mypy",
 }
 
-CARRIERS = {"pydantic_core": ["pydantic"], "hibari": ["hibari-tts"]}
+CARRIERS = {
+    "pydantic_core": ["pydantic"],
+    "hibari": ["hibari-tts"],
+    "helm_python": ["helm-python-sdk"],
+}
 """Distributions of imports that are an exact part of another's, or need not be installed here."""
 
 

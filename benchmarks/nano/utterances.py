@@ -28,7 +28,6 @@ from training.nano.user_voices.engines import (
     Flite,
     Hibari,
     Kokoro,
-    Programs,
     styles_of,
     trimmed,
 )
@@ -84,12 +83,11 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
     Raises:
         InputError: none of the programs is installed.
     """
-    programs = Programs()
     engines: dict[str, Engine] = {}
     if shutil.which("espeak-ng"):
-        engines["espeak"] = Espeak(programs)
+        engines["espeak"] = Espeak()
     if shutil.which("flite"):
-        engines["flite"] = Flite(programs)
+        engines["flite"] = Flite()
     if not engines:
         raise InputError("no speech program is installed: apt-get install espeak-ng flite")
     cast = [(name, voice) for name in engines for voice in HELD_OUT[name]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,15 @@ import torch
 import typer
 
 from MiniCPMO45.loading.whisper_shard import write_shard
-from training.nano import listening, shapes
+from training.nano import everything, listening, shapes
 from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export
-from training.nano.inputs import fetch, fetch_pico, pack_programs
+from training.nano.inputs import fetch, fetch_pico
 from training.nano.ranks import Ranks
 from training.nano.restore import mix, restore
-from training.nano.travelling import compress, expand
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
@@ -56,18 +56,11 @@ def inputs(out: Out) -> None:
 
 
 @app.command()
-def programs(out: Out) -> None:
-    """Copy the installed speech programs and their libraries for a machine that has none."""
-    pack_programs(out)
-
-
-@app.command()
 def record(
     hibari: Annotated[Path, typer.Option(help="Folder of the hibari and py_nanotts packages.")],
     out: Out,
     kokoro: Annotated[Path | None, typer.Option(help="Kokoro's model.")] = None,
     styles: Annotated[Path | None, typer.Option(help="Kokoro's voice vectors.")] = None,
-    programs: Annotated[Path | None, typer.Option(help="espeak-ng and flite, unpacked.")] = None,
     engines: Annotated[str, typer.Option(help="Which speak.")] = ",".join(SHARES),
     minutes: float = 6.0,
     processes: int = 2,
@@ -81,7 +74,7 @@ def record(
     """Record questions in many voices, and the replies in the nano's own."""
     texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
     order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
-    record_bank(Inputs(programs, hibari, kokoro, styles), out, order)
+    record_bank(Inputs(hibari, kokoro, styles), out, order)
 
 
 @app.command()
@@ -176,22 +169,20 @@ def mix_(
     mix(earlier, later, share, out)
 
 
-@app.command("compress")
-def compress_(
-    bank: Annotated[Path, typer.Option(help="What `record` wrote.")],
+@app.command("everything")
+def everything_(
+    inputs: Annotated[Path, typer.Option(help="Folder that `inputs` filled.")],
+    work: Annotated[Path, typer.Option(help="Folder for recordings, weights and logs.")],
     out: Out,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Of recording and training.")] = 25.0,
 ) -> None:
-    """Write a bank with a tenth of its bytes, to be brought to another machine."""
-    compress(bank, out)
-
-
-@app.command("expand")
-def expand_(
-    compressed: Annotated[Path, typer.Option(help="What `compress` wrote.")],
-    out: Out,
-) -> None:
-    """Write a bank again that was compressed."""
-    expand(compressed, out)
+    """Run every stage on this machine, up to the checkpoint; again to go on after a failure."""
+    cores = len(os.sched_getaffinity(0))
+    machine = everything.Machine(cores, torch.cuda.device_count())
+    planned = everything.stages(inputs, work, out, minutes, machine)
+    if left := everything.run(planned, work):
+        typer.echo(f"not done: {', '.join(left)}", err=True)
+        raise typer.Exit(1)
 
 
 def _all_folders(banks: list[Path]) -> list[Path]:

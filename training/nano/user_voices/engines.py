@@ -37,60 +37,28 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Programs:
-    """Speech programs installed on this machine or unpacked into a folder of their own.
-
-    Attributes:
-        folder: holds `bin`, `lib` with the loader, and `share`; None for installed programs.
-    """
-
-    folder: Path | None = None
-
-    def command(self, name: str) -> list[str]:
-        """Return what starts a program."""
-        if self.folder is None:
-            return [name]
-        libraries = str(self.folder / "lib")
-        loader = str(self.folder / "lib" / "ld-linux-x86-64.so.2")
-        return [loader, "--library-path", libraries, str(self.folder / "bin" / name)]
-
-    def espeak_options(self) -> list[str]:
-        """Return where espeak-ng finds its data."""
-        return [] if self.folder is None else [f"--path={self.folder / 'share'}"]
-
-
-@dataclass(frozen=True)
 class Espeak:
     """eSpeak NG: rule-based, many accents and variants."""
-
-    programs: Programs
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
         """Speak with `accent+variant`."""
         return _spoken(
             [
-                *self.programs.command("espeak-ng"),
-                *self.programs.espeak_options(),
-                *("-v", voice, "-s", str(random.randint(120, 190))),
+                *("espeak-ng", "-v", voice, "-s", str(random.randint(120, 190))),
                 *("-p", str(random.randint(25, 75)), "-w", "{file}", text),
             ]
         )
 
 
-@dataclass(frozen=True)
 class Flite:
     """CMU Flite: recorded and statistical voices."""
-
-    programs: Programs
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
         """Speak with a voice at a random pace."""
         stretch = random.uniform(0.85, 1.3)
         return _spoken(
             [
-                *self.programs.command("flite"),
-                *("-voice", voice, "--setf", f"duration_stretch={stretch:.2f}"),
+                *("flite", "-voice", voice, "--setf", f"duration_stretch={stretch:.2f}"),
                 *("-t", text, "-o", "{file}"),
             ]
         )

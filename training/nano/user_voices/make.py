@@ -31,7 +31,6 @@ from training.nano.user_voices.engines import (
     Hibari,
     Kokoro,
     Pico,
-    Programs,
     styles_of,
 )
 
@@ -52,13 +51,11 @@ class Inputs:
     """Where the engines' files are.
 
     Attributes:
-        programs: speech programs; None for installed ones.
         hibari: folder of the packages `hibari` and `py_nanotts`.
         kokoro: the model; None to go without.
         styles: folder of Kokoro's voice vectors.
     """
 
-    programs: Path | None
     hibari: Path
     kokoro: Path | None = None
     styles: Path | None = None
@@ -192,12 +189,7 @@ def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
 
 
 def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, Engine]:
-    programs = Programs(inputs.programs)
-    made: dict[str, Engine] = {
-        "hibari": hibari,
-        "flite": Flite(programs),
-        "espeak": Espeak(programs),
-    }
+    made: dict[str, Engine] = {"hibari": hibari, "flite": Flite(), "espeak": Espeak()}
     if "pico" in names:
         made["pico"] = Pico(inputs.hibari)
     if inputs.kokoro is not None and inputs.styles is not None:

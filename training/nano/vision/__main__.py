@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
+from training.nano.user_voices.make import folders
 from training.nano.vision import stages
 from training.nano.vision.stencils import write_stencils
 from training.nano.voice.stage_clock import StageClock
@@ -67,7 +68,7 @@ def asked(
     stencils: StencilsFile,
     out: Out,
     llm: Llm,
-    bank: Annotated[list[Path], typer.Option(help="Recorded questions; repeatable.")],
+    bank: Annotated[list[Path], typer.Option(help="What `record` wrote; repeatable.")],
     encoder: Annotated[Path, typer.Option(help="The frozen audio encoder.")],
     device: Device = "cpu",
     steps: Steps = 200_000,
@@ -77,7 +78,8 @@ def asked(
 ) -> None:
     """Learn from questions about pictures, through the frozen language model."""
     setting = _setting(stencils, out, device, steps, minutes, batch, 2e-4)
-    stages.learn_questions(setting, llm, bank, encoder, processes)
+    recorded = [folder for each in bank for folder in folders(each)]
+    stages.learn_questions(setting, llm, recorded, encoder, processes)
 
 
 @app.command()

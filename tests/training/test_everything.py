@@ -1,0 +1,62 @@
+"""The whole recipe as one command: what it would run, and what it makes of failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from training.nano import __main__ as recipe
+from training.nano.everything import Machine, Stage, run, stages
+from training.nano.vision import __main__ as vision
+from training.nano.voice import __main__ as voice
+
+PROGRAMS: Mapping[str, typer.Typer] = {
+    "training.nano": recipe.app,
+    "training.nano.vision": vision.app,
+    "training.nano.voice": voice.app,
+}
+LAUNCHER = ("torch.distributed.run", "--standalone", "--nproc-per-node", "6", "-m")
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8])
+def test_every_stage_is_a_command_that_exists(gpus: int, tmp_path: Path) -> None:
+    machine = Machine(cores=16, gpus=gpus)
+    planned = stages(tmp_path / "my inputs", tmp_path, tmp_path / "out", 30.0, machine)
+    known: set[str] = set()
+    for stage in planned:
+        assert set(stage.after) <= known, stage.name
+        known.add(stage.name)
+        command = stage.command
+        if command[: len(LAUNCHER)] == LAUNCHER:
+            command = command[len(LAUNCHER) :]
+        program, name, *arguments = command
+        group = typer.main.get_command(PROGRAMS[program])
+        assert isinstance(group, TyperGroup)
+        group.commands[name].make_context(name, arguments)  # raises on what it does not know
+    assert (gpus == 8) == any(stage.command[0] == LAUNCHER[0] for stage in planned)
+
+
+def test_devices_are_shared_by_what_trains_beside_listening() -> None:
+    assert [Machine(4, 0).device(n) for n in range(3)] == ["cpu"] * 3
+    assert [Machine(4, 1).device(n) for n in range(3)] == ["cuda:0"] * 3
+    assert [Machine(4, 4).device(n) for n in range(3)] == ["cuda:2", "cuda:3", "cuda:3"]
+
+
+def test_what_waits_for_a_failure_is_left_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    missing = tmp_path / "it.py"
+    planned = [
+        Stage("first", (), ("platform",)),
+        Stage("broken", ("first",), ("py_compile", str(missing))),
+        Stage("last", ("broken",), ("platform",)),
+        Stage("beside", ("first",), ("platform",)),
+    ]
+    assert run(planned, tmp_path) == ["broken", "last"]
+    log = tmp_path / "logs" / "first.log"
+    printed = log.read_text()
+    missing.write_text("")
+    assert run(planned, tmp_path) == []
+    assert log.read_text() == printed  # it was not run again

@@ -1,0 +1,243 @@
+"""The whole recipe on one machine: its stages, what each waits for, and their run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+
+MOST_COMPOSERS: Final = 12  # a GPU that learns to listen uses up what so many processes make
+DONE_FOLDER: Final = "done"
+LOG_FOLDER: Final = "logs"
+
+BANKS: Final = "--bank {work}/bank/quick --bank {work}/bank/foreign --bank {work}/bank/kokoro"
+RECORD: Final = (
+    "training.nano record --hibari {inputs} --kokoro {inputs}/kokoro.onnx --styles {inputs}/styles"
+    " --processes {cores}"
+)
+QUICK: Final = "--engines flite,espeak,pico,hibari"
+VOICE: Final = "--data {work}/voice --out {work}/weights --steps 1000000"
+VISION: Final = "--stencils {work}/stencils.npz --out {work}/weights --device {seeing}"
+ENCODER: Final = "--encoder {inputs}/encoder.pt"
+
+# Name, what must have succeeded before, command. Braces are filled in by `stages`; {minutes:0.3}
+# is three tenths of all minutes. What waits for processors stands one after the other.
+RECIPE: Final = (
+    (
+        "texts",
+        "",
+        "training.nano.voice texts --downloads {inputs}/downloads --out {work}/texts.json",
+    ),
+    ("stencils", "", "training.nano.vision stencils --out {work}/stencils.npz"),
+    (
+        "record_voice",
+        "texts",
+        "training.nano.voice record --texts {work}/texts.json --data {work}/voice",
+    ),
+    (
+        "record_quick",
+        "record_voice",
+        f"{RECORD} --out {{work}}/bank/quick {QUICK} --minutes {{minutes:0.07}}",
+    ),
+    (
+        "record_foreign",
+        "record_quick",
+        f"{RECORD} --out {{work}}/bank/foreign {QUICK} --no-own-voice"
+        " --foreign {work}/texts.json --minutes {minutes:0.03}",
+    ),
+    (
+        "record_kokoro",
+        "record_foreign",
+        f"{RECORD} --out {{work}}/bank/kokoro --engines kokoro --no-own-voice"
+        " --minutes {minutes:0.17}",
+    ),
+    (
+        "record_held_out",
+        "record_kokoro",
+        f"{RECORD} --out {{work}}/held_out --engines kokoro,flite,espeak --no-own-voice --held-out"
+        " --seed 77 --minutes {minutes:0.03}",
+    ),
+    (
+        "listen",
+        "record_held_out",
+        f"{{listening}} listen {BANKS} {ENCODER} --out {{work}}/weights --device {{device}}"
+        " --steps 1000000 --processes {composers} --minutes {minutes:0.5}",
+    ),
+    (
+        "examine",
+        "listen",
+        f"training.nano examine --bank {{work}}/held_out {ENCODER} --out {{work}}/weights"
+        " --device {device}",
+    ),
+    (
+        "flow",
+        "record_voice",
+        f"training.nano.voice flow {VOICE} --device {{speaking}} --minutes {{minutes:0.3}}",
+    ),
+    (
+        "hift",
+        "record_voice",
+        f"training.nano.voice hift {VOICE} --device {{sounding}} --minutes {{minutes:0.5}}",
+    ),
+    ("see", "stencils", f"training.nano.vision see {VISION} --minutes {{minutes:0.3}}"),
+    (
+        "speech",
+        "listen flow",
+        f"training.nano.voice tts {VOICE} {BANKS} {ENCODER} --device {{speaking}}"
+        " --minutes {minutes:0.2}",
+    ),
+    (
+        "tell",
+        "listen see",
+        f"training.nano.vision tell {VISION} --llm {{work}}/weights --minutes {{minutes:0.1}}",
+    ),
+    (
+        "asked",
+        "tell",
+        f"training.nano.vision asked {VISION} --llm {{work}}/weights {BANKS} {ENCODER}"
+        " --processes 4 --minutes {minutes:0.1}",
+    ),
+    (
+        "export",
+        "hift speech asked",
+        "training.nano export --weights {work}/weights --voice {work}/weights"
+        f" --recordings {{work}}/voice/voice.npz {ENCODER} --out {{out}}",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the stages may use; without GPUs they train on the cores."""
+
+    cores: int
+    gpus: int
+
+    @property
+    def listening_gpus(self) -> int:
+        """Return how many GPUs learn to listen, which takes longest: all but two."""
+        return max(1, self.gpus - 2)
+
+    def device(self, number: int) -> str:
+        """Return where a stage beside listening trains; the last GPU is shared."""
+        if self.gpus == 0:
+            return "cpu"
+        return f"cuda:{min(self.listening_gpus + number, self.gpus - 1)}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command of the recipe.
+
+    Attributes:
+        name: of its log and its mark in the work folder.
+        after: names of stages that must have succeeded.
+        command: what follows `python -m`.
+    """
+
+    name: str
+    after: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Minutes:
+    """The time of the longest chain of stages; formats as a share of it."""
+
+    whole: float
+
+    def __format__(self, share: str) -> str:
+        """Return a share of the minutes."""
+        return f"{float(share) * self.whole:g}"
+
+
+def stages(
+    inputs: Path, work: Path, out: Path, minutes: float, machine: Machine
+) -> tuple[Stage, ...]:
+    """Return all stages, each behind those that it waits for.
+
+    Args:
+        inputs: what the stage `inputs` fetched.
+        work: folder for recordings and weights.
+        out: folder of the checkpoint.
+        minutes: of recording and training on the longest chain.
+        machine: what there is to train on.
+    """
+    ranks = machine.listening_gpus
+    listening = "training.nano"
+    if ranks > 1:
+        listening = f"torch.distributed.run --standalone --nproc-per-node {ranks} -m training.nano"
+    values = {
+        "inputs": inputs,
+        "work": work,
+        "out": out,
+        "minutes": Minutes(minutes),
+        "cores": machine.cores,
+        "composers": max(1, min(MOST_COMPOSERS, machine.cores * 3 // 4 // ranks)),
+        "device": "cuda" if machine.gpus else "cpu",
+        "speaking": machine.device(0),
+        "seeing": machine.device(1),
+        "sounding": machine.device(2),
+    }
+    filled = []
+    for name, after, command in RECIPE:
+        words = command.replace("{listening}", listening).split()
+        parts = tuple(word.format_map(values) for word in words)
+        filled.append(Stage(name, tuple(after.split()), parts))
+    return tuple(filled)
+
+
+def run(planned: Sequence[Stage], work: Path) -> list[str]:
+    """Run each stage as soon as what it waits for has succeeded; return the names of the others.
+
+    A stage that succeeded in an earlier run is left out. What it printed is in the work folder.
+
+    Args:
+        planned: each behind those that it waits for.
+        work: folder for logs and marks.
+    """
+    for folder in (DONE_FOLDER, LOG_FOLDER):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(len(planned)) as pool:
+        runs: dict[str, Future[bool]] = {}
+        for stage in planned:
+            before = [runs[name] for name in stage.after]
+            runs[stage.name] = pool.submit(_run, stage, before, work, began_s)
+    return [name for name, done in runs.items() if not done.result()]
+
+
+def _run(stage: Stage, before: Sequence[Future[bool]], work: Path, began_s: float) -> bool:
+    """Run one stage; return whether it has succeeded."""
+    done = work / DONE_FOLDER / stage.name
+    if done.exists():
+        return True
+    if not all(each.result() for each in before):
+        return False
+    log = work / LOG_FOLDER / f"{stage.name}.log"
+    _say(began_s, f"{stage.name} begins, and writes to {log}")
+    with log.open("ab") as file:
+        status = subprocess.run(
+            [sys.executable, "-m", *stage.command],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False,
+        ).returncode
+    _say(began_s, f"{stage.name} ended with {status}")
+    if status == 0:
+        done.touch()
+    return status == 0
+
+
+def _say(began_s: float, text: str) -> None:
+    typer.echo(f"{(time.monotonic() - began_s) / 60:5.1f} min: {text}")

@@ -57,6 +57,7 @@ def test_training_goes_on_from_the_weights_it_finds(
     assert torch.allclose(again[name], before[name].float(), atol=0.01)
 
 
+@pytest.mark.learning
 def test_the_written_voice_speaks_whatever_recording_is_given(
     told: Recordings, weights: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_labels_are_places_among_the_codes_that_are_used(lines: Lines) -> None:
     assert int(lines.labels.min()) == -1
 
 
+@pytest.mark.learning
 def test_a_step_changes_the_decoder_and_the_file_fits_the_model(
     lines: Lines, tmp_path: Path
 ) -> None:

@@ -25,12 +25,14 @@ class Look:
         width_px: of the window.
         theme: what the browser asks for.
         likes_motion: animations run; off, so that states come at once.
+        draws_rarely: pages draw ten times a second, not sixty; off where they are measured.
     """
 
     lang: Language = "en"
     width_px: int = 1_280
     theme: Theme = "light"
     likes_motion: bool = False
+    draws_rarely: bool = True
 
     def __str__(self) -> str:
         """Name a case of a test."""

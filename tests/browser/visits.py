@@ -22,6 +22,11 @@ IS_TRACED = os.environ.get("MINICPMO_TRACE") == "1"
 LIMIT_MS = 60_000  # of one step; generous, for the machine may be busy
 LAPTOP = Look()
 WORKING = Devices()
+# Drawing sixty times a second is up to half of what a page in a call computes.
+FEW_FRAMES = """
+    window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100);
+    window.cancelAnimationFrame = clearTimeout;
+"""
 GRANTS = {"granted": ["microphone", "camera", "clipboard-read", "clipboard-write"]}
 
 
@@ -113,6 +118,8 @@ class Visits:
             permissions=GRANTS.get(devices.permission, []) if is_secure else [],
         )
         context.set_default_timeout(LIMIT_MS)
+        if look.draws_rarely:
+            context.add_init_script(FEW_FRAMES)
         self._contexts.append(context)
         self.problems.watch(context)
         fake.install(context, devices)

@@ -19,6 +19,7 @@ from tests.browser.devices import (
     wait_until_playing,
     wait_until_quiet,
 )
+from tests.browser.looks import Look
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 
@@ -42,7 +43,8 @@ def talking(visit: Visits, make_site: SiteMaker, problems: Problems) -> Page:
     system = make_site(workers=1, slots=1, config={"duplex": {"max_kv_tokens": 40_960}})
     devices = Devices(microphone="scripted", has_tap=True)
     storage = calls.eager_storage("audio_duplex_settings", max_kv_tokens=40_960, record=False)
-    page = visit("/audio_duplex", at=system, devices=devices, storage=storage)
+    look = Look(draws_rarely=False)
+    page = visit("/audio_duplex", at=system, look=look, devices=devices, storage=storage)
     calls.start(page)
     return page
 

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from tests.browser.looks import PageKind, present_pages
+from tests.browser.looks import Look, PageKind, present_pages
 from tests.browser.visits import Visits, wait_until_ready
 
 SLOWDOWN = 4
@@ -16,7 +16,7 @@ VISITS = 3
 
 def interactive_ms(visit: Visits, path: str) -> float:
     """Open a page for the first time and return when it could be used, counted from the click."""
-    page = visit("")
+    page = visit("", look=Look(draws_rarely=False))
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
     page.goto(path)
     wait_until_ready(page)

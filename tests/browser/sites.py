@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import fcntl
 import io
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +18,9 @@ import numpy as np
 from websockets.sync.client import connect
 
 from benchmarks.launched import Plan, wait_until
-from core.nano_assets import SOURCE, assemble
-from core.sums import SUMS_FILE
 from tests.browser.browsers import INSECURE_HOST
 from tests.browser.media_files import question_16k, scene, silence_16k
-from tests.source_tree import ROOT
+from tests.fakes.embedded import nano_checkpoint
 from tests.system.client import DuplexClient, in_chunks
 from tests.system.loops import new_id
 from tests.system.running import RunningSystem, start_command
@@ -32,7 +28,6 @@ from tests.system.running import RunningSystem, start_command
 SLOTS = 4
 FAKE_WORKERS = 2
 FINISH_LIMIT_S = 180.0  # ends a test that hangs
-NANO = ROOT / "data" / "nano"  # where `./start_all.sh` keeps it too
 ANSWER_S = 3  # silence after a question, for the answer
 MAX_SHARED = 4  # systems with the fake backend at a time; each takes some 300 MB
 IDLE_LIMIT_S = 180.0
@@ -40,21 +35,6 @@ TAKE_LIMIT_S = 120.0  # ends a test that hangs
 
 # Any: sections of the configuration are JSON.
 Sections = dict[str, dict[str, Any]]
-
-
-def nano_checkpoint() -> Path:
-    """Return the embedded model, assembled if need be by one process of the test run."""
-    NANO.parent.mkdir(exist_ok=True)
-    with NANO.with_name("nano.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        sums = NANO / SUMS_FILE
-        if not sums.is_file() or sums.read_bytes() != (SOURCE / SUMS_FILE).read_bytes():
-            partial = NANO.with_name("nano.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            assemble(partial, earlier=NANO)
-            shutil.rmtree(NANO, ignore_errors=True)
-            partial.replace(NANO)
-    return NANO
 
 
 def real_site(folder: Path) -> RunningSystem:

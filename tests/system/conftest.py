@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.launched import Plan
+from core.sums import SUMS_FILE
+from settings.embedded import EMBEDDED_FOLDER
+from tests.fakes.embedded import nano_checkpoint
 from tests.system.client import Samples, read_wav
 from tests.system.quiet import WORKERS
 from tests.system.running import RunningSystem, start_command
@@ -37,6 +41,9 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]
     config = {"model": {"embedded": "nano"}}
     plan = Plan(workers=1, backend="real", command=start_command(), config=config)
     running = RunningSystem(tmp_path_factory.mktemp("shipped"), plan)
+    # Its start assembles the model anew, with the encoder that was fetched once for all tests.
+    earlier = running.data / EMBEDDED_FOLDER
+    shutil.copytree(nano_checkpoint(), earlier, ignore=shutil.ignore_patterns(SUMS_FILE))
     with running:
         yield running
         assert running.stop() == 0

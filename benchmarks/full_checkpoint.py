@@ -7,20 +7,16 @@ Without a download it shows what the whole service takes: loading, memory and ti
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.loading.checkpoint import expected_shapes
-from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.tiny.assets import (
     write_assets,
     write_campplus_onnx,
@@ -28,16 +24,13 @@ from MiniCPMO45.tiny.assets import (
     write_vocoder_weights,
     write_voice_sample,
 )
-from MiniCPMO45.tiny.checkpoint import write_shards
-from MiniCPMO45.tiny.config import generation_config, preprocessor_config
-from MiniCPMO45.tiny.tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
-from MiniCPMO45.tiny.weights import tiny_tensors
+from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
+from MiniCPMO45.tiny.weights import tiny_model
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerConfig
 
 VARIANT = "random"
 SHARD_BYTES = 5_000_000_000  # about what a published file holds
-ITEM_BYTES = 2  # bfloat16
 BYTES_PER_GB = 1e9
 EXIT_REFUSED = 2
 
@@ -78,17 +71,15 @@ def write_full_checkpoint(
         raise FileExistsError(f"{folder} is not empty; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     config = full_config(sizes.changes)
-    config.save_pretrained(folder)
     vocabulary = train_vocabulary().filled_up(config.vocab_size)
-    write_json(folder / "generation_config.json", generation_config(vocabulary))
-    write_json(folder / "preprocessor_config.json", preprocessor_config())
-    write_tokenizer(folder, vocabulary)
+    MiniCPMOProcessor.of(make_tokenizer(vocabulary)).save_pretrained(folder)
     if sizes.has_tiny_voice:
         write_assets(folder, seed)
     else:
         _write_voice(folder, device, seed)
     with device:
-        _write_weights(folder, config, vocabulary, seed, sizes.shard_bytes)
+        model = tiny_model(config, vocabulary, seed)
+    model.save_pretrained(folder, max_shard_size=sizes.shard_bytes)
 
 
 def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
@@ -97,7 +88,7 @@ def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
     Args:
         changes: other values by name, `part.name` inside a nested object.
     """
-    values: Json = {"model_variant": VARIANT, "dtype": "bfloat16", "architectures": ["MiniCPMO"]}
+    values: Json = {"model_variant": VARIANT}
     for path, value in changes.items():
         part, _, name = path.rpartition(".")
         (values.setdefault(part, {}) if part else values)[name] = value
@@ -114,39 +105,6 @@ def _write_voice(folder: Path, device: torch.device, seed: int) -> None:
     write_voice_sample(folder / "assets" / "system_ref_audio.wav")
     with device:
         write_vocoder_weights(target, seed, Token2WavConfig())
-
-
-def _write_weights(
-    folder: Path, config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int, shard_bytes: int
-) -> None:
-    lengths = shard_lengths(config, shard_bytes)
-    drawn = tiny_tensors(config, vocabulary, seed)
-    write_shards(folder, _shards(drawn, lengths), len(lengths))
-
-
-def shard_lengths(config: MiniCPMOConfig, shard_bytes: int) -> list[int]:
-    """Return how many tensors go into each weight file, in the model's order.
-
-    Args:
-        config: sizes.
-        shard_bytes: most of one file, unless a single tensor is larger.
-    """
-    with torch.device("meta"):
-        shapes = expected_shapes(MiniCPMOForConditionalGeneration(config))
-    lengths, held_bytes = [0], 0
-    for shape in shapes.values():
-        n_bytes = prod(shape) * ITEM_BYTES
-        if lengths[-1] and held_bytes + n_bytes > shard_bytes:
-            lengths.append(0)
-            held_bytes = 0
-        lengths[-1] += 1
-        held_bytes += n_bytes
-    return lengths
-
-
-def _shards(drawn: Iterator[tuple[str, Tensor]], lengths: list[int]) -> Iterator[dict[str, Tensor]]:
-    for length in lengths:
-        yield {name: tensor.cpu() for name, tensor in islice(drawn, length)}
 
 
 def main(

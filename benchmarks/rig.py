@@ -6,7 +6,6 @@ The voice is always synthetic, so no voice model is needed.
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from MiniCPMO45.modes.unit_input import SlicedPicture
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, LoadOptions, Weights
-from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
@@ -100,9 +99,7 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
         wait: returns when the device is done.
     """
     seconds = _Seconds(wait)
-    with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(Path(folder), train_vocabulary())
-        tokenizer = MiniCPMOTokenizerFast.from_pretrained(Path(folder))
+    tokenizer = make_tokenizer(train_vocabulary())
     seconds.lap("tokenizer_seconds")
     config = MiniCPMOConfig()
     with torch.device("meta"):

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-import yaml
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
@@ -218,10 +217,7 @@ def write_assets(folder: Path, seed: int) -> None:
 
 
 def write_vocoder(folder: Path, seed: int) -> None:
-    """Write the tiny `flow.yaml`, `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`.
-
-    The published `flow.yaml` says nothing about the second half, whose published sizes are
-    fixed; toy sizes have to be written down somewhere.
+    """Write the tiny `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`.
 
     Args:
         folder: `assets/token2wav`.
@@ -229,8 +225,6 @@ def write_vocoder(folder: Path, seed: int) -> None:
     """
     sizes = vocoder_config()
     write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
-    text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
-    (folder / "flow.yaml").write_text(text, encoding="utf8")
     write_json(folder / "config.json", sizes)
 
 

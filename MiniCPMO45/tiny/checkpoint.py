@@ -1,4 +1,4 @@
-"""A complete checkpoint at toy size with random weights, in the published layout.
+"""Writes a complete checkpoint at toy size with random weights.
 
 It is for tests and for starting the system without a download.
 """
@@ -6,21 +6,15 @@ It is for tests and for starting the system without a download.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from safetensors.torch import save_file
-from torch import Tensor
 from tqdm import tqdm
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.tiny.assets import write_assets
-from MiniCPMO45.tiny.config import VARIANT, generation_config, model_config, preprocessor_config
-from MiniCPMO45.tiny.tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
-from MiniCPMO45.tiny.weights import tiny_tensors
-
-LAST_SHARD_PREFIXES = ("vpm.", "resampler.")  # the published last shard holds all of these
-INDEX_FILE = "model.safetensors.index.json"
+from MiniCPMO45.tiny.config import VARIANT, model_config
+from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
+from MiniCPMO45.tiny.weights import tiny_model
 
 
 class TinyCheckpointError(ValueError):
@@ -42,9 +36,12 @@ def write_tiny_checkpoint(folder: Path, seed: int = 0, *, show_progress: bool = 
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = train_vocabulary()
     steps = {
-        "configuration": lambda: _write_configuration(folder, vocabulary),
-        "tokenizer": lambda: write_tokenizer(folder, vocabulary),
-        "weights": lambda: _write_weights(folder, vocabulary, seed),
+        "processor": lambda: MiniCPMOProcessor.of(make_tokenizer(vocabulary)).save_pretrained(
+            folder
+        ),
+        "model": lambda: tiny_model(model_config(vocabulary), vocabulary, seed).save_pretrained(
+            folder
+        ),
         "assets": lambda: write_assets(folder, seed),
     }
     bar = tqdm(steps.items(), unit="part", disable=not show_progress)
@@ -72,35 +69,3 @@ def _variant(config: Path) -> str:
         return str(json.loads(config.read_text(encoding="utf8")).get("model_variant"))
     except (ValueError, AttributeError):
         return ""
-
-
-def _write_configuration(folder: Path, vocabulary: TinyVocabulary) -> None:
-    write_json(folder / "config.json", model_config(vocabulary))
-    write_json(folder / "generation_config.json", generation_config(vocabulary))
-    write_json(folder / "preprocessor_config.json", preprocessor_config())
-
-
-def _write_weights(folder: Path, vocabulary: TinyVocabulary, seed: int) -> None:
-    config = MiniCPMOConfig.from_dict(model_config(vocabulary))
-    shards: list[dict[str, Tensor]] = [{}, {}]
-    for name, tensor in tiny_tensors(config, vocabulary, seed):
-        shards[name.startswith(LAST_SHARD_PREFIXES)][name] = tensor
-    write_shards(folder, shards, len(shards))
-
-
-def write_shards(folder: Path, shards: Iterable[Mapping[str, Tensor]], count: int) -> None:
-    """Write weight files and their index.
-
-    Args:
-        folder: an existing folder.
-        shards: tensors on the CPU by name, for one file after the other.
-        count: how many shards there are.
-    """
-    places, total_bytes = {}, 0
-    for number, shard in enumerate(shards, start=1):
-        file = f"model-{number:05d}-of-{count:05d}.safetensors"
-        save_file(dict(shard), folder / file, metadata={"format": "pt"})
-        places.update(dict.fromkeys(shard, file))
-        total_bytes += sum(tensor.nbytes for tensor in shard.values())
-    index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}
-    write_json(folder / INDEX_FILE, index)

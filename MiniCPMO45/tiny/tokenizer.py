@@ -1,4 +1,4 @@
-"""The tokenizer files of the tiny checkpoint: a small byte-level BPE and the published controls."""
+"""The tokenizer of the tiny checkpoint: a small byte-level BPE and the published controls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.prompts import Language, PromptMode
@@ -129,6 +129,11 @@ class TinyVocabulary:
     added: tuple[str, ...]
     n_spare: int = 0
 
+    @property
+    def size(self) -> int:
+        """Ids in all."""
+        return len(self.base) + len(self.added)
+
     def id_of(self, token: str) -> int:
         """Return the id of an entry.
 
@@ -139,7 +144,7 @@ class TinyVocabulary:
 
     def filled_up(self, size: int) -> TinyVocabulary:
         """Return the same with spare base entries, so that there are `size` ids in all."""
-        n_spare = size - len(self.base) - len(self.added)
+        n_spare = size - self.size
         spare = tuple(f"<spare_{number}>" for number in range(n_spare))
         return replace(self, base=(*self.base, *spare), n_spare=n_spare)
 
@@ -163,41 +168,27 @@ def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -
     return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), pairs, CONTROL_TOKENS)
 
 
-def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:
-    """Write the tokenizer files of a checkpoint."""
-    base = {token: i for i, token in enumerate(vocabulary.base)}
-    added = {token: len(base) + i for i, token in enumerate(vocabulary.added)}
-    decoder = {
-        str(i): _row(token, special=token not in _NOT_SPECIAL)
-        for token, i in {UNK_TOKEN: base[UNK_TOKEN], **added}.items()
+def make_tokenizer(vocabulary: TinyVocabulary) -> MiniCPMOTokenizerFast:
+    """Return the tokenizer of a vocabulary."""
+    first = len(vocabulary.base)
+    ids = {UNK_TOKEN: vocabulary.id_of(UNK_TOKEN)}
+    ids |= {token: first + i for i, token in enumerate(vocabulary.added)}
+    added = {
+        i: AddedToken(token, special=token not in _NOT_SPECIAL, normalized=False)
+        for token, i in ids.items()
     }
-    special = [row["content"] for row in decoder.values() if row["special"]]
-    names = {
-        "bos_token": "<|im_start|>",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "unk_token": UNK_TOKEN,
-    }
-    settings = {
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "added_tokens_decoder": decoder,
-        "additional_special_tokens": special,
-        "chat_template": CHAT_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-        "errors": "replace",
-        "model_max_length": MODEL_MAX_LENGTH,
-        "split_special_tokens": False,
-        "tokenizer_class": "MiniCPMOTokenizerFast",
-        **names,
-        "bad_token_ids": unspeakable_ids(vocabulary),
-    }
-    lines = [f"{left} {right}" for left, right in vocabulary.merges]
-    write_json(folder / "vocab.json", base, indent=None)
-    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *lines, ""]), encoding="utf8")
-    write_json(folder / "added_tokens.json", added)
-    write_json(folder / "special_tokens_map.json", {"additional_special_tokens": special, **names})
-    write_json(folder / "tokenizer_config.json", settings)
+    return MiniCPMOTokenizerFast(
+        {token: i for i, token in enumerate(vocabulary.base)},
+        list(vocabulary.merges),
+        bad_token_ids=unspeakable_ids(vocabulary),
+        added_tokens_decoder=added,
+        additional_special_tokens=[token.content for token in added.values() if token.special],
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=MODEL_MAX_LENGTH,
+    )
 
 
 def unspeakable_ids(vocabulary: TinyVocabulary) -> list[int]:
@@ -238,8 +229,3 @@ def _byte_level() -> Tokenizer:
     tokenizer.pre_tokenizer = published.pre_tokenizer
     tokenizer.decoder = published.decoder
     return tokenizer
-
-
-def _row(token: str, *, special: bool) -> dict[str, Any]:
-    plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
-    return {"content": token, **plain, "special": special}

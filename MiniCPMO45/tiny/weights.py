@@ -58,6 +58,16 @@ _RESIDUAL_ENDINGS = ("o_proj.weight", "down_proj.weight", "out_proj.weight", "fc
 _GAIN_ENDINGS = ("norm.weight", "norm1.weight", "norm2.weight", "layernorm.weight")
 
 
+def tiny_model(
+    config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int
+) -> MiniCPMOForConditionalGeneration:
+    """Return the model with `tiny_tensors`, on torch's default device."""
+    with torch.device("meta"):
+        model = MiniCPMOForConditionalGeneration(config)
+    model.load_state_dict(dict(tiny_tensors(config, vocabulary, seed)), assign=True)
+    return model
+
+
 def tiny_tensors(
     config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int
 ) -> Iterator[tuple[str, Tensor]]:

@@ -28,9 +28,9 @@ from MiniCPMO45.processing.audio_features import clip_mels
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.tiny.config import preprocessor_config
-from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_json, write_tokenizer
+from MiniCPMO45.tiny.tokenizer import write_json
 from tests.fakes.toy_checkpoint import TOY, toy_weights, write_config, write_shards
+from tests.fakes.words import copy_published_words
 from tests.source_tree import ROOT
 
 POISON = "import sys\nsys.was_executed = True\n"
@@ -62,8 +62,7 @@ def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
 @pytest.fixture
 def words(folder: Path) -> Path:
     """The same with tokenizer and preprocessor files that name code, too."""
-    write_tokenizer(folder, train_vocabulary())
-    write_json(folder / "preprocessor_config.json", preprocessor_config())
+    copy_published_words(folder)
     for name in ("tokenizer_config.json", "preprocessor_config.json"):
         values = json.loads((folder / name).read_text(encoding="utf8"))
         write_json(folder / name, values | {"auto_map": REMOTE_CODE})

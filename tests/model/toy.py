@@ -28,7 +28,7 @@ from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights
 from MiniCPMO45.tiny.assets import write_vocoder
 from MiniCPMO45.tiny.config import model_config, vocoder_config
-from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
 from MiniCPMO45.tiny.weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
@@ -84,15 +84,14 @@ def build_toy(
     """Make the toy model; about a second, most of it the first import of torch's meta device.
 
     Args:
-        folder: an empty folder for tokenizer and vocoder files.
+        folder: an empty folder for the vocoder's files.
         seed: of every random weight.
         device: where the weights are.
         weights: how the language model's are kept.
     """
     vocabulary = train_vocabulary()
-    write_tokenizer(folder, vocabulary)
     write_vocoder(folder, seed)
-    config = MiniCPMOConfig.from_dict(model_config(vocabulary))
+    config = model_config(vocabulary)
     with torch.device("meta"):
         model = MiniCPMOForConditionalGeneration(config)
     schemes = reserve_quantised(model, weights, torch.float32, torch.device(device))
@@ -114,7 +113,7 @@ def build_toy(
     )
     return Toy(
         config=config,
-        tokenizer=MiniCPMOTokenizerFast.from_pretrained(folder),
+        tokenizer=make_tokenizer(vocabulary),
         model=model.requires_grad_(False).eval(),
         vocoder=vocoder,
         voice=vocoder.set_up(voice),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -143,8 +142,8 @@ def test_colours_keep_their_distance_in_hue() -> None:
     assert bool((blue[:, 2] > blue[:, 0] + 0.2).all())
 
 
-def test_every_place_has_words_of_one_token(tmp_path: Path) -> None:
-    tokenizer = shapes.tokenizer(tmp_path)
+def test_every_place_has_words_of_one_token() -> None:
+    tokenizer = shapes.tokenizer()
     ids = word_ids(tokenizer)
     assert [len(column) + 1 for column in ids] == list(SIZES)
     assert all(len(set(column)) == len(column) for column in ids)

@@ -29,8 +29,8 @@ TEXT = "The capital of France is Paris, and the capital of Italy is Rome."
 
 
 @pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> LineWriter:
-    return LineWriter(shapes.tokenizer(tmp_path_factory.mktemp("tokenizer")), CONFIG)
+def writer() -> LineWriter:
+    return LineWriter(shapes.tokenizer(), CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,8 @@ GAIN = "head_code.0.parametrizations.weight.original0"
 
 
 @pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> LineWriter:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    return LineWriter(shapes.tokenizer(folder), CONFIG.tts_config)
+def writer() -> LineWriter:
+    return LineWriter(shapes.tokenizer(), CONFIG.tts_config)
 
 
 @pytest.fixture(scope="module")

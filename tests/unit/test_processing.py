@@ -25,8 +25,8 @@ WIDE = Image.new("RGB", (1280, 720))  # 3 x 2 slices at most 9
 
 
 @pytest.fixture(scope="module")
-def processor(tmp_path_factory: pytest.TempPathFactory) -> MiniCPMOProcessor:
-    return MiniCPMOProcessor.of(tiny_tokenizer(tmp_path_factory.mktemp("words")))
+def processor() -> MiniCPMOProcessor:
+    return MiniCPMOProcessor.of(tiny_tokenizer())
 
 
 def piece(

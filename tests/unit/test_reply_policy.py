@@ -18,8 +18,8 @@ GREEDY = GenerationSettings(do_sample=False, repetition_penalty=1.0, length_pena
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MiniCPMOTokenizerFast:
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+def tokenizer() -> MiniCPMOTokenizerFast:
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")

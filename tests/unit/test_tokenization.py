@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,8 @@ from MiniCPMO45.processing.tokenizer import (
     MiniCPMOTokenizerFast,
     TokenizerError,
 )
-from MiniCPMO45.tiny.tokenizer import CONTROL_TOKENS, train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny.tokenizer import CONTROL_TOKENS, train_vocabulary
+from tests.fakes.words import copy_published_words, tiny_tokenizer
 from tests.goldens.places import FULL
 
 PUBLISHED = FULL / "tiny_checkpoint"
@@ -66,15 +66,8 @@ has_published = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny_tokenizer")
-    write_tokenizer(folder, train_vocabulary())
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_folder: Path) -> MiniCPMOTokenizerFast:
-    return MiniCPMOTokenizerFast.from_pretrained(tiny_folder)
+def tiny() -> MiniCPMOTokenizerFast:
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +76,10 @@ def published() -> MiniCPMOTokenizerFast:
 
 
 @pytest.fixture
-def copied(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+def copied(tmp_path: Path) -> Path:
+    """Files as they are published, which a test may damage."""
+    copy_published_words(tmp_path)
+    return tmp_path
 
 
 def test_all_control_tokens_exist_and_are_single_ids(tiny: MiniCPMOTokenizerFast) -> None:
@@ -99,12 +93,12 @@ def test_all_control_tokens_exist_and_are_single_ids(tiny: MiniCPMOTokenizerFast
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back_in_composed_form(text: str) -> None:
-    tokenizer = _tiny_in_memory()
+    tokenizer = _without_controls()
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
 
 
 @cache
-def _tiny_in_memory() -> MiniCPMOTokenizerFast:
+def _without_controls() -> MiniCPMOTokenizerFast:
     vocabulary = train_vocabulary()
     base = {token: i for i, token in enumerate(vocabulary.base)}
     return MiniCPMOTokenizerFast(base, list(vocabulary.merges))
@@ -205,14 +199,15 @@ def test_contradicting_added_ids_are_refused(copied: Path) -> None:
         MiniCPMOTokenizerFast.from_pretrained(copied)
 
 
-def test_tokenizer_json_is_read_first(copied: Path, tiny: MiniCPMOTokenizerFast) -> None:
-    tiny.backend_tokenizer.save(str(copied / "tokenizer.json"))
+def test_tokenizer_json_is_read_first(copied: Path) -> None:
+    parts = MiniCPMOTokenizerFast.from_pretrained(copied)
+    parts.backend_tokenizer.save(str(copied / "tokenizer.json"))
     for name in ("vocab.json", "merges.txt"):
         (copied / name).unlink()
     whole = MiniCPMOTokenizerFast.from_pretrained(copied)
     text = "<|im_start|>Hello, 12 birds!<unit>"
-    assert whole.encode(text) == tiny.encode(text)
-    assert whole.special == tiny.special
+    assert whole.encode(text) == parts.encode(text)
+    assert whole.special == parts.special
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox(tiny: MiniCPMOTokenizerFast) -> None:

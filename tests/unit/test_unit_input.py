@@ -44,8 +44,8 @@ def session(executor: ScriptedExecutor) -> Session:
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> SpecialTokens:
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer")).special
+def tokens() -> SpecialTokens:
+    return tiny_tokenizer().special
 
 
 def _ramp(n_samples: int, start: int = 1) -> np.ndarray:

@@ -21,8 +21,8 @@ DRAWS = 300
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MiniCPMOTokenizerFast:
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+def tokenizer() -> MiniCPMOTokenizerFast:
+    return tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")

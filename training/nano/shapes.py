@@ -7,18 +7,28 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+import torch
+from transformers import WhisperFeatureExtractor
+
+from MiniCPMO45.configuration_minicpmo import (
+    AudioConfig,
+    MiniCPMOConfig,
+    SliceConfig,
+    TTSConfig,
+    VisionConfig,
+)
 from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.tiny.config import generation_config, model_config, preprocessor_config
+from MiniCPMO45.tiny.config import model_config
 from MiniCPMO45.tiny.tokenizer import (
     TinyVocabulary,
+    make_tokenizer,
     train_vocabulary,
     training_texts,
     write_json,
-    write_tokenizer,
 )
 from training.nano.domain.catalogue import intents, reply_texts
 from training.nano.domain.facts import ROLES, draw_facts, system_text
@@ -71,69 +81,61 @@ def renew_vocabulary() -> TinyVocabulary:
     return trained
 
 
-def config_values() -> dict[str, Any]:
-    """Return the nano's `config.json`."""
-    values = model_config(vocabulary())
-    values |= {
-        "model_variant": VARIANT,
-        "torch_dtype": "float16",
-        "hidden_size": HIDDEN,
-        "intermediate_size": FEED_FORWARD,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "max_window_layers": LAYERS,
-    }
-    values["slice_config"] |= _slicing()
-    values["vision_config"] |= {
-        "hidden_size": VISION_WIDTH,
-        "image_size": VISION_SIDE,
-        "intermediate_size": 4 * VISION_WIDTH,
-        "num_hidden_layers": VISION_LAYERS,
-        "num_attention_heads": 4,
-    }
-    values["audio_config"] |= {
-        "d_model": AUDIO_WIDTH,
-        "encoder_layers": AUDIO_LAYERS,
-        "encoder_attention_heads": AUDIO_HEADS,
-        "encoder_ffn_dim": 4 * AUDIO_WIDTH,
-    }
-    values["tts_config"] |= {
-        "hidden_size": TTS_WIDTH,
-        "intermediate_size": 3 * TTS_WIDTH,
-        "num_hidden_layers": TTS_LAYERS,
-        "num_attention_heads": TTS_HEADS,
-        "num_key_value_heads": TTS_HEADS,
-        "llm_dim": HIDDEN,
-        "num_audio_tokens": CODES + 1,
-    }
-    return values
-
-
 def config() -> MiniCPMOConfig:
     """Return the nano's configuration."""
-    return MiniCPMOConfig.from_dict(config_values())
+    tiny = model_config(vocabulary())
+    return MiniCPMOConfig(
+        model_variant=VARIANT,
+        hidden_size=HIDDEN,
+        intermediate_size=FEED_FORWARD,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        vocab_size=tiny.vocab_size,
+        bos_token_id=tiny.bos_token_id,
+        eos_token_id=tiny.eos_token_id,
+        slice_config=SliceConfig(max_slice_nums=MAX_SLICES, scale_resolution=SLICE_RESOLUTION),
+        vision_config=VisionConfig(
+            hidden_size=VISION_WIDTH,
+            image_size=VISION_SIDE,
+            intermediate_size=4 * VISION_WIDTH,
+            num_hidden_layers=VISION_LAYERS,
+            num_attention_heads=4,
+        ),
+        audio_config=AudioConfig(
+            d_model=AUDIO_WIDTH,
+            encoder_layers=AUDIO_LAYERS,
+            encoder_attention_heads=AUDIO_HEADS,
+            encoder_ffn_dim=4 * AUDIO_WIDTH,
+        ),
+        tts_config=TTSConfig(
+            hidden_size=TTS_WIDTH,
+            intermediate_size=3 * TTS_WIDTH,
+            num_hidden_layers=TTS_LAYERS,
+            num_attention_heads=TTS_HEADS,
+            llm_dim=HIDDEN,
+            num_text_tokens=tiny.tts_config.num_text_tokens,
+            num_audio_tokens=CODES + 1,
+            vocab_size=tiny.tts_config.vocab_size,
+            audio_bos_token_id=tiny.tts_config.audio_bos_token_id,
+            text_eos_token_id=tiny.tts_config.text_eos_token_id,
+        ),
+    )
 
 
 def write_side_files(folder: Path) -> None:
     """Write configuration and tokenizer of a nano checkpoint into an existing folder."""
-    words = vocabulary()
-    write_json(folder / "config.json", config_values())
-    write_json(folder / "generation_config.json", generation_config(words))
-    write_json(folder / "preprocessor_config.json", preprocessor_config() | _slicing())
-    write_tokenizer(folder, words)
+    stored = config()
+    stored.dtype = torch.float16
+    stored.save_pretrained(folder)
+    pictures = MiniCPMOImageProcessor(max_slice_nums=MAX_SLICES, scale_resolution=SLICE_RESOLUTION)
+    MiniCPMOProcessor(pictures, WhisperFeatureExtractor(), tokenizer()).save_pretrained(folder)
 
 
-def tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
-    """Write the tokenizer into a folder and load it as the server does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(folder, vocabulary())
-    return MiniCPMOTokenizerFast.from_pretrained(folder)
-
-
-def _slicing() -> dict[str, int]:
-    return {"max_slice_nums": MAX_SLICES, "scale_resolution": SLICE_RESOLUTION}
+def tokenizer() -> MiniCPMOTokenizerFast:
+    """Return the nano's tokenizer."""
+    return make_tokenizer(vocabulary())
 
 
 def _thinned(questions: Sequence[Question], most: int) -> list[Question]:

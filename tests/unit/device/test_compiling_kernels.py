@@ -1,4 +1,4 @@
-"""The products' kernels compile for cards that are not there."""
+"""The kernels of products and of attention compile for cards that are not there."""
 
 from __future__ import annotations
 
@@ -11,47 +11,76 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 COMPILING = """
-import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+def compile_for(capability, kernel, types, constants):
+    names = kernel.arg_names
+    left_out = {name: None for name in names if name not in types and name not in constants}
+    constants = {name: value for name, value in (constants | left_out).items() if name in names}
+    signature = {name: "constexpr" if name in constants else types[name] for name in names}
+    at = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=at)
+    triton.compile(source, target=GPUTarget("cuda", capability, 32))
+"""
+
+PRODUCTS = """
 from MiniCPMO45.kernels import packed_products, row_products
 
 ROW = dict(BLOCK_N=4, OVERLAPS=False)
 SOME = dict(BLOCK_N=32, BLOCK_M=16, OVERLAPS=False)
 TYPES = dict(x="*bf16", N="i32", M="i32", eps="fp32", out="*bf16")
 
-def compile_for(capability, kernel, types, constants, gate, adds):
-    constants = dict(constants, HAS_GATE=gate, HAS_RESIDUAL=adds, HAS_NORM=not adds)
-    types = dict(TYPES, **types)
-    types |= dict(residual="*bf16") if adds else dict(norm="*bf16")
-    names = kernel.arg_names
-    left_out = {name: None for name in names if name not in types and name not in constants}
-    constants = {name: value for name, value in (constants | left_out).items() if name in names}
-    signature = {name: types.get(name, "constexpr") for name in names}
-    at = {(names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=at)
-    triton.compile(source, target=GPUTarget("cuda", capability, 32))
-
 for capability in (80, 90, 120):
     for gate, adds in ((True, False), (False, True)):
+        parts = dict(HAS_GATE=gate, HAS_RESIDUAL=adds, HAS_NORM=not adds)
+        beside = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
         for kind in ("bf16", "i8", "fp8e4nv")[: 3 if capability > 80 else 2]:
             scales = dict(scales="*fp32") if kind != "bf16" else {}
-            types = dict(weight="*" + kind, **scales)
+            types = beside | dict(weight="*" + kind) | scales
             sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512, HAS_SCALES=bool(scales))
-            compile_for(capability, row_products._multiply_row, types, sizes | ROW, gate, adds)
-            compile_for(capability, row_products._multiply_rows, types, sizes | SOME, gate, adds)
-        types = dict(weight="*i32", scales="*bf16")
+            compile_for(capability, row_products._multiply_row, types, sizes | ROW | parts)
+            compile_for(capability, row_products._multiply_rows, types, sizes | SOME | parts)
+        types = beside | dict(weight="*i32", scales="*bf16")
         sizes = dict(W=128, GROUP=16, BLOCK_W=64)
-        compile_for(capability, packed_products._multiply_row, types, sizes | ROW, gate, adds)
-        compile_for(capability, packed_products._multiply_rows, types, sizes | SOME, gate, adds)
+        compile_for(capability, packed_products._multiply_row, types, sizes | ROW | parts)
+        compile_for(capability, packed_products._multiply_rows, types, sizes | SOME | parts)
+"""
+
+ATTENTION = """
+from MiniCPMO45.kernels import attention_kernels as kernels
+
+ALL = (kernels.attend_one_row, kernels.rotate_and_store, kernels.attend_tile)
+POINTERS = {
+    "*i32": "positions sequences page_table tile_first_row tile_rows",
+    "*fp32": "cos_table sin_table kv_scales parts part_stats",
+    "*bf16": "qkv queries mixed",
+}
+TYPES = {name: kind for kind, names in POINTERS.items() for name in names.split()}
+TYPES |= dict(max_pages="i32", eps="fp32", scale="fp32")
+# heads of the language model with its cache as it is and in 8 bits; of the speech decoder
+LANGUAGE = dict(H=32, KVH=8, D=128, WIDE=128, HALF=64, HEADS=8, LINES=16)
+SPEECH = dict(H=12, KVH=12, D=64, WIDE=64, HALF=32, HEADS=4, LINES=16)
+
+for capability in (80, 90, 120):
+    for sizes, coded in ((LANGUAGE, False), (LANGUAGE, True), (SPEECH, False)):
+        normed = sizes is LANGUAGE
+        types = TYPES | dict(kv_layer="*i8" if coded else "*bf16")
+        types |= dict(q_norm="*bf16", k_norm="*bf16") if normed else {}
+        rest = dict(HAS_NORM=normed, IS_CODED=coded, PAGE=64, OVERLAPS=capability >= 90)
+        for splits in (1, 4):
+            constants = sizes | rest | dict(SPLITS=splits, EARLY_PAGES=2)
+            for kernel in ALL if splits == 1 else (*ALL[::2], kernels.combine_splits):
+                compile_for(capability, kernel, types, constants)
 """
 
 
 @pytest.mark.interpreted
-def test_products_compile_for_ampere_hopper_and_blackwell() -> None:
+@pytest.mark.parametrize("kernels", [PRODUCTS, ATTENTION], ids=["products", "attention"])
+def test_kernels_compile_for_ampere_hopper_and_blackwell(kernels: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", COMPILING], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", COMPILING + kernels], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

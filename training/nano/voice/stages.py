@@ -160,7 +160,7 @@ def learn_tts(
         talks: conversations whose replies are learned with the states they were said with.
     """
     config = shapes.config()
-    writer = LineWriter(shapes.tokenizer(out / "speech_tokenizer"), config.tts_config)
+    writer = LineWriter(shapes.tokenizer(), config.tts_config)
     spoken, held_out = (spoken_lines(data / name) for name in (RECORDINGS_FILE, HELD_OUT_FILE))
     llm = load_llm(out, config).to(device)
     lines = write_lines(writer, spoken)

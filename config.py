@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from settings.fields import HOME, IS_INSTALLED, PROJECT_ROOT, Section
+from settings.recording import RecordingSettings
 from settings.sections import (
     AudioSettings,
     CascadeSettings,
@@ -27,7 +28,6 @@ from settings.sections import (
     LoggingSettings,
     ModelSettings,
     OpenAiSettings,
-    RecordingSettings,
     SecuritySettings,
     ServiceSettings,
     TranscriptionSettings,

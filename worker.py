@@ -35,7 +35,9 @@ from core.serving.session_server import SessionServer
 from core.serving.sessions import Backend
 from core.serving.transcribers import transcriber_beside
 from core.transcription import Transcriber
+from recording.bucket import Bucket, open_store
 from recording.replay_process import ReplayProcess
+from recording.uploads import HOUR_S, Uploader, UploadRules
 from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
@@ -123,8 +125,27 @@ def make_sessions(
         threads = RecorderThreads(ReplayProcess())
         data_dir, worker_id = settings.service.data_dir, options.identity.worker_id
         min_free_gb = settings.recording.min_free_gb
-        recordings = Recordings(data_dir, worker_id, threads, min_free_gb=min_free_gb)
+        uploader = make_uploader(settings, worker_id)
+        if uploader is not None:
+            metrics.watch_uploads(lambda: uploader.unsealed)
+        recordings = Recordings(
+            data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
+        )
     return SessionServer(runtime, rules, metrics, recordings)
+
+
+def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
+    """Return what brings recordings to the configured store; None if they stay here.
+
+    Raises:
+        ValueError: The store cannot be used.
+    """
+    chosen = settings.recording
+    if not chosen.store:
+        return None
+    rules = UploadRules(chosen.keep_local_h * HOUR_S, chosen.checkpoint_upload_s, worker_id)
+    bucket = Bucket(open_store(chosen.store), chosen.store)
+    return Uploader(bucket, settings.service.data_dir, rules)
 
 
 def _beside(settings: Settings) -> Path:
@@ -233,6 +254,7 @@ def main(
         bound = port or settings.worker_port(worker_index)
         address = host or settings.service.worker_host
         check_exposure(address, settings.security)
+        make_uploader(settings, "")  # so that a wrong store is told at once
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
     except (SettingsError, ValueError) as error:

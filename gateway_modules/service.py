@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -37,6 +38,7 @@ from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.eta_store import EtaStore
+from gateway_modules.queue.running_recordings import RunningRecordings
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace
@@ -57,8 +59,10 @@ from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.languages import Languages
 from gateway_modules.web.pages import Pages, find_pages
 from gateway_modules.web.rates import ByteBudget
+from recording.bucket import Bucket, open_store
 from recording.cleanup import CleanupSchedule
-from recording.listing import RecordingList
+from recording.objects import ObjectStore
+from recording.store import FolderStore, RecordingStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
@@ -111,7 +115,7 @@ class Gateway:
     web_files: WebFiles
     pages: Pages
     store: Store
-    recordings: RecordingList
+    recordings: RecordingStore
     files: SessionFiles
     cleanup: CleanupSchedule
     audit: AuditLog
@@ -180,11 +184,11 @@ def build_gateway(
     data_dir = settings.service.data_dir
     store = Store(data_dir)
     take_over_files(store, data_dir)
-    voices = _voices(settings, store, SoundDecoder())
-    registry = new_registry()
+    voices, registry = _voices(settings, store, SoundDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
     pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
     connections = _connections(limits, access)
+    recordings = _recordings(settings, pool, store)
     return Gateway(
         settings=settings,
         timing=timing,
@@ -207,9 +211,9 @@ def build_gateway(
         web_files=WebFiles(),
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
-        recordings=RecordingList(data_dir, store),
-        files=_files(settings, store),
-        cleanup=_cleanup(settings),
+        recordings=recordings,
+        files=_files(settings, recordings, store),
+        cleanup=_cleanup(settings, recordings),
         audit=AuditLog(store),
         logs=LogTail(data_dir),
         trends=Trends(pool, metrics),
@@ -294,10 +298,23 @@ def admin_token(settings: Settings) -> str:
     return ensure_admin_token(settings.service.data_dir)
 
 
-def _files(settings: Settings, store: Store) -> SessionFiles:
+def _recordings(settings: Settings, pool: WorkerPool, state: Store) -> RecordingStore:
+    data_dir, place = settings.service.data_dir, settings.recording.store
+    if not place:
+        return FolderStore(data_dir, state)
+    secret = settings.security.worker_secret
+    running = RunningRecordings(
+        lambda: [worker.place.netloc for worker in list(pool.workers.values())],
+        secret=secret.get_secret_value() if secret is not None else None,
+        tls=client_context(settings),
+    )
+    return ObjectStore(Bucket(open_store(place), place), running, data_dir, state)
+
+
+def _files(settings: Settings, recordings: RecordingStore, state: Store) -> SessionFiles:
     return SessionFiles(
-        settings.service.data_dir,
-        store,
+        recordings,
+        state,
         comment_chars=settings.limits.comment_chars,
         upload_bytes=settings.limits.recording_upload_bytes,
         min_free_gb=settings.recording.min_free_gb,
@@ -312,11 +329,10 @@ def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:
     )
 
 
-def _cleanup(settings: Settings) -> CleanupSchedule:
-    recording = settings.recording
-    return CleanupSchedule(
-        settings.service.data_dir, recording.session_retention_days, recording.max_storage_gb
-    )
+def _cleanup(settings: Settings, recordings: RecordingStore) -> CleanupSchedule:
+    limits = settings.recording
+    days, gigabytes = limits.session_retention_days, limits.max_storage_gb
+    return CleanupSchedule(partial(recordings.clean, days, gigabytes))
 
 
 def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessions:

@@ -1,4 +1,4 @@
-"""Recorded sessions as files to give away and to take in. Blocks on the disk.
+"""Recorded sessions as files to give away and to take in. Blocks on the disk or the network.
 
 No path of a client is opened that does not lie in the recording it asks for.
 """
@@ -9,8 +9,9 @@ import json
 import os
 import zipfile
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import RawIOBase
 from pathlib import Path
 from types import MappingProxyType
@@ -25,26 +26,23 @@ from core.errors import (
     StillWritingError,
     TooBigError,
 )
-from core.files import FILE_MODE, SAFE_FLAGS, atomic_write
+from core.files import FILE_MODE, SAFE_FLAGS
 from core.store import Store
-from recording.cleanup import delete_recording
-from recording.folder import LowDiskError, check_room, is_live, is_owner, read_meta
+from recording.folder import LowDiskError, is_owner, parse_meta
 from recording.listing import touch_access
 from recording.names import (
     COMMENT_FILE,
     META_FILE,
+    OWNER_FILE,
     RECORDING_FILE,
-    UPLOAD_PART_FILE,
     UPLOAD_STEM,
-    asset_path,
-    recording_folder,
 )
 from recording.records import Status
+from recording.store import RecordingStore, StoredFile
 
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once
 UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
-BLOCK_BYTES: Final = 64 * 1024  # read, zipped and sent at a time
 HEAD_BYTES: Final = 12
 
 # Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
@@ -64,12 +62,13 @@ ANY_BYTES: Final = "application/octet-stream"
 UPLOAD_SUFFIXES: Final = MappingProxyType(
     {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
 )
+UPLOAD_NAMES: Final = frozenset(f"{UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
 EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
 MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3
 
 
 class SessionFiles:
-    """The recordings of one data folder; the object lives as long as the gateway.
+    """The recordings, for clients; the object lives as long as the gateway.
 
     Uploads are bounded: one at a time to a recording, `UPLOADS_MAX` in all, and of what they bring
     one file is kept. Of more than `UPLOADED_TO_MAX` recordings the one uploaded to longest ago
@@ -78,8 +77,8 @@ class SessionFiles:
 
     def __init__(
         self,
-        data_dir: Path,
-        store: Store,
+        recordings: RecordingStore,
+        state: Store,
         *,
         comment_chars: int,
         upload_bytes: int,
@@ -88,41 +87,34 @@ class SessionFiles:
         """Take where they are.
 
         Args:
-            data_dir: The data folder.
-            store: Keeps who was last looked at.
+            recordings: Holds them.
+            state: Keeps who was last looked at.
             comment_chars: Longest comment.
             upload_bytes: Largest uploaded file.
             min_free_gb: With less of the disk free no file is taken, GB.
         """
-        self._data_dir = data_dir
-        self._store = store
+        self._recordings = recordings
+        self._state = state
         self._comment_chars = comment_chars
         self._upload_bytes = upload_bytes
         self._min_free_gb = min_free_gb
         self._uploads: OrderedDict[str, int] = OrderedDict()  # by recording, latest last
         self._uploading: set[str] = set()
 
-    def folder(self, recording_id: str) -> Path:
-        """Return a recording's folder and record the access.
+    def check(self, recording_id: str) -> None:
+        """Return if there is such a recording, and record the access.
 
         Raises:
             InvalidSessionIdError: The id may not be used.
             NotFoundError: There is no such recording.
         """
-        folder = recording_folder(self._data_dir, recording_id)
-        if not folder.is_dir() or folder.is_symlink():
-            raise NotFoundError("There is no such recording.")
-        touch_access(self._store, recording_id)
-        return folder
+        self._recordings.check(recording_id)
+        touch_access(self._state, recording_id)
 
     def is_owner(self, recording_id: str, secret: str) -> bool:
-        """Whether a recording was made by the client that has this secret.
-
-        Raises:
-            InvalidSessionIdError: The id may not be used.
-            NotFoundError: There is no such recording.
-        """
-        return is_owner(self.folder(recording_id), secret)
+        """Whether a recording was made by the client that has this secret; see `check`."""
+        self.check(recording_id)
+        return is_owner(self._recordings.read(recording_id, OWNER_FILE), secret)
 
     def meta(self, recording_id: str) -> bytes:
         """Return `meta.json`, and with it the name of the browser's own recording if there is one.
@@ -130,13 +122,12 @@ class SessionFiles:
         Raises:
             NotFoundError: There is none.
         """
-        folder = self.folder(recording_id)
-        try:
-            content = (folder / META_FILE).read_bytes()
-        except OSError as error:
-            raise NotFoundError("This recording says nothing about itself.") from error
-        names = (f"{UPLOAD_STEM}.{suffix}" for suffix in sorted(set(UPLOAD_SUFFIXES.values())))
-        upload = next((name for name in names if (folder / name).is_file()), None)
+        self.check(recording_id)
+        content = self._recordings.read(recording_id, META_FILE)
+        if content is None:
+            raise NotFoundError("This recording says nothing about itself.")
+        names = sorted(UPLOAD_NAMES)
+        upload = next((name for name in names if self._recordings.file(recording_id, name)), None)
         if upload is None:
             return content
         with suppress(ValueError):  # damaged: it is given as it is
@@ -152,18 +143,20 @@ class SessionFiles:
             StillWritingError: It is not complete yet.
             NotFoundError: There is none.
         """
-        folder = self.folder(recording_id)
-        meta = read_meta(folder) if is_live(folder) else None
-        if meta is not None and meta.status is Status.FINALIZING:
+        self.check(recording_id)
+        is_running = self._recordings.is_running(recording_id)
+        if is_running:
+            meta = parse_meta(self._recordings.read(recording_id, META_FILE))
+            if meta is not None and meta.status is Status.FINALIZING:
+                raise StillWritingError()
+        content = self._recordings.read(recording_id, RECORDING_FILE)
+        if content is not None:
+            return content
+        if is_running:
             raise StillWritingError()
-        try:
-            return (folder / RECORDING_FILE).read_bytes()
-        except OSError as error:
-            if is_live(folder):
-                raise StillWritingError() from error
-            raise NotFoundError("This recording holds nothing.") from error
+        raise NotFoundError("This recording holds nothing.")
 
-    def asset(self, recording_id: str, name: str) -> tuple[Path, str]:
+    def asset(self, recording_id: str, name: str) -> tuple[StoredFile, str]:
         """Return a file of a recording and its media type.
 
         Raises:
@@ -173,17 +166,23 @@ class SessionFiles:
         parts = name.split("/")
         if "\0" in name or "\\" in name or ".." in parts or not all(parts):
             raise BadRequestError("This is no path inside a recording.")
-        path = asset_path(self.folder(recording_id), name)
-        if path is None:
+        self.check(recording_id)
+        file = self._recordings.file(recording_id, name)
+        if file is None:
             raise NotFoundError("There is no such file.")
-        return path, MEDIA_TYPES.get(path.suffix.lower(), ANY_BYTES)
+        return file, MEDIA_TYPES.get(Path(name).suffix.lower(), ANY_BYTES)
+
+    def all_of(self, recording_id: str) -> list[StoredFile]:
+        """Return every file of a recording that may be served; see `check`."""
+        self.check(recording_id)
+        return self._recordings.files(recording_id)
 
     def comment(self, recording_id: str) -> str:
         """Return the comment, "" if there is none."""
-        try:
-            return (self.folder(recording_id) / COMMENT_FILE).read_text(encoding="utf8")
-        except (OSError, UnicodeDecodeError):
-            return ""
+        self.check(recording_id)
+        with suppress(UnicodeDecodeError):
+            return (self._recordings.read(recording_id, COMMENT_FILE) or b"").decode()
+        return ""
 
     def set_comment(self, recording_id: str, comment: str) -> int:
         """Keep a comment, or delete it if it is empty; return its length, characters.
@@ -192,14 +191,11 @@ class SessionFiles:
             TooBigError: It is too long.
             OSError: It cannot be kept.
         """
-        folder = self.folder(recording_id)
+        self.check(recording_id)
         text = comment.strip()
         if len(text) > self._comment_chars:
             raise TooBigError(f"A comment has at most {self._comment_chars} characters.")
-        if text:
-            atomic_write(folder / COMMENT_FILE, text.encode("utf-8", "replace"))
-        else:
-            (folder / COMMENT_FILE).unlink(missing_ok=True)
+        self._recordings.write(recording_id, COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
 
     def delete(self, recording_id: str) -> None:
@@ -210,7 +206,8 @@ class SessionFiles:
             SessionInUseError: It is still being written.
             OSError: It cannot be deleted.
         """
-        delete_recording(self.folder(recording_id))
+        self.check(recording_id)
+        self._recordings.delete(recording_id)
 
     @contextmanager
     def counted_upload(self, recording_id: str) -> Iterator[None]:
@@ -246,25 +243,28 @@ class SessionFiles:
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
             raise BadRequestError("Only WebM, MP4 and WAV are taken.")
-        folder = self.folder(recording_id)
+        self.check(recording_id)
         try:
-            check_room(folder, self._min_free_gb)
+            part = self._recordings.part(recording_id, self._min_free_gb)
         except LowDiskError as error:
             raise RecordingStoppedError(
                 "The file is not taken: the disk is nearly full."
             ) from error
-        return Upload(folder, suffix, self._upload_bytes)
+        keep = partial(self._recordings.keep, recording_id, part, replaces=set(UPLOAD_NAMES))
+        return Upload(part, suffix, self._upload_bytes, keep)
 
 
 class Upload:
     """One file on its way in: it gets its name only when it is complete and what it says it is."""
 
-    def __init__(self, folder: Path, suffix: str, limit_bytes: int) -> None:
-        """Begin a hidden file."""
-        self._folder = folder
+    def __init__(
+        self, part: Path, suffix: str, limit_bytes: int, keep: Callable[[str], None]
+    ) -> None:
+        """Begin a hidden file; `keep` gives it a name."""
         self._suffix = suffix
         self._limit_bytes = limit_bytes
-        self._path = folder / UPLOAD_PART_FILE
+        self._path = part
+        self._keep = keep
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
         self._file: BinaryIO = os.fdopen(os.open(self._path, flags, FILE_MODE), "wb")
         self._head = b""
@@ -299,9 +299,7 @@ class Upload:
             self._check_head()
         self._file.close()
         name = f"{UPLOAD_STEM}.{self._suffix}"
-        self._path.replace(self._folder / name)
-        for suffix in set(UPLOAD_SUFFIXES.values()) - {self._suffix}:
-            (self._folder / f"{UPLOAD_STEM}.{suffix}").unlink(missing_ok=True)
+        self._keep(name)
         return name
 
     def close(self) -> None:
@@ -349,30 +347,26 @@ class _Sink(RawIOBase):
         return b"".join(parts)
 
 
-def zipped(folder: Path) -> Generator[bytes, None, None]:
-    """Yield a zip file of a whole recording, a block at a time; nothing is compressed or kept.
+def zipped(files: Iterable[StoredFile]) -> Generator[bytes, None, None]:
+    """Yield a zip file of these files, a block at a time; nothing is compressed or kept.
 
-    Files that are hidden, links, or vanish meanwhile are left out. Source: the format streams
+    Files that vanish meanwhile are left out. Source: the format streams
     because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9). Readers that stream
     have to find the end of such content themselves: deflate marks it, also at level 0, which
     compresses nothing.
     """
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as archive:
-        for path in sorted(folder.rglob("*")):
-            relative = path.relative_to(folder)
-            if any(part.startswith(".") for part in relative.parts) or path.is_symlink():
-                continue
+        for file in files:
+            blocks = file.blocks(0, file.size_bytes)
             try:
-                if not path.is_file():
-                    continue
-                source = path.open("rb")
-            except OSError:
+                block = next(blocks, b"")
+            except FileNotFoundError:
                 continue
-            name = relative.as_posix()
-            with source, archive.open(name, "w", force_zip64=True) as target:
-                while block := source.read(BLOCK_BYTES):
+            with archive.open(file.name, "w", force_zip64=True) as target:
+                while block:
                     target.write(block)
                     yield sink.taken()
+                    block = next(blocks, b"")
             yield sink.taken()
     yield sink.taken()

@@ -10,19 +10,18 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-from core.errors import SessionInUseError
+from core.errors import OmniError, SessionInUseError
 from core.files import locked_folder
 from core.store import Store
 from recording.folder import GIGABYTE, is_live, newest_change_s, read_meta, total_size_bytes
-from recording.listing import forget_accesses, last_accesses
+from recording.listing import ListedRecording, forget_accesses, last_accesses
 from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta, Record
 from recording.recovery import needs_recovery, recover_all, recover_session
@@ -77,7 +76,7 @@ class CleanupReport(Record):
 class _Session:
     """What decides about one recording."""
 
-    folder: Path
+    recording_id: str
     size_bytes: int
     is_live: bool
     created_at: datetime
@@ -91,6 +90,7 @@ class _Cleanup:
     now: datetime
     is_dry: bool
     accesses: Mapping[str, datetime]
+    delete_one: Callable[[str], None]
     sessions: list[_Session] = field(default_factory=list)
     deleted: list[DeletedSession] = field(default_factory=list)
     errors: list[CleanupError] = field(default_factory=list)
@@ -103,14 +103,14 @@ class _Cleanup:
         try:
             session = self._examined(folder)
         except OSError as error:
-            self._note(folder, error)
+            self._note(folder.name, error)
             return
         if session is not None:
             self.sessions.append(session)
 
     def delete(self, session: _Session, reason: Reason) -> bool:
         """Delete one recording, or note that it would be; False if it could not be."""
-        if not self._remove(session.folder, session.size_bytes, reason):
+        if not self._remove(session.recording_id, session.size_bytes, reason):
             return False
         self.sessions.remove(session)
         return True
@@ -125,10 +125,10 @@ class _Cleanup:
                 meta = self._recovered(folder) or meta
                 size_bytes = total_size_bytes(folder, meta)
         elif meta is None and not live and self.now - changed >= ORPHAN_AGE:
-            if self._remove(folder, size_bytes, "orphan"):
+            if self._remove(folder.name, size_bytes, "orphan"):
                 return None
         return _Session(
-            folder=folder,
+            recording_id=folder.name,
             size_bytes=size_bytes,
             is_live=live,
             created_at=meta.created_at if meta else changed,
@@ -140,26 +140,26 @@ class _Cleanup:
         try:
             meta = recover_session(folder)
         except (OSError, SessionInUseError) as error:
-            self._note(folder, error)
+            self._note(folder.name, error)
             return None
         self.recovered += 1
         return meta
 
-    def _remove(self, folder: Path, size_bytes: int, reason: Reason) -> bool:
+    def _remove(self, recording_id: str, size_bytes: int, reason: Reason) -> bool:
         try:
             if not self.is_dry:
-                delete_recording(folder)
-        except (OSError, SessionInUseError) as error:
-            self._note(folder, error)
+                self.delete_one(recording_id)
+        except (OSError, OmniError) as error:
+            self._note(recording_id, error)
             return False
-        deleted = DeletedSession(session_id=folder.name, reason=reason, size_bytes=size_bytes)
+        deleted = DeletedSession(session_id=recording_id, reason=reason, size_bytes=size_bytes)
         self.deleted.append(deleted)
         return True
 
-    def _note(self, folder: Path, error: Exception) -> None:
-        logger.warning("cleanup of %s: %s", folder.name, error)
+    def _note(self, recording_id: str, error: Exception) -> None:
+        logger.warning("cleanup of %s: %s", recording_id, error)
         message = error.strerror if isinstance(error, OSError) else str(error)
-        self.errors.append(CleanupError(session_id=folder.name, message=message or repr(error)))
+        self.errors.append(CleanupError(session_id=recording_id, message=message or repr(error)))
 
 
 def delete_recording(folder: Path) -> None:
@@ -217,14 +217,49 @@ def _clean(
 ) -> CleanupReport:
     with closing(Store(Path(data_dir))) as store:
         accesses = last_accesses(store)
-        run = _Cleanup(datetime.now(UTC) if now is None else now, dry_run, accesses)
+        root = Path(data_dir) / SESSIONS_FOLDER
+
+        def delete_one(recording_id: str) -> None:
+            delete_recording(root / recording_id)
+
+        run = _Cleanup(now or datetime.now(UTC), dry_run, accesses, delete_one)
         if not dry_run:
-            _finish_deleting(Path(data_dir) / SESSIONS_FOLDER)
+            _finish_deleting(root)
         for folder in recording_folders(data_dir):
             run.look_at(folder)
         _delete_by_limits(run, retention_days, max_storage_gb)
         if not dry_run:
-            forget_accesses(store, accesses.keys() - {one.folder.name for one in run.sessions})
+            forget_accesses(store, accesses.keys() - {one.recording_id for one in run.sessions})
+    return _report(run)
+
+
+class Listing(Protocol):
+    """Recordings that know their size and their beginning."""
+
+    def listed(self) -> list[ListedRecording]:
+        """Return every recording."""
+        ...
+
+    def delete(self, recording_id: str) -> None:
+        """Delete one; SessionInUseError if it is still being written."""
+        ...
+
+
+def cleanup_listed(
+    source: Listing, state: Store, days: float, gigabytes: float, *, dry_run: bool = False
+) -> CleanupReport:
+    """Delete what is listed by the rules of `cleanup_sessions`; state has who looked when."""
+    if max(days, gigabytes) <= 0:
+        return CleanupReport(status="skipped", dry_run=dry_run)
+    accesses = last_accesses(state)
+    run = _Cleanup(datetime.now(UTC), dry_run, accesses, source.delete)
+    for one in source.listed():
+        used_at = accesses.get(one.id, one.created_at + timedelta(seconds=one.duration_s or 0))
+        run.scanned += 1
+        run.sessions.append(_Session(one.id, one.bytes, one.is_running, one.created_at, used_at))
+    _delete_by_limits(run, days, gigabytes)
+    if not dry_run:
+        forget_accesses(state, accesses.keys() - {one.recording_id for one in run.sessions})
     return _report(run)
 
 
@@ -240,7 +275,7 @@ def _delete_by_limits(run: _Cleanup, retention_days: float, max_storage_gb: floa
 
 def _make_room(run: _Cleanup, limit_bytes: int) -> None:
     total_bytes = sum(session.size_bytes for session in run.sessions)
-    for session in sorted(run.sessions, key=lambda one: (one.used_at, one.folder.name)):
+    for session in sorted(run.sessions, key=lambda one: (one.used_at, one.recording_id)):
         if total_bytes <= limit_bytes:
             return
         if not session.is_live and run.delete(session, "capacity"):
@@ -276,9 +311,9 @@ def _report(run: _Cleanup) -> CleanupReport:
 class CleanupSchedule:
     """Cleans up soon after the start, after sessions have ended, and every hour."""
 
-    def __init__(self, data_dir: Path, retention_days: float, max_storage_gb: float) -> None:
-        """Do nothing yet; the limits are those of `cleanup_sessions`."""
-        self._clean = partial(cleanup_sessions, data_dir, retention_days, max_storage_gb)
+    def __init__(self, clean: Callable[[], CleanupReport]) -> None:
+        """Do nothing yet; `clean` blocks and is called in a thread."""
+        self._clean = clean
         self._requested = asyncio.Event()
 
     def request(self) -> None:

@@ -24,6 +24,7 @@ from recording.names import (
     META_FILE,
     OWNER_FILE,
     RECORDING_FILE,
+    SEALED_FILE,
     UPLOAD_PART_FILE,
     UPLOAD_STEM,
 )
@@ -31,7 +32,10 @@ from recording.records import Meta, Recording
 
 GIGABYTE: Final = 10**9
 JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
-ADDED_FILES: Final = (META_FILE, OWNER_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
+ADDED_FILES: Final = (
+    *(META_FILE, OWNER_FILE, COMMENT_FILE),
+    *(UPLOAD_STEM, UPLOAD_PART_FILE, SEALED_FILE),
+)
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 
@@ -39,8 +43,16 @@ _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 def read_meta(folder: Path) -> Meta | None:
     """Return what `meta.json` holds; None if it is missing or damaged."""
     try:
-        return Meta.model_validate_json((folder / META_FILE).read_bytes())
-    except (OSError, ValidationError):
+        return parse_meta((folder / META_FILE).read_bytes())
+    except OSError:
+        return None
+
+
+def parse_meta(content: bytes | None) -> Meta | None:
+    """Return what the content of a `meta.json` says; None if it is missing or damaged."""
+    try:
+        return None if content is None else Meta.model_validate_json(content)
+    except ValidationError:
         return None
 
 
@@ -102,13 +114,9 @@ def write_owner(folder: Path, secret: str) -> None:
     atomic_write(folder / OWNER_FILE, _hash(secret))
 
 
-def is_owner(folder: Path, secret: str) -> bool:
-    """Whether this is the secret the recording was made with; False if it has no owner."""
-    try:
-        kept = (folder / OWNER_FILE).read_bytes()
-    except OSError:
-        return False
-    return hmac.compare_digest(kept, _hash(secret))
+def is_owner(kept: bytes | None, secret: str) -> bool:
+    """Whether this is the secret whose hash was kept; False if the recording has no owner."""
+    return kept is not None and hmac.compare_digest(kept, _hash(secret))
 
 
 def _hash(secret: str) -> bytes:

@@ -8,7 +8,7 @@ Blocks on the disk: an event loop calls it in a thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,54 +80,54 @@ KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, s
 )
 
 
-class RecordingList:
-    """The recordings of one data folder."""
+def page_of(
+    everything: Iterable[ListedRecording], offset: int, limit: int, order: Order = Order.NEWEST
+) -> RecordingPage:
+    """Return a part of the list.
 
-    def __init__(self, data_dir: Path, store: Store) -> None:
-        """Read nothing yet.
+    Args:
+        everything: All recordings.
+        offset: How many to pass over.
+        limit: Most to return.
+        order: Which come first.
+    """
+    found = sorted(everything, key=KEYS[order])
+    return RecordingPage(
+        total=len(found),
+        total_bytes=sum(one.bytes for one in found),
+        recordings=tuple(found[offset : offset + limit]),
+    )
 
-        Args:
-            data_dir: The data folder.
-            store: Keeps what was read.
-        """
-        self._data_dir = data_dir
-        self._store = store
 
-    def page(self, offset: int, limit: int, order: Order = Order.NEWEST) -> RecordingPage:
-        """Return a part of the list.
+def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
+    """Return the recordings of a data folder; the store keeps what was read."""
+    before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
+    gone = set(before)
+    listed, changed = [], []
+    for folder in recording_folders(data_dir):
+        try:
+            known = _look(folder, before.get(folder.name))
+        except OSError:  # it was deleted meanwhile
+            continue
+        listed.append(known.listed)
+        if known.changed_ns:
+            gone.discard(folder.name)
+            if known.changed_ns != before.get(folder.name, (0,))[0]:
+                changed.append((folder.name, known.changed_ns, known.listed.to_json()))
+    if gone or changed:
+        with suppress(OSError), store.transaction() as state:
+            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", changed)
+    return listed
 
-        Args:
-            offset: How many to pass over.
-            limit: Most to return.
-            order: Which come first.
-        """
-        everything = self._read()
-        everything.sort(key=KEYS[order])
-        return RecordingPage(
-            total=len(everything),
-            total_bytes=sum(one.bytes for one in everything),
-            recordings=tuple(everything[offset : offset + limit]),
-        )
 
-    def _read(self) -> list[ListedRecording]:
-        before = {row[0]: row[1:] for row in self._store.rows("SELECT * FROM recordings")}
-        gone = set(before)
-        listed, changed = [], []
-        for folder in recording_folders(self._data_dir):
-            try:
-                known = _look(folder, before.get(folder.name))
-            except OSError:  # it was deleted meanwhile
-                continue
-            listed.append(known.listed)
-            if known.changed_ns:
-                gone.discard(folder.name)
-                if known.changed_ns != before.get(folder.name, (0,))[0]:
-                    changed.append((folder.name, known.changed_ns, known.listed.to_json()))
-        if gone or changed:
-            with suppress(OSError), self._store.transaction() as state:
-                state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-                state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", changed)
-        return listed
+def list_folder(folder: Path) -> ListedRecording:
+    """Return what one recording is.
+
+    Raises:
+        OSError: It is not there.
+    """
+    return _look(folder, None).listed
 
 
 def touch_access(store: Store, recording_id: str) -> None:

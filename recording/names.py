@@ -32,6 +32,7 @@ LOCK_FILE: Final = ".lock"
 OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending says its kind
+SEALED_FILE: Final = ".sealed"  # an object store has it: which one
 UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder's to remove
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"

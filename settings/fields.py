@@ -98,6 +98,9 @@ def _upper(value: object) -> object:
 ProjectPath = Annotated[Path, AfterValidator(_in_project)]
 """A path; a relative one starts at `HOME`."""
 
+RecordingPlace = Annotated[str, Field(pattern=r"^$|^(s3|gs|az|file)://")]
+"""The URL of an object store, or nothing."""
+
 ModelPlace = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_model_place)]
 """A checkpoint's folder, or its id on a hub."""
 

@@ -14,9 +14,6 @@ from core.schemas import limits as wire
 from core.schemas.half_duplex import SessionConfig, VadConfig
 from settings.embedded import Embedded
 from settings.fields import (
-    GIGABYTES_MAX,
-    DayLimit,
-    GigabyteLimit,
     ModelPlace,
     NetworkList,
     OriginList,
@@ -165,27 +162,6 @@ class ServiceSettings(Section):
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             raise ValueError("ssl_certfile and ssl_keyfile are given together or not at all")
         return self
-
-
-class RecordingSettings(Section):
-    """What is kept of conversations."""
-
-    enabled: bool = Field(True, description="Record sessions.")
-    session_retention_days: DayLimit = Field(30, description="Days kept; -1: for ever.")
-    max_storage_gb: GigabyteLimit = Field(20, description="Room for recordings, GB; -1: any.")
-    min_free_gb: float = Field(
-        2, ge=0, le=GIGABYTES_MAX, description="Nothing is recorded with less of the disk free, GB."
-    )
-
-    @property
-    def summary(self) -> str:
-        """What is recorded and how long it is kept, in a sentence for a person who starts it."""
-        if not self.enabled:
-            return "Conversations are not recorded."
-        days, room = self.session_retention_days, self.max_storage_gb
-        limits = [f"for {days} days"] if days > 0 else []
-        limits += [f"as long as they fit into {room:g} GB"] if room > 0 else []
-        return f"Conversations are recorded and kept {', '.join(limits) or 'for ever'}."
 
 
 class DuplexSettings(Section):

@@ -29,6 +29,7 @@ from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, Done
+from recording.uploads import Unsealed
 
 
 class Observer(Protocol):
@@ -104,6 +105,9 @@ WORKER_METRICS: Final = (
     "omni_worker_generated_tokens",
     "omni_worker_capacity",
     "omni_worker_engine_seconds",
+    "omni_worker_recordings_unsealed",
+    "omni_worker_recordings_unsealed_bytes",
+    "omni_worker_recordings_unsealed_age_seconds",
 )
 """Names without the endings Prometheus adds to counters and histograms."""
 
@@ -164,6 +168,9 @@ class WorkerMetrics:
         texts = {
             "omni_worker_capacity": "Sessions it can serve in time now, as measured.",
             "omni_worker_engine_seconds": "Time the model's thread has worked since the start.",
+            "omni_worker_recordings_unsealed": "Complete ones that the store does not have yet.",
+            "omni_worker_recordings_unsealed_bytes": "Their size.",
+            "omni_worker_recordings_unsealed_age_seconds": "Since the oldest of them ended.",
         }
         self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
 
@@ -174,8 +181,15 @@ class WorkerMetrics:
             capacity: sessions the worker can serve in time now.
             worked_s: time the model's thread has worked.
         """
-        for gauge, value in zip(self._asked, (capacity, worked_s), strict=True):
+        for gauge, value in zip(self._asked[:2], (capacity, worked_s), strict=True):
             gauge.set_function(value)
+
+    def watch_uploads(self, unsealed: Callable[[], Unsealed]) -> None:
+        """Read what an object store does not have yet whenever the metrics are read."""
+        count, size_bytes, age_s = self._asked[2:]
+        count.set_function(lambda: unsealed().count)
+        size_bytes.set_function(lambda: unsealed().size_bytes)
+        age_s.set_function(lambda: unsealed().age_s)
 
     def model_is_loaded(self, is_loaded: bool) -> None:
         """Set whether the model is ready."""

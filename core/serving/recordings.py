@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,12 @@ from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
 from core.serving.recording_observer import Snapshot
 from core.serving.slots import Owner
+from recording.cleanup import delete_recording
+from recording.listing import ListedRecording, list_folder
+from recording.names import recording_folders
 from recording.recovery import recover_all
 from recording.timeline import EndLine
+from recording.uploads import Uploader, is_sealed
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
@@ -74,8 +79,10 @@ class Recordings:
         threads: RecorderThreads,
         *,
         min_free_gb: float = 0.0,
+        uploader: Uploader | None = None,
     ) -> None:
-        self._data_dir = data_dir
+        self.data_dir = data_dir
+        self._uploader = uploader
         self._worker_id = worker_id
         self._threads = threads
         self._min_free_gb = min_free_gb
@@ -92,7 +99,7 @@ class Recordings:
     ) -> DuplexSessionRecorder:
         """Begin the recording of a duplex session."""
         options = self._options(owner, on_stopped)
-        place = (self._worker_id, snapshot, self._data_dir, options)
+        place = (self._worker_id, snapshot, self.data_dir, options)
         return DuplexSessionRecorder(recording_id, owner.kind, *place)
 
     def turns(
@@ -100,7 +107,7 @@ class Recordings:
     ) -> TurnBasedSessionRecorder:
         """Begin the recording of any other session."""
         options = self._options(owner, on_stopped)
-        place = (self._worker_id, snapshot, self._data_dir, options)
+        place = (self._worker_id, snapshot, self.data_dir, options)
         return TurnBasedSessionRecorder(recording_id, owner.kind, *place)
 
     def resume(self, owner: Owner) -> OpenRecording:
@@ -132,14 +139,43 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Make readable what killed processes abandoned; return the ids. Blocks."""
-        return recover_all(self._data_dir)
+        """Make readable what killed processes abandoned; return the ids. Blocks.
+
+        From then on what is complete is uploaded, where there is a store.
+        """
+        recovered = recover_all(self.data_dir)
+        if self._uploader is not None:
+            self._uploader.start()
+        return recovered
+
+    def unsealed(self) -> list[ListedRecording]:
+        """Return the recordings that no object store has. Blocks."""
+        found = []
+        for folder in recording_folders(self.data_dir):
+            if not is_sealed(folder):
+                with suppress(OSError):  # it was deleted meanwhile
+                    found.append(list_folder(folder))
+        return found
+
+    def delete(self, folder: Path) -> None:
+        """Delete a recording from this disk. Blocks.
+
+        Raises:
+            SessionInUseError: It is being written or uploaded.
+            OSError: It cannot be deleted.
+        """
+        if self._uploader is None:
+            delete_recording(folder)
+        else:
+            self._uploader.delete(folder)
 
     def close(self) -> None:
         """End every recording and wait until all is written; blocks."""
         for key in list(self._open):
             self._end(key)
         self._threads.close()
+        if self._uploader is not None:
+            self._uploader.close()
 
     def _end(self, key: _Key) -> None:
         recording = self._open.pop(key, None)

@@ -42,6 +42,7 @@ from core.schemas.worker import (
 )
 from core.serving.names import is_loopback
 from core.serving.queues import end_task
+from core.serving.recording_routes import add_recordings
 from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
 from core.serving.transcription_route import SOUND_MAX_BYTES, written_down
@@ -151,6 +152,7 @@ def worker_routes(registry: CollectorRegistry) -> APIRouter:
     _add_chat(router)
     _add_transcription(router)
     _add_keeps(router)
+    add_recordings(router)
     for name, kinds in STOPS.items():
         _add_stop(router, name, kinds)
     for kind in SocketKind:

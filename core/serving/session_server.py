@@ -96,7 +96,7 @@ class SessionServer:
         self._rules = rules
         self._metrics = metrics
         metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
-        self._recordings = recordings
+        self.recordings = recordings
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
@@ -111,10 +111,10 @@ class SessionServer:
 
     async def recover(self) -> None:
         """Make the recordings of killed processes readable."""
-        if self._recordings is None:
+        if self.recordings is None:
             return
         try:
-            recovered = await asyncio.to_thread(self._recordings.recover)
+            recovered = await asyncio.to_thread(self.recordings.recover)
         except OSError as error:
             self._log.warning("recordings_not_recovered", reason=str(error))
         else:
@@ -146,8 +146,8 @@ class SessionServer:
     async def close(self) -> None:
         """Free everything and finish the recordings."""
         self.runtime.is_draining = True
-        if self._recordings is not None:
-            await asyncio.to_thread(self._recordings.close)
+        if self.recordings is not None:
+            await asyncio.to_thread(self.recordings.close)
         await asyncio.to_thread(self.runtime.close)
 
     # --- sockets ---
@@ -330,7 +330,7 @@ class SessionServer:
 
     def _builder(self) -> SessionBuilder:
         rules = self._rules.within(self.runtime.backend.context_tokens)
-        return SessionBuilder(self.runtime, rules, self._metrics, self._recordings)
+        return SessionBuilder(self.runtime, rules, self._metrics, self.recordings)
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from config import LimitSettings
 from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
-from core.files import append
 from core.metrics import GatewayMetrics
 from core.protocols.events import (
     Assigned,
@@ -25,7 +24,8 @@ from core.protocols.events import (
 )
 from core.protocols.queueing import QueueingPhase
 from gateway_modules.web.rates import TokenBucket
-from recording.names import DIAGNOSTICS_FILE, recording_folder
+from recording.names import check_recording_id
+from recording.store import RecordingStore
 
 # The end of a `result`, after its sound, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
@@ -136,42 +136,40 @@ class RelayNotes:
 class DiagnosticsFile:
     """One session's measurements; those beyond the limits are dropped and counted."""
 
-    def __init__(self, data_dir: Path, limits: LimitSettings) -> None:
+    def __init__(self, recordings: RecordingStore, limits: LimitSettings) -> None:
         """Wait for the recording to have a name; what comes before that is dropped.
 
         Args:
-            data_dir: The data folder.
+            recordings: Where they go.
             limits: Sizes and rate.
         """
         clock = asyncio.get_running_loop().time
         per_s = limits.diagnostics_per_s
         self.dropped = 0
-        self._data_dir = data_dir
+        self._recordings = recordings
         self._limits = limits
         self._left_bytes = limits.diagnostic_session_bytes
         self._rate = TokenBucket(max(per_s, 1.0), per_s, clock) if per_s > 0 else None
-        self._path: Path | None = None
+        self._recording_id: str | None = None
 
     def begin(self, recording_session_id: str) -> None:
         """Say which recording it belongs to."""
-        try:
-            self._path = recording_folder(self._data_dir, recording_session_id) / DIAGNOSTICS_FILE
-        except InvalidSessionIdError:
-            self._path = None
+        with suppress(InvalidSessionIdError):
+            self._recording_id = check_recording_id(recording_session_id)
 
     async def keep(self, message: str) -> bool:
         """Write one `client_diagnostic`, or drop it; return which."""
         line = message.replace("\n", " ").replace("\r", " ").encode() + b"\n"
-        path = self._path
+        recording_id = self._recording_id
         is_small = len(line) <= min(self._limits.diagnostic_bytes, self._left_bytes)
-        if path is None or not is_small or self._rate is None or not self._rate.take():
+        if recording_id is None or not is_small or self._rate is None or not self._rate.take():
             self.dropped += 1
             return False
         self._left_bytes -= len(line)
         try:
-            await asyncio.to_thread(append, path, line)
+            await asyncio.to_thread(self._recordings.append_diagnostic, recording_id, line)
         except OSError as error:  # no recording, or no room: the talk is worth more
             structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
-            self._path = None
+            self._recording_id = None
             return False
         return True

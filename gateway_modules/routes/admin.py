@@ -28,8 +28,8 @@ from gateway_modules.queue.worker_view import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.answers import problems
 from gateway_modules.web.files import NO_STORE, json_answer
-from recording.cleanup import CleanupReport, cleanup_sessions
-from recording.listing import Order, RecordingPage
+from recording.cleanup import CleanupReport
+from recording.listing import Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 from settings.workers import WorkerAddress
 
@@ -264,8 +264,7 @@ async def cleanup(body: CleanupWish, gateway: GatewayHere) -> CleanupReport:
     recording = gateway.settings.recording
     days, gigabytes = body.retention_days, body.max_storage_gb
     work = partial(
-        cleanup_sessions,
-        gateway.data_dir,
+        gateway.recordings.clean,
         recording.session_retention_days if days is None else days,
         recording.max_storage_gb if gigabytes is None else gigabytes,
         dry_run=body.dry_run,
@@ -311,7 +310,8 @@ async def recordings(
     sort: Order = Order.NEWEST,
 ) -> Response:
     """List recordings with their sizes, also those that are still being written."""
-    page = await asyncio.to_thread(gateway.recordings.page, offset, limit, sort)
+    listed = await asyncio.to_thread(gateway.recordings.listed)
+    page = page_of(listed, offset, limit, sort)
     return await json_answer(page.model_dump_json().encode(), request.headers, NO_STORE)
 
 

@@ -111,7 +111,7 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
     if not gateway.settings.recording.enabled:
         return _missing(request, Missing.RECORDING_OFF)
     try:
-        await asyncio.to_thread(gateway.files.folder, recording_id)
+        await asyncio.to_thread(gateway.files.check, recording_id)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
 from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from core.errors import ForbiddenError, NotFoundError
 from core.schemas.common import WireModel
@@ -19,6 +17,7 @@ from gateway_modules.service import GatewayHere
 from gateway_modules.session_files import SessionFiles, Upload, zipped
 from gateway_modules.web.answers import problems
 from gateway_modules.web.client_request import receive_file
+from recording.answers import Download, file_answer
 
 ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
 # What clients upload is shown, never run: not as a page, not as a script.
@@ -48,22 +47,6 @@ class UploadKept(WireModel):
     status: Literal["ok"] = Field("ok", description="Always this.")
     path: str = Field(description="Its name among the recording's files.")
     size_bytes: int = Field(ge=0, description="Its size, bytes.")
-
-
-class Download(StreamingResponse):
-    """Blocks that are made while they are sent; their maker ends when the client has gone."""
-
-    def __init__(self, blocks: Generator[bytes, None, None], headers: Mapping[str, str]) -> None:
-        """Take what makes the blocks."""
-        super().__init__(blocks, media_type="application/zip", headers=headers)
-        self._blocks = blocks
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the blocks."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._blocks.close()
 
 
 class Deleted(WireModel):
@@ -131,10 +114,11 @@ async def recording(recording_id: RecordingId, files: Files) -> Response:
     response_class=FileResponse,
     responses=problems(400, 404),
 )
-async def asset(recording_id: RecordingId, path: str, files: Files) -> FileResponse:
-    """Return a file of the recording, or the ranges of it that are asked for."""
+async def asset(recording_id: RecordingId, path: str, request: Request, files: Files) -> Response:
+    """Return a file of the recording, or the range of it that is asked for."""
     file, media_type = await asyncio.to_thread(files.asset, recording_id, path)
-    return FileResponse(file, media_type=media_type, headers=dict(ASSET_HEADERS))
+    is_head = request.method == "HEAD"
+    return file_answer(file, request.headers, media_type, dict(ASSET_HEADERS), is_head=is_head)
 
 
 @router.get(
@@ -142,9 +126,9 @@ async def asset(recording_id: RecordingId, path: str, files: Files) -> FileRespo
 )
 async def download(recording_id: RecordingId, files: Files) -> StreamingResponse:
     """Return the whole recording as a zip file, made while it is sent."""
-    folder = await asyncio.to_thread(files.folder, recording_id)
-    headers = {"Content-Disposition": f'attachment; filename="{folder.name}.zip"'}
-    return Download(zipped(folder), headers)
+    found = await asyncio.to_thread(files.all_of, recording_id)
+    headers = {"Content-Disposition": f'attachment; filename="{recording_id}.zip"'}
+    return Download(zipped(found), headers)
 
 
 @router.post(
@@ -154,7 +138,7 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
 )
 async def upload(recording_id: RecordingId, request: Request, files: Files) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
-    await asyncio.to_thread(files.folder, recording_id)
+    await asyncio.to_thread(files.check, recording_id)
     uploads: list[Upload] = []
 
     def begin(media_type: str) -> Upload:

@@ -237,7 +237,7 @@ def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
         case SocketKind.CHAT:
             return ChatTraffic(gateway.voices)
         case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
-            diagnostics = DiagnosticsFile(gateway.data_dir, gateway.settings.limits)
+            diagnostics = DiagnosticsFile(gateway.recordings, gateway.settings.limits)
             return LiveTraffic(kind, gateway.voices, diagnostics)
 
 

@@ -23,9 +23,9 @@ def check_fields(adapter: TypeAdapter[Any], messages: list[Message]) -> None:
 
 
 def data_dir(worker: RunningWorker) -> Path:
-    recordings = worker.sessions._recordings
+    recordings = worker.sessions.recordings
     assert recordings is not None
-    return recordings._data_dir
+    return recordings.data_dir
 
 
 async def recording(worker: RunningWorker, recording_id: str) -> Message:

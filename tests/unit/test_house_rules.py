@@ -46,6 +46,7 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/queues.py": "the engine's edge: logged, and becomes an event",
     "MiniCPMO45/engine/steps.py": "raises the error inside the generator that asked",
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
+    "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",
     "recording/cleanup.py": "the edge of the cleanup: logged, the next run comes all the same",
     "recording/jobs.py": "the edge of the recorder's threads: logged, the session never notices",
     "tests/goldens/runner.py": "one broken comparer must not hide the others; it is reported",

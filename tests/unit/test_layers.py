@@ -52,8 +52,8 @@ RECIPE = frozenset({"hibari"})
 CASCADE = frozenset({"hibari", "xllamacpp"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
-    "cryptography fastapi h11 httpx jsonschema prometheus_client python_multipart referencing "
-    "starlette structlog uvicorn websockets yaml".split()
+    "cryptography fastapi h11 httpx jsonschema obstore prometheus_client python_multipart "
+    "referencing starlette structlog uvicorn websockets yaml".split()
 )
 
 LAYERS = (

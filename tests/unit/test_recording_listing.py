@@ -14,11 +14,26 @@ from core.schemas.queue import RequestType
 from core.store import Store
 from recording import listing
 from recording.folder import RecordingLock, folder_size_bytes, write_meta
-from recording.listing import Order, RecordingList, forget_accesses, last_accesses, touch_access
+from recording.listing import (
+    Order,
+    RecordingPage,
+    forget_accesses,
+    last_accesses,
+    page_of,
+    touch_access,
+)
 from recording.names import recording_folder
 from recording.records import Meta, Status
+from recording.store import FolderStore
 
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Folders(FolderStore):
+    """A data folder's recordings by pages."""
+
+    def page(self, offset: int, limit: int, order: Order = Order.NEWEST) -> RecordingPage:
+        return page_of(self.listed(), offset, limit, order)
 
 
 def record(
@@ -41,7 +56,7 @@ def record(
 
 
 def test_an_empty_or_missing_folder_lists_nothing(tmp_path: Path) -> None:
-    page = RecordingList(tmp_path, Store(tmp_path)).page(0, 10)
+    page = Folders(tmp_path, Store(tmp_path)).page(0, 10)
     assert (page.total, page.total_bytes, page.recordings) == (0, 0, ())
 
 
@@ -58,7 +73,7 @@ def test_the_order_is_as_asked_for(tmp_path: Path, order: Order, names: list[str
     record(tmp_path, "a", day=0, size=200, duration_s=9)
     record(tmp_path, "b", day=1, size=300, duration_s=1)
     record(tmp_path, "c", day=2, size=100, duration_s=5)
-    listed = RecordingList(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path, Store(tmp_path))
     assert [one.id for one in listed.page(0, 10, order).recordings] == names
     part = listed.page(1, 1, order)
     assert [one.id for one in part.recordings] == names[1:2]
@@ -68,7 +83,7 @@ def test_the_order_is_as_asked_for(tmp_path: Path, order: Order, names: list[str
 
 def test_comments_and_uploads_show_when_they_come(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
-    listed = RecordingList(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path, Store(tmp_path))
     (one,) = listed.page(0, 1).recordings
     assert (one.has_comment, one.has_upload) == (False, False)
     (folder / "comment.txt").write_text("Good.")
@@ -81,7 +96,7 @@ def test_comments_and_uploads_show_when_they_come(tmp_path: Path) -> None:
 def test_one_that_is_still_written_is_measured_each_time(tmp_path: Path) -> None:
     folder = record(tmp_path, "a", size=100)
     lock = RecordingLock(folder)
-    listed = RecordingList(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path, Store(tmp_path))
     before = listed.page(0, 1)
     (folder / "more").write_bytes(b" " * 5_000)
     after = listed.page(0, 1)
@@ -95,13 +110,13 @@ def test_what_says_nothing_about_itself_is_listed_all_the_same(tmp_path: Path) -
     folder = recording_folder(tmp_path, "lost")
     folder.mkdir(parents=True)
     (folder / "events.jsonl").write_bytes(b"x" * 10)
-    (one,) = RecordingList(tmp_path, Store(tmp_path)).page(0, 1).recordings
+    (one,) = Folders(tmp_path, Store(tmp_path)).page(0, 1).recordings
     assert (one.id, one.app_type, one.bytes, one.status) == ("lost", None, 10, None)
 
 
 def test_deleted_ones_are_forgotten(tmp_path: Path) -> None:
     folder = record(tmp_path, "a")
-    listed = RecordingList(tmp_path, Store(tmp_path))
+    listed = Folders(tmp_path, Store(tmp_path))
     assert listed.page(0, 1).total == 1
     folder.rename(folder.with_name(".deleting-a"))
     assert listed.page(0, 1).total == 0
@@ -112,15 +127,15 @@ def test_what_did_not_change_is_not_read_again(
 ) -> None:
     folder = record(tmp_path, "a")
     os.utime(folder, (BEGAN.timestamp() - 1e9,) * 2)
-    store, seen = Store(tmp_path), RecordingList(tmp_path, Store(tmp_path)).page(0, 1)
+    store, seen = Store(tmp_path), Folders(tmp_path, Store(tmp_path)).page(0, 1)
     with monkeypatch.context() as patched:
         patched.setattr(listing, "read_meta", lambda _: pytest.fail("it was read again"))
-        assert RecordingList(tmp_path, store).page(0, 1) == seen
+        assert Folders(tmp_path, store).page(0, 1) == seen
     with store.transaction() as state:
         state.execute("UPDATE recordings SET listed = '{}'")
-    assert RecordingList(tmp_path, store).page(0, 1) == seen, "of another version: read anew"
+    assert Folders(tmp_path, store).page(0, 1) == seen, "of another version: read anew"
     (tmp_path / "sessions" / "a").rename(tmp_path / "away")
-    assert RecordingList(tmp_path, store).page(0, 1).total == 0
+    assert Folders(tmp_path, store).page(0, 1).total == 0
     assert store.rows("SELECT * FROM recordings") == []
 
 
@@ -134,7 +149,7 @@ def test_a_list_needs_no_store_that_can_be_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Store, "transaction", refuse)
-    assert RecordingList(tmp_path, store).page(0, 1).total == 1
+    assert Folders(tmp_path, store).page(0, 1).total == 1
     touch_access(store, "a")
     forget_accesses(store, {"a"})
 

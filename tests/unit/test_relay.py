@@ -35,6 +35,7 @@ from gateway_modules.relay.worker_link import Request
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.kinds import SizeLimits, SocketKind
+from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool
 from tests.fakes.virtual_time import VirtualTimeLoop
@@ -162,7 +163,9 @@ class Scene:
             return TurnTraffic(voices)
         if self.kind is SocketKind.CHAT:
             return ChatTraffic(voices)
-        diagnostics = DiagnosticsFile(self.folder, Settings().limits)
+        diagnostics = DiagnosticsFile(
+            FolderStore(self.folder, Store(self.folder)), Settings().limits
+        )
         return LiveTraffic(self.kind, voices, diagnostics)
 
     async def _take(self, event: Raw) -> None:

@@ -265,12 +265,12 @@ def test_what_a_full_disk_left_unfinished_is_finished_first(tmp_path: Path) -> N
 
 @in_virtual_time
 async def test_the_background_cleanup_runs_soon_after_endings_and_every_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop, runs = asyncio.get_running_loop(), []
     failures = [OSError("no such device"), OverflowError("date value out of range")]
 
-    def clean_up(*_: object) -> CleanupReport:
+    def clean_up() -> CleanupReport:
         runs.append(loop.time())
         if failures:  # no run may be the last one
             raise failures.pop()
@@ -279,9 +279,8 @@ async def test_the_background_cleanup_runs_soon_after_endings_and_every_hour(
     async def at_once(work: Callable[[], CleanupReport]) -> CleanupReport:
         return work()
 
-    monkeypatch.setattr(cleanup, "cleanup_sessions", clean_up)
     monkeypatch.setattr(asyncio, "to_thread", at_once)
-    cleanup_schedule = cleanup.CleanupSchedule(tmp_path, 30, 20)
+    cleanup_schedule = cleanup.CleanupSchedule(clean_up)
     task = asyncio.create_task(cleanup_schedule.run())
     await asyncio.sleep(3_670)
     for _ in range(5):  # they end together

@@ -1,0 +1,196 @@
+"""Where recordings are read from and added to: one interface, and the data folder behind it.
+
+Blocks: an event loop calls it in a thread. The other implementation is `recording/objects.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from core.errors import NotFoundError
+from core.files import append, atomic_write
+from core.store import Store
+from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
+from recording.folder import check_room, is_live
+from recording.listing import ListedRecording, list_folders
+from recording.names import DIAGNOSTICS_FILE, UPLOAD_PART_FILE, asset_path, recording_folder
+from recording.records import Record
+
+BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
+
+Blocks = Callable[[int, int], Iterator[bytes]]
+"""Yields bytes [start, stop)."""
+
+
+class FilesListed(Record):
+    """The files of a recording that may be served, with their sizes."""
+
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a recording.
+
+    Attributes:
+        name: inside the recording, with slashes.
+        size_bytes: its size.
+        mark: changes when the file does.
+        blocks: reads it.
+    """
+
+    name: str
+    size_bytes: int
+    mark: str
+    blocks: Blocks
+
+
+class RecordingStore(Protocol):
+    """All recordings. What the disk or the network refuses is an OSError."""
+
+    def check(self, recording_id: str) -> None:
+        """Return if there is such a recording.
+
+        Raises:
+            InvalidSessionIdError: The id may not be used.
+            NotFoundError: There is none.
+        """
+        ...
+
+    def is_running(self, recording_id: str) -> bool:
+        """Whether it is still being written."""
+        ...
+
+    def read(self, recording_id: str, name: str) -> bytes | None:
+        """Return a small file, also a hidden one; None if it is not there."""
+        ...
+
+    def file(self, recording_id: str, name: str) -> StoredFile | None:
+        """Return a file that may be served; None for what is hidden or not there."""
+        ...
+
+    def files(self, recording_id: str) -> list[StoredFile]:
+        """Return all that may be served, by name."""
+        ...
+
+    def write(self, recording_id: str, name: str, content: bytes) -> None:
+        """Add a small file in place of an earlier one, or remove it if there is no content."""
+        ...
+
+    def part(self, recording_id: str, min_free_gb: float) -> Path:
+        """Return where a file on its way in is kept; LowDiskError if the disk is nearly full."""
+        ...
+
+    def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
+        """Take in a complete file; of those it replaces none is left."""
+        ...
+
+    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
+        """Keep what a client measured while the recording is written."""
+        ...
+
+    def delete(self, recording_id: str) -> None:
+        """Delete it.
+
+        Raises:
+            SessionInUseError: It is still being written.
+        """
+        ...
+
+    def listed(self) -> list[ListedRecording]:
+        """Return every recording, in no order."""
+        ...
+
+    def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
+        """Delete by age and use; see `cleanup_sessions`."""
+        ...
+
+
+class FolderStore:
+    """The recordings of one data folder."""
+
+    def __init__(self, data_dir: Path, state: Store) -> None:
+        """Take where they are, and where it is kept what was read of them."""
+        self._data_dir = data_dir
+        self._state = state
+
+    def check(self, recording_id: str) -> None:
+        folder = recording_folder(self._data_dir, recording_id)
+        if not folder.is_dir() or folder.is_symlink():
+            raise NotFoundError("There is no such recording.")
+
+    def is_running(self, recording_id: str) -> bool:
+        return is_live(self._folder(recording_id))
+
+    def read(self, recording_id: str, name: str) -> bytes | None:
+        with suppress(OSError):
+            return (self._folder(recording_id) / name).read_bytes()
+        return None
+
+    def file(self, recording_id: str, name: str) -> StoredFile | None:
+        return file_in(self._folder(recording_id), name)
+
+    def files(self, recording_id: str) -> list[StoredFile]:
+        return files_in(self._folder(recording_id))
+
+    def write(self, recording_id: str, name: str, content: bytes) -> None:
+        path = self._folder(recording_id) / name
+        if content:
+            atomic_write(path, content)
+        else:
+            path.unlink(missing_ok=True)
+
+    def part(self, recording_id: str, min_free_gb: float) -> Path:
+        check_room(self._folder(recording_id), min_free_gb)
+        return self._folder(recording_id) / UPLOAD_PART_FILE
+
+    def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
+        folder = self._folder(recording_id)
+        part.replace(folder / name)
+        for other in replaces - {name}:
+            (folder / other).unlink(missing_ok=True)
+
+    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
+        append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
+
+    def delete(self, recording_id: str) -> None:
+        delete_recording(self._folder(recording_id))
+
+    def listed(self) -> list[ListedRecording]:
+        return list_folders(self._data_dir, self._state)
+
+    def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
+        return cleanup_sessions(self._data_dir, days, gigabytes, dry_run=dry_run)
+
+    def _folder(self, recording_id: str) -> Path:
+        return recording_folder(self._data_dir, recording_id)
+
+
+def files_in(folder: Path) -> list[StoredFile]:
+    """Return all of a folder that may be served, by name."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    found = [file_in(folder, name) for name in names]
+    return [one for one in found if one is not None]
+
+
+def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredFile | None:
+    """Return a file of a folder; None for what is not there or hidden, but for these names."""
+    path = folder / name if name in hidden else asset_path(folder, name)
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:  # it vanished
+        return None
+
+    def blocks(start: int, stop: int) -> Iterator[bytes]:
+        with open(path, "rb") as file:
+            file.seek(start)
+            for begin in range(start, stop, BLOCK_BYTES):
+                yield file.read(min(BLOCK_BYTES, stop - begin))
+
+    return StoredFile(name, found.st_size, f"{found.st_mtime_ns:x}-{found.st_size:x}", blocks)

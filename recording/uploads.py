@@ -1,0 +1,344 @@
+"""A worker's side of an object store: sealed recordings go there, their folders go later.
+
+Threads of the lowest priority work on what lies on the disk; nothing waits in memory, so a store
+that is away costs disk only. Repeating any step is harmless: the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from core.errors import SessionInUseError
+from core.files import FILE_MODE, SAFE_FLAGS, atomic_write
+from recording.bucket import BLOCK_BYTES, Bucket, BucketError
+from recording.cleanup import delete_recording
+from recording.folder import is_live, read_meta
+from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
+from recording.records import Meta
+from recording.seals import (
+    SEAL_FILE,
+    Seal,
+    SealedFile,
+    SealError,
+    hash_file,
+    is_whole,
+    names_in,
+    place,
+    read_seal,
+)
+
+logger: Final = logging.getLogger(__name__)
+
+TRANSFERS: Final = 2
+LOWEST_PRIORITY: Final = 19  # of a thread; source: setpriority(2)
+LOOK_S: Final = 5.0  # between two looks at the folders
+BACKOFF_MAX_S: Final = 60.0  # after failures: 1 s, then twice as long each time
+CLOSE_S: Final = 5.0  # for a transfer to end with its worker; it is repeated otherwise
+HOUR_S: Final = 3_600.0
+UPLOADER_LOCK: Final = ".uploader"  # workers that share a data folder have one uploader
+
+
+@dataclass(frozen=True)
+class Unsealed:
+    """What the store does not have yet.
+
+    Attributes:
+        count: recordings that are complete.
+        size_bytes: of them all.
+        age_s: time since the oldest of them ended.
+    """
+
+    count: int = 0
+    size_bytes: int = 0
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class UploadRules:
+    """When what is uploaded and removed.
+
+    Attributes:
+        keep_local_s: how long a sealed recording stays on this machine's disk, s.
+        checkpoint_s: how often what a running one has so far is uploaded, s; 0: never.
+        worker: who seals.
+    """
+
+    keep_local_s: float = 24 * HOUR_S
+    checkpoint_s: float = 0.0
+    worker: str = ""
+
+
+class Uploader:
+    """Seals the complete recordings of a data folder in an object store.
+
+    Nothing is queued in memory beyond the names of the folders there are.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        data_dir: Path,
+        rules: UploadRules,
+        *,
+        wait: Callable[[float], bool] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            bucket: The store.
+            data_dir: Whose recordings.
+            rules: When what.
+            wait: Waits so many seconds, or returns True at once to stop; for tests.
+            clock: Unix time, s.
+        """
+        self._bucket = bucket
+        self._data_dir = data_dir
+        self._rules = rules
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._clock = clock
+        self._threads: list[threading.Thread] = []
+        self._busy: set[str] = set()  # being sealed or deleted
+        self._lock = threading.Lock()
+        self._checkpoints: dict[str, _Checkpoint] = {}  # of running recordings
+        self.unsealed = Unsealed()
+
+    def start(self) -> None:
+        """Begin; called once, after recovery."""
+        thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """Stop; a transfer that does not end soon is left to its fate, and repeated later."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(CLOSE_S)
+
+    def delete(self, folder: Path) -> None:
+        """Delete a recording of this disk.
+
+        Raises:
+            SessionInUseError: It is being written or uploaded.
+            OSError: It is not there, or cannot be deleted.
+        """
+        with self._claimed(folder.name) as is_ours:
+            if not is_ours:
+                raise SessionInUseError("This recording is being uploaded.")
+            delete_recording(folder)
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        root = self._data_dir / SESSIONS_FOLDER
+        is_ending = False
+        while not is_ending:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                with _only_one(root / UPLOADER_LOCK) as is_ours:
+                    is_ending = is_ours and self._look_often()
+            except Exception:  # whatever is wrong with one round, the next one is needed
+                logger.exception("recordings are not uploaded")
+            is_ending = is_ending or self._wait(LOOK_S)
+
+    def _look_often(self) -> bool:
+        """Look until the end, less often while the store fails; return True."""
+        failures, pause_s = 0, 0.0
+        while not self._wait(pause_s):
+            failures = 0 if self.look() else failures + 1
+            pause_s = min(2.0 ** (failures - 1), BACKOFF_MAX_S) if failures else LOOK_S
+        return True
+
+    def look(self) -> bool:
+        """Seal what is complete, remove what may go; False if the store refused something."""
+        unsealed, sealed, running = dict[Path, Meta](), list[Path](), list[Path]()
+        for folder in recording_folders(self._data_dir):
+            if _sealed_in(folder) == self._bucket.url:
+                sealed.append(folder)
+            elif is_live(folder):
+                running.append(folder)
+            elif (meta := read_meta(folder)) is not None and meta.is_over:
+                unsealed[folder] = meta
+        self._count(unsealed)
+        waiting = deque(unsealed)
+        failed: list[OSError] = []
+        threads = [
+            threading.Thread(target=self._transfer, args=(waiting, unsealed, failed), daemon=True)
+            for _ in range(min(TRANSFERS, len(waiting)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if not _is_away(failed):
+            self._attempt(failed, lambda: self._tidy(sealed))
+        if not _is_away(failed) and self._rules.checkpoint_s:
+            self._attempt(failed, lambda: self._keep_checkpoints(running))
+        return not failed
+
+    def _count(self, unsealed: Mapping[Path, Meta]) -> None:
+        metas = list(unsealed.values())
+        ends = [(meta.ended_at or meta.created_at).timestamp() for meta in metas]
+        size_bytes = sum(meta.size_bytes or 0 for meta in metas)
+        age_s = max(0.0, self._clock() - min(ends)) if ends else 0.0
+        self.unsealed = Unsealed(len(ends), size_bytes, age_s)
+
+    def _transfer(
+        self, waiting: deque[Path], unsealed: dict[Path, Meta], failed: list[OSError]
+    ) -> None:
+        while not _is_away(failed) and not self._stopping.is_set():
+            try:
+                folder = waiting.popleft()
+            except IndexError:
+                return
+            if self._attempt(failed, partial(self._seal, folder, unsealed[folder])):
+                with self._lock:
+                    del unsealed[folder]
+                    self._count(unsealed)
+
+    def _attempt(self, failed: list[OSError], work: Callable[[], None]) -> bool:
+        try:
+            work()
+            return True
+        except OSError as error:
+            logger.warning("the store of recordings: %s", error)
+            failed.append(error)
+            return False
+
+    def _seal(self, folder: Path, meta: Meta) -> None:
+        with self._claimed(folder.name) as is_ours:
+            if not is_ours or not folder.is_dir():
+                return
+            recording_id, files = folder.name, []
+            names, added = names_in(folder)
+            for name in names:
+                if self._stopping.is_set():
+                    return
+                path = folder / name
+                files.append(
+                    SealedFile(name=name, size_bytes=path.stat().st_size, sha256=hash_file(path))
+                )
+                self._bucket.put(place(recording_id, name), path)
+            for name in added:  # by a gateway that had no store; what came later stays
+                if self._bucket.read(place(recording_id, name)) is None:
+                    self._bucket.put(place(recording_id, name), folder / name)
+            sealed_at = datetime.fromtimestamp(self._clock(), UTC)
+            seal = Seal(
+                sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta
+            )
+            if not is_whole(self._bucket, recording_id, seal):
+                raise SealError(f"{recording_id} is not complete in the store")
+            self._bucket.put(place(recording_id, SEAL_FILE), seal.to_json().encode())
+            atomic_write(folder / SEALED_FILE, self._bucket.url.encode())
+            os.utime(folder / SEALED_FILE, (self._clock(),) * 2)
+
+    def _tidy(self, sealed: list[Path]) -> None:
+        """Remove folders that were kept long enough, if the store still has what was sealed."""
+        for folder in sealed:
+            mark = folder / SEALED_FILE
+            if self._stopping.is_set() or not self._is_due(mark):
+                continue
+            seal = read_seal(self._bucket, folder.name)
+            if seal is not None and not is_whole(self._bucket, folder.name, seal):
+                logger.error("recording %s is incomplete in the store: sealed anew", folder.name)
+                mark.unlink(missing_ok=True)
+            else:  # without a seal it was deleted there
+                self.delete(folder)
+
+    def _is_due(self, mark: Path) -> bool:
+        with contextlib.suppress(OSError):
+            return self._clock() - mark.stat().st_mtime >= self._rules.keep_local_s
+        return False
+
+    def _keep_checkpoints(self, running: list[Path]) -> None:
+        names = {folder.name for folder in running}
+        for gone in self._checkpoints.keys() - names:
+            del self._checkpoints[gone]
+        for folder in running:
+            kept = self._checkpoints.setdefault(folder.name, _Checkpoint(self._clock(), {}))
+            if self._clock() - kept.at_s >= self._rules.checkpoint_s:
+                kept.at_s = self._clock()
+                self._put_changed(folder, kept.versions)
+
+    def _put_changed(self, folder: Path, versions: dict[str, tuple[int, int]]) -> None:
+        for name in names_in(folder)[0]:
+            with contextlib.suppress(FileNotFoundError):
+                found = (folder / name).stat()
+                version = (found.st_size, found.st_mtime_ns)
+                if versions.get(name) != version:
+                    content = _blocks(folder / name, found.st_size)
+                    self._bucket.put(place(folder.name, name), content)
+                    versions[name] = version
+
+    @contextlib.contextmanager
+    def _claimed(self, recording_id: str) -> Iterator[bool]:
+        with self._lock:
+            is_ours = recording_id not in self._busy
+            self._busy.add(recording_id)
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                with self._lock:
+                    self._busy.discard(recording_id)
+
+
+@dataclass
+class _Checkpoint:
+    """What of a running recording the store has: sizes and times of its files."""
+
+    at_s: float
+    versions: dict[str, tuple[int, int]]
+
+
+@contextlib.contextmanager
+def _only_one(path: Path) -> Iterator[bool]:
+    """Hold a lock file for the block; False if another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _is_away(failed: list[OSError]) -> bool:
+    """Whether the store itself failed, so that no other recording is worth a try."""
+    return any(isinstance(error, BucketError) for error in failed)
+
+
+def _sealed_in(folder: Path) -> str | None:
+    """Return which store has a recording."""
+    with contextlib.suppress(OSError):
+        return (folder / SEALED_FILE).read_text(encoding="utf8")
+    return None
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether some store has a recording."""
+    return (folder / SEALED_FILE).is_file()
+
+
+def _blocks(path: Path, size_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file that may grow meanwhile."""
+    with path.open("rb") as file:
+        while size_bytes > 0 and (block := file.read(min(BLOCK_BYTES, size_bytes))):
+            size_bytes -= len(block)
+            yield block

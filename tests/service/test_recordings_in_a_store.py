@@ -1,0 +1,191 @@
+"""Recordings in an object store, through a gateway and a worker that share nothing but it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from config import Settings
+from core.schemas.queue import SESSION_SECRET_HEADER
+from core.serving.fake_backend import FakeBackend
+from recording.bucket import Bucket, open_store
+from recording.folder import RecordingLock, read_meta, write_meta, write_owner
+from recording.records import Status
+from recording.seals import DELETING_FILE, SEAL_FILE, place, read_seal
+from recording.store import files_in
+from tests.fakes.gateway_stage import HURRY, Stage, settings_for, until
+from tests.service import workers
+from tests.service.test_gateway_sessions import WEBM
+from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
+
+OWNER = {SESSION_SECRET_HEADER: "secret"}
+
+
+@dataclass
+class Site:
+    """A gateway, a worker's disk, and the store between the two."""
+
+    stage: Stage
+    bench: Bench
+    bucket: Bucket
+
+    def seal_of(self, name: str) -> object:
+        return read_seal(self.bucket, name)
+
+
+@asynccontextmanager
+async def site(folder: Path, *names: str, **recording: object) -> AsyncIterator[Site]:
+    """Have a site for the block; the worker's disk holds these recordings when it starts."""
+    url = (folder / "store").as_uri()
+    keys = {"recording": {"store": url, **recording}}
+    bench = make_bench(folder / "worker")
+    for name in names:
+        end(record_duplex(bench, name, [listen(), speak("Yes.")]))
+        write_owner(bench.folder(name), "secret")
+    worker_settings: Settings = workers.settings_for(folder / "worker", **keys)
+    with workers.running_worker(worker_settings, FakeBackend) as worker:
+        addresses = [f"127.0.0.1:{worker.port}"]
+        stage = Stage(settings_for(folder / "gateway", **keys), 0, HURRY, addresses)
+        await stage.start()
+        try:
+            found = Site(stage, bench, Bucket(open_store(url), url))
+            await until(lambda: all(map(found.seal_of, names)), "not sealed")
+            yield found
+        finally:
+            await stage.stop()
+
+
+def in_loop(test: Callable[[Path], Coroutine[object, object, None]]) -> Callable[[Path], None]:
+    """Run an async test on a loop of its own."""
+
+    def run(tmp_path: Path) -> None:
+        asyncio.run(test(tmp_path))
+
+    return run
+
+
+@in_loop
+async def test_what_is_sealed_reads_as_it_does_on_the_disk(folder: Path) -> None:
+    async with site(folder, "a", "b") as here:
+        http, local = here.stage.http, here.bench.folder("a")
+        page = (await http.get("/api/admin/recordings")).json()
+        assert page["total"] == 2 and {one["id"] for one in page["recordings"]} == {"a", "b"}
+        meta = read_meta(local)
+        listed = next(one for one in page["recordings"] if one["id"] == "a")
+        assert meta is not None and (listed["title"], listed["status"]) == (meta.title, "ready")
+        assert (await http.get("/s/a")).status_code == 200
+        url = "/api/sessions/a"
+        assert (await http.get(url)).content == (local / "meta.json").read_bytes()
+        recording = await http.get(f"{url}/recording")
+        assert recording.content == (local / "recording.json").read_bytes()
+        for file in files_in(local):
+            whole, content = f"{url}/assets/{file.name}", (local / file.name).read_bytes()
+            assert (await http.get(whole)).content == content
+            part = await http.get(whole, headers={"Range": "bytes=3-40"})
+            assert (part.status_code, part.content) == (206, content[3:41])
+        archive = zipfile.ZipFile(io.BytesIO((await http.get(f"{url}/download")).content))
+        assert archive.namelist() == [file.name for file in files_in(local)]
+        for name in ("seal.json", ".owner", ".sealed", "none.wav", "ai_audio"):
+            assert (await http.get(f"{url}/assets/{name}")).status_code == 404
+
+
+@in_loop
+async def test_comments_uploads_and_deletion_stay_the_owners(folder: Path) -> None:
+    async with site(folder, "a") as here:
+        admin, stranger = here.stage.http, here.stage.http_client()
+        url, file = "/api/sessions/a", {"file": ("x", WEBM, "video/webm")}
+        async with stranger, here.stage.http_client(OWNER) as owner:
+            for client, status in ((stranger, 403), (owner, 200), (admin, 200)):
+                answer = await client.post(f"{url}/comment", json={"comment": "good"})
+                assert answer.status_code == status
+            assert (await stranger.delete(url)).status_code == 403
+            answer = await owner.post(f"{url}/upload-recording", files=file)
+            assert answer.json()["path"] == "frontend_replay.webm"
+            assert (await stranger.get(f"{url}/comment")).json() == {"comment": "good"}
+            assert (await stranger.get(url)).json()["browser_recording"] == "frontend_replay.webm"
+            got = await stranger.get(f"{url}/assets/frontend_replay.webm")
+            assert got.content == WEBM
+            listed = (await admin.get("/api/admin/recordings")).json()["recordings"][0]
+            assert listed["has_comment"] and listed["has_upload"]
+            assert list((folder / "gateway" / "uploads").iterdir()) == []
+            await owner.post(f"{url}/comment", json={"comment": ""})
+            assert (await stranger.get(f"{url}/comment")).json() == {"comment": ""}
+            assert (await owner.delete(url)).json() == {"success": True}
+            assert (await owner.get(url)).status_code == 404
+        assert here.bucket.objects("sessions") == {}
+        assert not here.bench.folder("a").exists(), "the worker's copy is deleted too"
+
+
+@in_loop
+async def test_a_running_talk_is_asked_from_its_worker(folder: Path) -> None:
+    async with site(folder) as here:
+        end(record_duplex(here.bench, "a", [listen()]))
+        local, http, url = here.bench.folder("a"), here.stage.http, "/api/sessions/a"
+        lock = RecordingLock(local)
+        meta = read_meta(local)
+        assert meta is not None
+        write_meta(local, meta.model_copy(update={"status": Status.RECORDING}))
+        write_owner(local, "secret")
+        if here.seal_of("a"):  # the worker was faster than the lock
+            here.bucket.remove([place("a", SEAL_FILE)])
+            (local / ".sealed").unlink()
+        await asyncio.sleep(0.3)  # what was not there a moment ago may be remembered so long
+        assert (await http.get(url)).json()["status"] == "recording"
+        content = (local / "recording.json").read_bytes()
+        assert (await http.get(f"{url}/recording")).content == content
+        name = files_in(local)[-1].name
+        part = await http.get(f"{url}/assets/{name}", headers={"Range": "bytes=2-9"})
+        assert (part.status_code, part.content) == (206, (local / name).read_bytes()[2:10])
+        (listed,) = (await http.get("/api/admin/recordings")).json()["recordings"]
+        assert listed["is_running"]
+        answer = await http.delete(url)
+        assert (answer.status_code, answer.json()["code"]) == (409, "session_in_use")
+        store = here.stage.gateway.recordings
+        await asyncio.to_thread(store.append_diagnostic, "a", b"{}\n")
+        assert (local / "diagnostics.jsonl").read_bytes() == b"{}\n"
+        async with here.stage.http_client(OWNER) as owner:
+            assert (await owner.post(f"{url}/comment", json={"comment": "now"})).is_success
+        write_meta(local, meta)
+        lock.release()
+        await until(lambda: here.seal_of("a"), "it is not sealed")
+        assert (await http.get(f"{url}/comment")).json() == {"comment": "now"}
+        assert (await http.get(f"{url}/assets/diagnostics.jsonl")).content == b"{}\n"
+
+
+@in_loop
+async def test_clean_up_deletes_the_seal_first_and_finishes_what_it_finds(folder: Path) -> None:
+    async with site(folder, "a", "b", "c", keep_local_h=0) as here:
+        store, bucket = here.stage.gateway.recordings, here.bucket
+        bucket.put(place("b", DELETING_FILE), b"")  # cut short after its seal
+        bucket.remove([place("b", SEAL_FILE)])
+        bucket.put(place("d", "events.jsonl"), b"{}")  # a machine that never came back
+        page = (await here.stage.http.get("/api/admin/recordings")).json()
+        assert {one["id"] for one in page["recordings"]} >= {"a", "c"}
+        done = await asyncio.to_thread(store.clean, 36_500, -1)
+        assert (done.deleted, done.remaining) == (0, 2)
+        assert set(bucket.look("sessions")[0]) == {"a", "c", "d"}
+        size_gb = page["total_bytes"] / 1e9
+        dry = await asyncio.to_thread(lambda: store.clean(-1, size_gb / 2, dry_run=True))
+        assert dry.deleted == 1 and set(bucket.look("sessions")[0]) == {"a", "c", "d"}
+        age_days = timedelta(days=1) / timedelta(days=1_000_000)
+        done = await asyncio.to_thread(store.clean, age_days, -1)
+        assert done.remaining == 2, "they began in a year to come"
+        assert set(bucket.look("sessions")[0]) == {"a", "c"}, "nobody has sealed d for as long"
+        done = await asyncio.to_thread(store.clean, -1, size_gb / 2)
+        assert (done.deleted, done.remaining) == (1, 1)
+        (left,) = bucket.look("sessions")[0]
+        assert here.seal_of(left)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "bucket", "S3://x"])
+def test_other_places_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ValueError, match="recording"):
+        settings_for(tmp_path, recording={"store": url})

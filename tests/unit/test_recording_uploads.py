@@ -1,0 +1,243 @@
+"""Sealed recordings in an object store: what goes there, when, and what a failure leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from obstore.store import MemoryStore
+
+from core.errors import SessionInUseError
+from recording import uploads
+from recording.bucket import Bucket, BucketError, open_store
+from recording.folder import RecordingLock, write_owner
+from recording.names import SEALED_FILE, recording_folder, recording_folders
+from recording.seals import SEAL_FILE, Seal, hash_file, is_whole, names_in, place, read_seal
+from recording.uploads import HOUR_S, Uploader, UploadRules
+from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
+
+NEVER = 10**9
+
+
+class FlakyBucket(Bucket):
+    """Counts what is put, and fails when told."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), "memory:")
+        self.puts: list[str] = []
+        self.fails_from = NEVER  # this put and all later ones
+        self.is_away = False
+
+    def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
+        if self.is_away or len(self.puts) >= self.fails_from:
+            raise BucketError(errno.EIO, "away")
+        self.puts.append(name)
+        super().put(name, content)
+
+
+def make(folder: Path, *names: str) -> Bench:
+    """Record short talks."""
+    bench = make_bench(folder)
+    for name in names:
+        end(record_duplex(bench, name, [listen(), speak("Yes.")]))
+        write_owner(bench.folder(name), "secret")
+    return bench
+
+
+def uploader(bucket: Bucket, folder: Path, rules: UploadRules | None = None) -> Uploader:
+    return Uploader(bucket, folder, rules or UploadRules(worker="w0"), clock=lambda: 5_000.0)
+
+
+def sealed(bucket: Bucket, name: str) -> Seal:
+    seal = read_seal(bucket, name)
+    assert seal is not None
+    return seal
+
+
+def check_equal(bucket: Bucket, folder: Path) -> None:
+    """Everything is there, byte for byte."""
+    seal = sealed(bucket, folder.name)
+    assert [one.name for one in seal.files] == names_in(folder)[0]
+    assert is_whole(bucket, folder.name, seal)
+    for one in seal.files:
+        content = bucket.read(place(folder.name, one.name))
+        assert content == (folder / one.name).read_bytes()
+        assert one.sha256 == hash_file(folder / one.name)
+
+
+def test_a_recording_is_sealed_last_and_only_once(tmp_path: Path) -> None:
+    bench, bucket = make(tmp_path, "a", "b"), FlakyBucket()
+    assert uploader(bucket, tmp_path).look()
+    for name in "ab":
+        check_equal(bucket, bench.folder(name))
+        puts = [put for put in bucket.puts if put.startswith(place(name) + "/")]
+        assert puts[-1] == place(name, SEAL_FILE) and place(name, ".owner") in puts
+    seal = sealed(bucket, "a")
+    assert (seal.worker, seal.version, seal.sealed_at.timestamp()) == ("w0", 1, 5_000)
+    count = len(bucket.puts)
+    assert uploader(bucket, tmp_path).look() and len(bucket.puts) == count
+
+
+def test_what_is_being_written_or_needs_recovery_is_not_sealed(tmp_path: Path) -> None:
+    bench, bucket = make(tmp_path, "a", "b", "c"), FlakyBucket()
+    lock = RecordingLock(bench.folder("a"))
+    (bench.folder("b") / "meta.json").unlink()
+    assert uploader(bucket, tmp_path).look()
+    assert bucket.look("sessions")[0] == ["c"]
+    lock.release()
+    assert uploader(bucket, tmp_path).look()
+    check_equal(bucket, bench.folder("a"))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 6])
+def test_an_upload_cut_short_anywhere_is_repeated(tmp_path: Path, cut: int) -> None:
+    bench, bucket = make(tmp_path, "a"), FlakyBucket()
+    bucket.fails_from = cut
+    assert not uploader(bucket, tmp_path).look()
+    assert read_seal(bucket, "a") is None and not (bench.folder("a") / SEALED_FILE).exists()
+    bucket.fails_from = NEVER
+    assert uploader(bucket, tmp_path).look()
+    check_equal(bucket, bench.folder("a"))
+
+
+def test_a_store_that_is_away_for_a_minute_costs_nothing_but_time(tmp_path: Path) -> None:
+    bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
+    pauses: list[float] = []
+    bucket.is_away = True
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            make(tmp_path, "b")  # a talk ends while the store is away
+        if now >= 60.0:
+            bucket.is_away = False
+        elif seconds and seen.unsealed.size_bytes == 0:
+            raise AssertionError("the backlog is not counted")
+        return bool(seconds) and not bucket.is_away and not seen.unsealed.count
+
+    seen = Uploader(bucket, tmp_path, UploadRules(), wait=wait, clock=lambda: 2e9 + now)
+    seen.start()
+    seen._threads[0].join(60)
+    assert not seen._threads[0].is_alive()
+    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.LOOK_S
+    for name in "ab":
+        check_equal(bucket, bench.folder(name))
+    assert seen.unsealed == uploads.Unsealed()
+
+
+def test_the_backlog_is_counted(tmp_path: Path) -> None:
+    make(tmp_path, "a", "b")
+    bucket = FlakyBucket()
+    bucket.is_away = True
+    late = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 1_935_990_000.0)
+    assert not late.look()
+    assert late.unsealed.count == 2 and late.unsealed.size_bytes > 50_000
+    assert late.unsealed.age_s > 0
+
+
+def test_one_recording_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, bucket = make(tmp_path, "a", "b"), FlakyBucket()
+
+    def refuse(path: Path) -> str:
+        if "/a/" in str(path):
+            raise OSError(errno.EIO, "a broken sector")
+        return hash_file(path)
+
+    monkeypatch.setattr(uploads, "hash_file", refuse)
+    assert not uploader(bucket, tmp_path).look()
+    assert read_seal(bucket, "a") is None
+    check_equal(bucket, bench.folder("b"))
+
+
+def test_local_folders_go_when_the_store_has_everything(tmp_path: Path) -> None:
+    bench, bucket = make(tmp_path, "a", "b", "c", "d"), FlakyBucket()
+    uploader(bucket, tmp_path).look()
+    lost = sealed(bucket, "b").files[0].name
+    bucket.remove([place("b", lost)])
+    bucket.remove([place("c", SEAL_FILE)])  # its owner has deleted it
+    shutil.copytree(tmp_path, tmp_path / "before")
+    early = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S - 1)
+    assert early.look() and len(list(recording_folders(tmp_path))) == 4
+    due = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S)
+    assert due.look()
+    assert [folder.name for folder in recording_folders(tmp_path)] == ["b"]
+    assert due.look(), "what the store has lost is sealed anew"
+    check_equal(bucket, bench.folder("b"))
+
+
+def test_another_store_gets_everything_too(tmp_path: Path) -> None:
+    bench, first, second = make(tmp_path, "a"), FlakyBucket(), FlakyBucket()
+    second.url = "memory:other"
+    assert uploader(first, tmp_path).look() and uploader(second, tmp_path).look()
+    check_equal(second, bench.folder("a"))
+
+
+def test_a_running_talk_is_uploaded_now_and_then_without_a_seal(tmp_path: Path) -> None:
+    bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
+    lock = RecordingLock(bench.folder("a"))
+    seen = Uploader(bucket, tmp_path, UploadRules(checkpoint_s=30), clock=lambda: now)
+    assert seen.look() and bucket.puts == []
+    now = 30.0
+    assert seen.look() and place("a", "events.jsonl") in bucket.puts
+    puts = len(bucket.puts)
+    (bench.folder("a") / "events.jsonl").open("ab").write(b"{}\n")
+    now = 60.0
+    assert seen.look() and bucket.puts[puts:] == [place("a", "events.jsonl")]
+    assert read_seal(bucket, "a") is None
+    lock.release()
+
+
+def test_a_recording_is_not_deleted_while_it_is_uploaded(tmp_path: Path) -> None:
+    bench, reached, goes_on = make(tmp_path, "a"), threading.Event(), threading.Event()
+
+    class SlowBucket(FlakyBucket):
+        def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
+            reached.set()
+            assert goes_on.wait(60)
+            super().put(name, content)
+
+    seen = uploader(SlowBucket(), tmp_path)
+    thread = threading.Thread(target=seen.look)
+    thread.start()
+    assert reached.wait(60)
+    with pytest.raises(SessionInUseError):
+        seen.delete(bench.folder("a"))
+    goes_on.set()
+    thread.join(60)
+    seen.delete(bench.folder("a"))
+    assert not bench.folder("a").exists()
+
+
+def test_workers_of_one_folder_have_one_uploader(tmp_path: Path) -> None:
+    make(tmp_path, "a")
+    with uploads._only_one(tmp_path / "lock") as first, uploads._only_one(tmp_path / "lock") as no:
+        assert first and not no
+    with uploads._only_one(tmp_path / "lock") as again:
+        assert again
+
+
+def test_a_folder_may_be_the_store(tmp_path: Path) -> None:
+    bench = make(tmp_path / "data", "a")
+    url = (tmp_path / "store").as_uri()
+    bucket = Bucket(open_store(url), url)
+    assert uploader(bucket, tmp_path / "data").look()
+    check_equal(bucket, bench.folder("a"))
+    stored = recording_folder(tmp_path / "store", "a")
+    assert json.loads((stored / SEAL_FILE).read_text())["meta"]["session_id"] == "a"
+
+
+def test_what_is_no_store_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="recording.store: "):
+        open_store("nope://x")
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    with pytest.raises(ValueError, match=r"pip install 'minicpmo-live\[store\]'"):
+        open_store("s3://bucket")

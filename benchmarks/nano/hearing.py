@@ -15,6 +15,7 @@ from benchmarks.nano.runs import (
     Heard,
     Setting,
     Stage,
+    Talk,
     is_exact,
     led_by_silence,
     recorded,
@@ -50,33 +51,54 @@ class Outcome:
     user_units: int
 
 
-def ask(stage: Stage, utterance: Utterance, seed: int) -> Outcome:
-    """Ask a question at the beginning of a conversation."""
-    random = Random(seed)
-    setting = Setting.draw(random)
-    lead_s = random.uniform(0.0, LONGEST_LEAD_S)
-    end_s = lead_s + utterance.duration_s
-    due = unit_after(end_s + QUIET_S)
+def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:
+    """Ask each question at the beginning of a conversation."""
+    asked = [_Asked.draw(each, Random(seed + n)) for n, each in enumerate(spoken)]
+    held = stage.hold(each.talk for each in asked)
+    return [each.outcome(heard) for each, heard in zip(asked, held, strict=True)]
 
-    def is_over(heard: Heard) -> bool:
-        is_silent = heard.first_spoken is None and len(heard.units) > due + PATIENCE_UNITS
-        return heard.has_ended_turn or is_silent
 
-    sound = led_by_silence([utterance.samples], lead_s)
-    scene = recorded(sound, random)
-    heard = stage.hold(scene, system=setting.system, is_over=is_over)
-    first = heard.first_spoken
-    right = setting.right_answers(utterance.question)
-    begin = int(lead_s)
-    early = [unit for unit in heard.units[begin:due] if not unit.is_listen]
-    return Outcome(
-        utterance,
-        heard.text,
-        is_exact(heard.text, right),
-        first == due,
-        len(early),
-        due - begin,
-    )
+@dataclass(frozen=True)
+class _Asked:
+    """A question in its setting.
+
+    Attributes:
+        begin: the first unit with the user's voice.
+        due: the unit in which the reply has to begin.
+    """
+
+    utterance: Utterance
+    setting: Setting
+    begin: int
+    due: int
+    talk: Talk
+
+    @classmethod
+    def draw(cls, utterance: Utterance, random: Random) -> _Asked:
+        setting = Setting.draw(random)
+        lead_s = random.uniform(0.0, LONGEST_LEAD_S)
+        due = unit_after(lead_s + utterance.duration_s + QUIET_S)
+
+        def is_over(heard: Heard) -> bool:
+            is_silent = heard.first_spoken is None and len(heard.units) > due + PATIENCE_UNITS
+            return heard.has_ended_turn or is_silent
+
+        scene = recorded(led_by_silence([utterance.samples], lead_s), random)
+        talk = Talk(scene, setting.system, is_over=is_over)
+        return cls(utterance, setting, int(lead_s), due, talk)
+
+    def outcome(self, heard: Heard) -> Outcome:
+        """Judge the conversation."""
+        right = self.setting.right_answers(self.utterance.question)
+        early = [unit for unit in heard.units[self.begin : self.due] if not unit.is_listen]
+        return Outcome(
+            self.utterance,
+            heard.text,
+            is_exact(heard.text, right),
+            heard.first_spoken == self.due,
+            len(early),
+            self.due - self.begin,
+        )
 
 
 def hears(gate: Gate, outcomes: Sequence[Outcome]) -> Figure:
@@ -94,17 +116,13 @@ def takes_turns(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
 
 def false_starts(stage: Stage, conversations: int, seed: int) -> Figure:
     """Listen to silence, noise, hum and clicks; count the units in which it speaks."""
-    started = 0
+    talks = []
     for number in range(conversations):
         random = Random(f"{seed}/{number}")
         sound = noise(number, NOISE_UNITS, np.random.default_rng(random.getrandbits(32)))
-        heard = stage.hold(
-            recorded(sound, random),
-            system=Setting.draw(random).system,
-            is_over=lambda heard: False,
-            most_units=NOISE_UNITS,
-        )
-        started += sum(not unit.is_listen for unit in heard.units)
+        scene, system = recorded(sound, random), Setting.draw(random).system
+        talks.append(Talk(scene, system, is_over=lambda heard: False, most_units=NOISE_UNITS))
+    started = sum(not unit.is_listen for heard in stage.hold(talks) for unit in heard.units)
     return share(gates.FALSE_STARTS, started, conversations * NOISE_UNITS)
 
 

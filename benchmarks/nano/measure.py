@@ -16,7 +16,6 @@ from benchmarks.nano.seeing import sees
 from benchmarks.nano.sheet import Sample
 from benchmarks.nano.socket_talk import converse, judged, script
 from benchmarks.nano.speaking import (
-    Reply,
     is_quick,
     questions_with_held_out_replies,
     say,
@@ -102,7 +101,7 @@ class Measurement:
         if Area.SEES in wanted:
             size, seed = self.sizes.pictures, self.seed
             yield from self._or_why(
-                (gates.SEES,), lambda: iter([sees(self.processor, size, seed, self.folder)])
+                (gates.SEES,), lambda: iter([sees(self.stage, size, seed, self.folder)])
             )
         if wanted & {Area.SPEAKS, Area.SOUNDS}:
             yield from self._or_why((gates.SPEAKS, gates.SOUNDS), self._speaking)
@@ -140,7 +139,7 @@ class Measurement:
             except InputError as error:
                 yield Figure(gate, None, note=f"NOT MEASURED: {error}")
                 continue
-            found = [ask(self.stage, each, seed + n) for n, each in enumerate(spoken)]
+            found = ask(self.stage, spoken, seed)
             outcomes += found
             yield hears(gate, found)
         yield from takes_turns(outcomes)
@@ -154,7 +153,7 @@ class Measurement:
 
     def _speaking(self) -> Iterator[Figure]:
         asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
-        replies: list[Reply] = list(say(self.processor, self.judge, asked))
+        replies = say(self.stage, self.judge, asked)
         self.samples += [Sample(each.asked, each.text, each.heard, each.sound) for each in replies]
         yield speaks(replies)
         yield sounds(replies, Taster(self.folder / PACKAGES))

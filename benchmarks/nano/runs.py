@@ -1,17 +1,28 @@
-"""Duplex conversations with the loaded model at full speed, unit by unit."""
+"""Conversations with the loaded model at full speed, many side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 
-from core.processors.duplex import DuplexView
+from core.engine.passes import PassRunner, Task
+from core.processors.content import duplex_settings
+from core.processors.turns import open_voice
 from core.processors.unified import UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
+from MiniCPMO45.engine.policies import GenerationSettings
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import OpenVoice, Steps
+from MiniCPMO45.modes.chat import ChatReply
+from MiniCPMO45.modes.prompt_input import PieceOptions
 from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.processing.processor import Content, Message
+from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.token2wav.voice_features import resample
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, words_of
@@ -23,6 +34,9 @@ OUTPUT_RATE_HZ = 24_000
 NOISE_FLOOR = 1e-4
 MOST_UNITS = 30
 POSSIBLE_DRAWS = 24
+AT_ONCE = 32  # conversations: one step of many costs hardly more than of one
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -62,8 +76,27 @@ Scene = Callable[[int, Heard], Samples]
 """Gives the sound of a second, given what the model did before."""
 
 
+@dataclass(frozen=True)
+class Talk:
+    """A conversation to hold.
+
+    Attributes:
+        scene: what is heard.
+        system: the system prompt.
+        speaks: make its voice, too.
+        is_over: looks after every unit.
+        most_units: ends it in any case.
+    """
+
+    scene: Scene
+    system: str | None = None
+    speaks: bool = False
+    is_over: Callable[[Heard], bool] = lambda heard: heard.has_ended_turn
+    most_units: int = MOST_UNITS
+
+
 class Stage:
-    """Holds conversations with one loaded model."""
+    """Holds conversations with one loaded model, many side by side as a worker does."""
 
     def __init__(self, processor: UnifiedProcessor) -> None:
         """Take a loaded model.
@@ -71,42 +104,89 @@ class Stage:
         Args:
             processor: with the embedded checkpoint.
         """
-        self._processor = processor
-        self._number = 0
+        self._context = processor.duplex.context
+        self._model = processor.model
+        # On a clock that stands, what asks for little waits until nothing else is asked.
+        self._passes = PassRunner(self._model.executor, now_s=lambda: 0.0)
 
-    def hold(
+    def hold(self, talks: Iterable[Talk]) -> list[Heard]:
+        """Hold conversations from their beginnings; each sounds as it does alone."""
+        return self._together(self._held(talk) for talk in talks)
+
+    def answer(
         self,
-        scene: Scene,
-        *,
-        system: str | None = None,
-        speaks: bool = False,
-        is_over: Callable[[Heard], bool] = lambda heard: heard.has_ended_turn,
-        most_units: int = MOST_UNITS,
-    ) -> Heard:
-        """Hold one conversation from its beginning.
+        questions: Iterable[Content],
+        settings: GenerationSettings,
+        options: PieceOptions | None = None,
+    ) -> list[ChatReply]:
+        """Answer typed questions, each in a conversation of its own.
 
         Args:
-            scene: what is heard.
-            system: the system prompt.
-            speaks: make its voice, too.
-            is_over: looks after every unit.
-            most_units: ends it in any case.
+            questions: the parts of each: texts and pictures.
+            settings: how text and speech are drawn.
+            options: how the parts are read.
         """
-        view: DuplexView = self._processor.set_duplex_mode()
-        self._number += 1
-        config = DuplexConfig(force_listen_count=0, generate_audio=speaks)
-        view.prepare(system, config=config, session_id=f"gates-{self._number}")
-        heard = Heard()
+        messages = ([Message("user", parts)] for parts in questions)
+        return self._together(self._answered(each, settings, options) for each in messages)
+
+    def _together(self, works: Iterable[Steps[T]]) -> list[T]:
+        """Run steps, `AT_ONCE` of them at a time; returns their results in order."""
+        left = (Task(steps) for steps in works)
+        begun = list(islice(left, AT_ONCE))
+        going = begun.copy()
+        while going:
+            self._passes.run(going)
+            going = [task for task in going if not task.has_ended]
+            more = list(islice(left, AT_ONCE - len(going)))
+            begun += more
+            going += more
+        return [task.take() for task in begun]
+
+    def _held(self, talk: Talk) -> Steps[Heard]:
+        duplex, heard = self._model.duplex, Heard()
+        config = DuplexConfig(force_listen_count=0, generate_audio=talk.speaks)
+        voice = self._context.default_voice
+        session = self._opened()
         try:
-            for number in range(most_units):
-                view.prefill(scene(number, heard))
-                heard.units.append(view.generate_unit())
-                view.finalize()
-                if is_over(heard):
+            vocoder = None
+            if talk.speaks and voice is not None:
+                vocoder = yield OpenVoice(voice, session.sampler.generator)
+            yield from duplex.prepare(
+                session,
+                duplex_prefix(talk.system or DUPLEX_SYSTEM_PROMPT),
+                duplex_suffix(""),
+                settings=duplex_settings(config, duplex.defaults),
+                voice_sample=voice,
+                vocoder=vocoder,
+            )
+            for number in range(talk.most_units):
+                yield from duplex.streaming_prefill(session, talk.scene(number, heard))
+                heard.units.append((yield from duplex.streaming_generate(session)))
+                yield from duplex.finalize(session)
+                if talk.is_over(heard):
                     break
         finally:
-            view.cleanup()
+            session.close()
         return heard
+
+    def _answered(
+        self,
+        messages: list[Message],
+        settings: GenerationSettings,
+        options: PieceOptions | None,
+    ) -> Steps[ChatReply]:
+        session, voice = self._opened(), self._context.default_voice
+        try:
+            if settings.generate_audio and voice is not None:
+                yield from open_voice(session, voice)
+            return (yield from self._model.chat.reply(session, messages, settings, options))
+        finally:
+            session.close()
+
+    def _opened(self) -> Session:
+        session = self._model.open_session("gates", seed=self._context.seed)
+        session.settings = self._model.duplex.defaults
+        return session
 
 
 def recorded(sound: Samples, random: Random) -> Scene:

@@ -13,11 +13,9 @@ from PIL import Image
 
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure, share
-from benchmarks.nano.runs import is_exact
-from core.processors.unified import UnifiedProcessor
+from benchmarks.nano.runs import Stage, is_exact
 from MiniCPMO45.engine.policies import GenerationSettings
 from MiniCPMO45.modes.prompt_input import PieceOptions
-from MiniCPMO45.processing.processor import Message
 from training.nano.domain.camera import DIGIT, INTENTS
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.kinds import Context, Scene
@@ -65,24 +63,22 @@ def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.I
         yield scene, _as_sent(Image.fromarray(np.ascontiguousarray(array)))
 
 
-def sees(processor: UnifiedProcessor, count: int, seed: int, folder: Path) -> Figure:
+def sees(stage: Stage, count: int, seed: int, folder: Path) -> Figure:
     """Ask about colour, shape, digit and count of every picture that has them."""
-    view = processor.set_chat_mode()
-    settings = GenerationSettings(do_sample=False, max_new_tokens=40)
+    settings = GenerationSettings(do_sample=False, max_new_tokens=40, generate_audio=False)
     options = PieceOptions(max_slice_nums=1)
-    right = n = 0
-    wrong: list[str] = []
-    for scene, picture in scenes(count, seed, folder):
-        for name in _asked_of(scene):
-            message = Message("user", [picture, QUESTIONS[name]])
-            said = view.answer([message], settings, options).text
-            wanted = _right(name, scene)
-            n += 1
-            if is_exact(said, {tuple(words_of(wanted))}):
-                right += 1
-            else:
-                wrong.append(f"{wanted!r} → {said!r}")
-    return share(gates.SEES, right, n, "; ".join(wrong[:6]))
+    asked = [
+        (picture, QUESTIONS[name], _right(name, scene))
+        for scene, picture in scenes(count, seed, folder)
+        for name in _asked_of(scene)
+    ]
+    replies = stage.answer(([picture, text] for picture, text, _ in asked), settings, options)
+    wrong = [
+        f"{wanted!r} → {reply.text!r}"
+        for (_, _, wanted), reply in zip(asked, replies, strict=True)
+        if not is_exact(reply.text, {tuple(words_of(wanted))})
+    ]
+    return share(gates.SEES, len(asked) - len(wrong), len(asked), "; ".join(wrong[:6]))
 
 
 def _asked_of(scene: Scene) -> list[str]:

@@ -18,14 +18,13 @@ from benchmarks.nano.runs import (
     Heard,
     Scene,
     Stage,
+    Talk,
     led_by_silence,
     recorded,
     to_input_rate,
 )
 from benchmarks.nano.utterances import Utterance
-from core.processors.unified import UnifiedProcessor
 from MiniCPMO45.engine.policies import GenerationSettings
-from MiniCPMO45.processing.processor import Message
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, intents
 from training.nano.domain.kinds import Context, Question
@@ -72,17 +71,18 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
     return found
 
 
-def say(processor: UnifiedProcessor, judge: Listener, asked: Sequence[Question]) -> Iterator[Reply]:
+def say(stage: Stage, judge: Listener, asked: Sequence[Question]) -> list[Reply]:
     """Ask typed questions and write down the spoken replies."""
-    view = processor.set_chat_mode()
     settings = GenerationSettings(
         do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
     )
-    for question in asked:
-        reply = view.answer([Message("user", [question.text])], settings)
+    said = stage.answer(([each.text] for each in asked), settings)
+    replies = []
+    for question, reply in zip(asked, said, strict=True):
         sound = np.zeros(0, np.float32) if reply.waveform is None else reply.waveform
         heard = judge.transcribe(to_input_rate(sound)) if len(sound) else ""
-        yield Reply(question.text, reply.text, sound, heard)
+        replies.append(Reply(question.text, reply.text, sound, heard))
+    return replies
 
 
 def speaks(replies: Sequence[Reply]) -> Figure:
@@ -117,7 +117,7 @@ def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Fi
             lead_s = random.uniform(0.0, 2.0)
             end_s = lead_s + utterance.duration_s
             room = _Timed(recorded(led_by_silence([utterance.samples], lead_s), random))
-            heard = stage.hold(room, speaks=True)
+            [heard] = stage.hold([Talk(room, speaks=True)])
             spent_s = room.spent_s(time.perf_counter())
             pairs = zip(spent_s, heard.units, strict=True)
             busy_s += [spent for spent, unit in pairs if not unit.is_listen]

@@ -14,6 +14,7 @@ from benchmarks.nano.runs import (
     Heard,
     Setting,
     Stage,
+    Talk,
     led_by_silence,
     recorded,
     to_input_rate,
@@ -55,36 +56,42 @@ def yields(
         stops: interruptions.
         seed: of times and levels.
     """
-    stopped = tried = 0
+    yield _stopped(stage, asked, stops, seed)
+    rooms = [
+        _Echoing(question, Random(f"{seed}/echo/{number}"), has_echo=True)
+        for number, question in enumerate(asked)
+    ]
+    held = stage.hold(Talk(room, speaks=True) for room in rooms)
+    tried = [heard for heard in held if heard.first_spoken is not None]
+    kept_on = [
+        heard.has_ended_turn and not any(unit.barge_in for unit in heard.units) for heard in tried
+    ]
+    yield share(gates.KEEPS_ON, sum(kept_on), len(kept_on))
+
+
+def _stopped(
+    stage: Stage, asked: Sequence[Utterance], stops: Sequence[Utterance], seed: int
+) -> Figure:
+    """Count the turns that ended within a unit after the word, of those that it interrupted."""
+    rooms, talks = [], []
     for number, (question, stop) in enumerate(zip(asked, stops, strict=True)):
-        result = _interrupted(stage, question, stop, Random(f"{seed}/{number}"), number % HALF == 0)
-        tried += result is not None
-        stopped += bool(result)
-    yield share(gates.YIELDS_TO_STOP, stopped, tried)
-    kept_on = tried = 0
-    for number, question in enumerate(asked):
-        random = Random(f"{seed}/echo/{number}")
-        heard = stage.hold(_Echoing(question, random, has_echo=True), speaks=True)
-        if heard.first_spoken is None:
-            continue
-        tried += 1
-        kept_on += heard.has_ended_turn and not any(unit.barge_in for unit in heard.units)
-    yield share(gates.KEEPS_ON, kept_on, tried)
+        random, has_echo = Random(f"{seed}/{number}"), number % HALF == 0
+        room = _Echoing(question, random, has_echo=has_echo, stop=stop)
+        system = Setting.draw(random).system
+        rooms.append(room)
+        # Where nobody hears the voice, none is made.
+        talks.append(Talk(room, system, speaks=has_echo, is_over=_has_stopped))
+    results = [
+        gave_way(heard.units, int(room.stop_end_s) + 1)
+        for room, heard in zip(rooms, stage.hold(talks), strict=True)
+        if room.stop_end_s is not None
+    ]
+    tried = [result for result in results if result is not None]
+    return share(gates.YIELDS_TO_STOP, sum(tried), len(tried))
 
 
-def _interrupted(
-    stage: Stage, question: Utterance, stop: Utterance, random: Random, has_echo: bool
-) -> bool | None:
-    """Whether the turn ended within a unit after the word; None if all was said before."""
-    scene = _Echoing(question, random, has_echo=has_echo, stop=stop)
-
-    def is_over(heard: Heard) -> bool:
-        return heard.has_ended_turn or any(unit.barge_in for unit in heard.units)
-
-    heard = stage.hold(scene, system=Setting.draw(random).system, speaks=True, is_over=is_over)
-    if scene.stop_end_s is None:
-        return None
-    return gave_way(heard.units, int(scene.stop_end_s) + 1)
+def _has_stopped(heard: Heard) -> bool:
+    return heard.has_ended_turn or any(unit.barge_in for unit in heard.units)
 
 
 def gave_way(units: Sequence[UnitResult], last: int) -> bool | None:

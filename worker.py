@@ -23,6 +23,7 @@ from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import new_registry
+from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
@@ -32,7 +33,6 @@ from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
-from core.serving.sessions import Backend
 from core.serving.transcribers import transcriber_beside
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
@@ -47,7 +47,7 @@ UNUSABLE: Final = 2  # exit code
 if TYPE_CHECKING:
     from core.cascade.parts import Parts
 
-MakeBackend = Callable[[], "Backend"]
+MakeBackend = Callable[[], Backend]
 
 log = logging.getLogger(__name__)
 

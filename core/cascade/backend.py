@@ -22,8 +22,8 @@ from core.cascade.voice import HibariVoice
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
+from core.modes import ChatMode, DuplexMode, HalfDuplexMode, Report, StreamingMode, Threads
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.sessions import Report
 from core.serving.transcribers import WhisperTranscriber
 from core.transcription import Transcriber
 from core.vad import SileroVad
@@ -31,9 +31,7 @@ from core.whisper_process import WhisperProcess
 from settings.sections import CascadeSettings
 
 if TYPE_CHECKING:  # it imports the tensor library
-    from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
     from core.processors.backend import RealBackend
-    from core.processors.view import Threads
 
 LANGUAGE_NAME: Final = "Qwen2.5-Coder 0.5B"
 LOOK_S: Final = 5.0  # ours: between two looks for the files
@@ -115,24 +113,24 @@ class CascadeBackend:
                 "python -m core.cascade.assets DATA_DIR/cascade"
             )
 
-    def open_streaming(self, threads: Threads) -> StreamingView | CascadeStreamingView:
+    def open_streaming(self, threads: Threads) -> StreamingMode:
         """Return a fresh turn-based chat; here and below cheap, from any thread."""
         parts = self._parts
         return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
 
-    def open_half_duplex(self, threads: Threads) -> HalfDuplexView | CascadeHalfDuplexView:
+    def open_half_duplex(self, threads: Threads) -> HalfDuplexMode:
         """Return a fresh voice chat."""
         parts = self._parts
         if parts is None:
             return self._base.open_half_duplex(threads)
         return CascadeHalfDuplexView(parts, threads)
 
-    def open_duplex(self, threads: Threads) -> DuplexView | CascadeDuplexView:
+    def open_duplex(self, threads: Threads) -> DuplexMode:
         """Return a fresh full-duplex conversation."""
         parts = self._parts
         return CascadeDuplexView(parts, threads) if parts else self._base.open_duplex(threads)
 
-    def open_chat(self, threads: Threads) -> ChatView | CascadeChatView:
+    def open_chat(self, threads: Threads) -> ChatMode:
         """Return a fresh one-shot chat."""
         parts = self._parts
         return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)

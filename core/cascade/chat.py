@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from core.audio import encode_wire_wav, from_pcm
-from core.cascade.talk import CascadeView, sampling_of, since
+from core.cascade.talk import CascadeView, sampling_of
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats
-from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import ReplyEnd, StreamingChunk
+from core.schemas.streaming import StreamingChunk
+from core.serving.lines import answer_at_once
 
 
 class CascadeChatView(CascadeView):
@@ -42,26 +39,7 @@ class CascadeChatView(CascadeView):
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request at once."""
-        began_s = time.perf_counter()
-        prompt = await self.feed_request("", request)
-        fed = self.kv_cache_length
-        [whole] = [chunk async for chunk in self.reply("", in_pieces=False)]
-        end = self.reply_end or ReplyEnd()
-        sound = whole.audio_data
-        return ChatResponse(
-            text=end.text,
-            audio_data=None
-            if sound is None
-            else encode_wire_wav(from_pcm(sound), OUTPUT_SAMPLE_RATE_HZ),
-            tokens_generated=end.generated_tokens,
-            duration_ms=since(began_s)[0],
-            prompt=prompt if request.return_prompt else None,
-            token_stats=TokenStats(
-                input_tokens=fed,
-                generated_tokens=end.generated_tokens,
-                total_tokens=self.kv_cache_length,
-            ),
-        )
+        return await answer_at_once(self, request)
 
 
 async def _joined(pieces: AsyncGenerator[StreamingChunk, None]) -> StreamingChunk:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from PIL import Image
@@ -21,15 +21,12 @@ from core.audio import FloatArray, to_pcm
 from core.cascade.hearing import Hearing
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
-from core.cascade.talk import COOLING, MS_PER_S, SPOKEN_TOKENS_MAX, CascadeView
+from core.cascade.talk import COOLING, SPOKEN_TOKENS_MAX, CascadeView
 from core.cascade.turns import PAUSE_S, is_backchannel, is_echo, is_over, is_stop, words_of
+from core.modes import OnSound, Threads
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-
-if TYPE_CHECKING:  # it imports the tensor library
-    from core.processors.view import Threads
-
-OnSound = Callable[[FloatArray], Awaitable[None]]
+from core.serving.lines import MS_PER_S
 
 DEFAULT_PROMPT: Final = "You are on a live voice call."
 UNIT_S: Final = 1.0

@@ -6,10 +6,11 @@ import base64
 import io
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from PIL import Image
 
+from core.modes import ChatMode, Threads
 from core.schemas.chat import ChatRequest
 from core.schemas.common import (
     GenerationConfig,
@@ -18,10 +19,6 @@ from core.schemas.common import (
     Role,
     TextContent,
 )
-
-if TYPE_CHECKING:  # it imports the tensor library
-    from core.processors import ChatView
-    from core.processors.view import Threads
 
 # What nano was taught to answer about a picture. Source: docs/nano.md, "What to say".
 QUESTIONS: Final = (
@@ -41,7 +38,7 @@ HEDGE: Final = (
 class NanoEyes:
     """Asks the embedded model about a picture."""
 
-    def __init__(self, open_chat: Callable[[Threads], ChatView]) -> None:
+    def __init__(self, open_chat: Callable[[Threads], ChatMode]) -> None:
         """Begin.
 
         Args:

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from PIL import Image
 
 from core.audio import FloatArray
+from core.modes import Threads
 from core.transcription import Transcriber
 from core.vad import SileroVad
-
-if TYPE_CHECKING:  # it imports the tensor library
-    from core.processors.view import Threads
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ What a view remembers are the lines that were said; the language model's server 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -34,7 +33,8 @@ from core.cascade.prompts import (
 )
 from core.cascade.turns import heard_text
 from core.cascade.voice import Sentences
-from core.errors import OmniError, OneVoiceError
+from core.errors import OneVoiceError
+from core.modes import Threads
 from core.schemas import half_duplex, streaming
 from core.schemas.common import (
     AudioContent,
@@ -51,13 +51,10 @@ from core.schemas.limits import (
     INPUT_SAMPLE_RATE_HZ,
 )
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
+from core.serving.lines import MS_PER_S, LinesMode
 from core.transcription import TranscriptionOptions
 from core.video import VideoClip
 
-if TYPE_CHECKING:  # it imports the tensor library
-    from core.processors.view import Threads
-
-MS_PER_S: Final = 1_000
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
 COOLING: Final = 0.25
@@ -65,66 +62,19 @@ NOT_HEARD: Final = "Sorry, I didn't catch that."
 HEARING: Final = TranscriptionOptions(language="en")
 
 
-class CascadeView:
-    """What the conversations of all modes have in common.
-
-    Attributes:
-        reply_end: what the last reply came to.
-    """
-
-    has_session = True
+class CascadeView(LinesMode[Line]):
+    """What the conversations of all modes have in common."""
 
     def __init__(self, parts: Parts, threads: Threads) -> None:
         """Begin with nothing said."""
-        self.reply_end: ReplyEnd | None = None
+        super().__init__(threads)
         self._parts = parts
-        self._threads = threads
         self._began = parts.now()
-        self._lines: list[Line] = []
-        self._marked: list[Line] | None = None
-        self._notices: list[OmniError] = []
-        self._stopped = asyncio.Event()
 
     @property
     def kv_cache_length(self) -> int:
         """About how many tokens the conversation has."""
         return tokens_of(self._lines)
-
-    def stop(self) -> None:
-        """End the reply under way at its next word."""
-        self._stopped.set()
-
-    def cleanup(self) -> None:
-        """Forget what was said."""
-        self._lines = []
-        self._marked = None
-
-    def use_threads(self, threads: Threads) -> None:
-        """Run blocking work there from now on."""
-        self._threads = threads
-
-    def take_notices(self) -> list[OmniError]:
-        """Return, once, what of the caller's input is not used."""
-        notices, self._notices = self._notices, []
-        return notices
-
-    # --- undoing ---
-
-    async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to."""
-        self._marked = list(self._lines)
-
-    def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
-        return self._marked is not None
-
-    def clear_rollback_point(self) -> None:
-        """Give up the point to roll back to."""
-        self._marked = None
-
-    async def roll_back(self) -> None:
-        """Return to the point kept; without one, begin afresh."""
-        self._lines, self._marked = self._marked or [], None
 
     # --- input ---
 

@@ -20,6 +20,7 @@ from core.engine.engine import Engine
 from core.engine.passes import free_share
 from core.errors import ModelError
 from core.media_process import MediaProcesses
+from core.modes import Report, Threads
 from core.processors import (
     ChatView,
     DuplexView,
@@ -28,8 +29,7 @@ from core.processors import (
     UnifiedProcessor,
     ViewContext,
 )
-from core.processors.unified import OnProgress
-from core.processors.view import Threads, model_errors
+from core.processors.view import model_errors
 from core.processors.warm_up import measure_units, speak_once
 from core.schemas.common import WireModel
 from core.schemas.worker import (
@@ -141,7 +141,7 @@ WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
 WARM_UP_SHARE: Final = 0.9
 
-Load = Callable[[Engine, OnProgress], UnifiedProcessor]
+Load = Callable[[Engine, Report], UnifiedProcessor]
 """Loads a model whose views an engine runs, telling how far it has come."""
 
 
@@ -193,7 +193,7 @@ class RealBackend:
         """Return how many tokens a text has."""
         return len(self.context.model.duplex.tokenizer.encode(text))
 
-    def load(self, engine: Engine, report: OnProgress) -> None:
+    def load(self, engine: Engine, report: Report) -> None:
         """Load the model, then speak once.
 
         What was loaded stays for good, so later collections need not visit it. Toy tensors, and the

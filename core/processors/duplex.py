@@ -10,7 +10,7 @@ await view.close()
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from core.audio import FloatArray, read_audio, to_pcm
 from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
+from core.modes import OnSound
 from core.processors.content import decode_frames, duplex_settings, read_voice
 from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -41,9 +42,6 @@ DUPLEX_SESSION = "duplex"
 MS_PER_S = 1_000
 LISTEN_MARKS = 1  # the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and what ends the unit
-
-OnSound = Callable[[FloatArray], Awaitable[None]]
-"""Takes sound that comes before its unit is complete, [T] float32 at 24 kHz."""
 
 Outcome = tuple[PrefillResult, UnitResult | None]
 

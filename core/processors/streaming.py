@@ -10,7 +10,7 @@ await view.close()
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from core.engine.engine import run_inline
 from core.processors.content import generation_settings, read_voice, speech_sampling
 from core.processors.turns import TurnOptions, TurnView
 from core.processors.view import iterate_inline
-from core.schemas.common import Message as WireMessage
 from core.schemas.streaming import (
     Generate,
     RollbackResult,
@@ -98,41 +97,6 @@ class StreamingView(TurnView):
     def prefill(self, request: StreamingRequest) -> str:
         """Run `feed_request`."""
         return run_inline(self.feed_request(request))
-
-    def non_streaming_prefill(
-        self,
-        session_id: str,
-        msgs: Sequence[WireMessage],
-        omni_mode: bool = False,
-        max_slice_nums: int | None = None,
-        use_tts_template: bool = True,
-        enable_thinking: bool = False,
-    ) -> str:
-        """Feed a whole history into a fresh session as one piece.
-
-        Args:
-            session_id: its name.
-            msgs: oldest first; the new user message last.
-            omni_mode: join parts with nothing between them instead of a line feed.
-            max_slice_nums: most slices per picture.
-            use_tts_template: the reply can be spoken.
-            enable_thinking: let the model think before it answers.
-
-        Returns:
-            The text fed, media as markers.
-
-        Raises:
-            BadPayloadError: a part of a message cannot be used.
-            ContextFullError: the history is too long for the model.
-        """
-        options = PieceOptions(
-            max_slice_nums=max_slice_nums or STREAMING_SLICES,
-            omni_mode=omni_mode,
-            enable_thinking=enable_thinking,
-            use_tts_template=use_tts_template,
-        )
-        messages = run_inline(self.decode(msgs))
-        return run_inline(self.feed_history(session_id, messages, options))
 
     def generate(
         self,

@@ -6,7 +6,6 @@ Choosing a mode only says which view is meant: all state is in the views' sessio
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -18,6 +17,7 @@ from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabili
 from core.engine.engine import BaseEngine, Engine, InlineEngine
 from core.engine.passes import PassRunner
 from core.errors import AudioError, ModelError
+from core.modes import Report
 from core.processors.chat import ChatView
 from core.processors.content import duplex_settings, read_voice
 from core.processors.duplex import DuplexView
@@ -32,9 +32,6 @@ from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights,
 logger = logging.getLogger(__name__)
 
 DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
-
-OnProgress = Callable[[str, float | None], None]
-"""Takes the stage of loading and, if known, the share of it that is done, 0 to 1."""
 
 WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
@@ -78,7 +75,7 @@ class UnifiedProcessor:
         cache: Literal["bf16", "int8"] = "bf16",
         tokens_each: int = LoadOptions.tokens_each,
         engine: Engine | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: Report | None = None,
     ) -> None:
         """Load a checkpoint.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from core.errors import (
     VoiceCutError,
 )
 from core.media import Media, MediaContent, read_media
+from core.modes import Threads
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from MiniCPMO45.engine.executor import MissingVoiceError
 from MiniCPMO45.engine.kv_cache import CacheFullError
@@ -80,18 +81,6 @@ def model_errors() -> Iterator[None]:
 T = TypeVar("T")
 
 SAME_VOICE_TOLERANCE = 1e-3  # ours: two samples of a voice that differ by less are the same
-
-
-class Threads(Protocol):
-    """Runs blocking work that needs no engine: decoding and slicing of pictures."""
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` where it does not hold up the event loop."""
-        ...
-
-    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""
-        ...
 
 
 class CallingThread:
@@ -163,11 +152,6 @@ class View:
         if self._session is None:
             raise NotPreparedError()
         return self._session
-
-    @property
-    def has_session(self) -> bool:
-        """Whether there is a conversation."""
-        return self._session is not None
 
     @property
     def kv_cache_length(self) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, ShuttingDownError
+from core.modes import ChatMode
 from core.protocols.effects import Generate, Prefill, WorkEffect
 from core.protocols.events import GenerateDone
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.serving.queues import Emit
 from core.serving.session_handler import SessionHandler
-from core.serving.sessions import AnyChatView
 
 SESSION = "chat"  # inside the view
 
 
-class ChatHandler(SessionHandler["AnyChatView"]):
+class ChatHandler(SessionHandler[ChatMode]):
     """Carries out the effects of a `/ws/chat` connection, or a `POST /chat`."""
 
     turn_effects = (Prefill, Generate)
@@ -46,7 +46,7 @@ class ChatHandler(SessionHandler["AnyChatView"]):
             case _:
                 raise AssertionError(f"{effect} is no part of this protocol")
 
-    async def _open(self) -> AnyChatView:
+    async def _open(self) -> ChatMode:
         runtime = self._runtime
         if runtime.is_draining:
             raise ShuttingDownError()

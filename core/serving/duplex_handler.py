@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from core.audio import FloatArray, check_pcm, decode_voice, to_pcm
 from core.engine import WorkCancelledError
-from core.errors import OmniError, PictureError
+from core.errors import NotPreparedError, OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
+from core.modes import DuplexMode, SeenPicture
 from core.protocols.effects import (
     Detect,
     DetectorEffect,
@@ -40,20 +42,7 @@ from core.serving.detection import BargeInListener, TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import NOT_FED, SessionHandler
-from core.serving.sessions import AnyDuplexView
 from core.serving.slots import Lease, Owner
-
-
-class SeenPicture(Protocol):
-    """A picture that was encoded ahead of its unit.
-
-    Attributes:
-        max_slices: limit that it was sliced by.
-    """
-
-    @property
-    def max_slices(self) -> int: ...
-
 
 Seen = SeenPicture | PictureError
 """What came of a picture: what the model made of it, or why it cannot be used."""
@@ -136,7 +125,7 @@ class PicturePrefetch:
 MS_PER_S: Final = 1_000
 
 
-class DuplexHandler(SessionHandler[AnyDuplexView]):
+class DuplexHandler(SessionHandler[DuplexMode]):
     """Carries out the effects of a `/ws/duplex` session."""
 
     def __init__(
@@ -174,8 +163,9 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
 
     def interrupt(self) -> None:
         """Let the next unit listen, whether one is under way or not."""
-        if self._view is not None and self._view.has_session:
-            self._view.set_break()
+        if self._view is not None:
+            with suppress(NotPreparedError):  # nothing has begun that could be ended
+                self._view.set_break()
 
     def cancel(self) -> None:
         """End running work; the pictures that wait have no use any more."""
@@ -200,7 +190,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
             self._cutter = TurnListener(half_duplex.VadConfig(), self._runtime.detector)
         await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
-    async def _begin(self, view: AnyDuplexView, message: duplex.Prepare) -> str:
+    async def _begin(self, view: DuplexMode, message: duplex.Prepare) -> str:
         heard, spoken = await self._threads.run(
             lambda: (
                 decode_voice(message.ref_audio_base64),
@@ -301,7 +291,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         return decode_wire_picture(data, allowed=self._frame_limits)
 
     @staticmethod
-    def _slice_limit(view: AnyDuplexView, asked: int | None) -> int:
+    def _slice_limit(view: DuplexMode, asked: int | None) -> int:
         return view.slice_limit if asked is None else asked
 
     # --- detection ---

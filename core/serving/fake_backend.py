@@ -16,21 +16,19 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from core.audio import FloatArray, encode_wire_wav, to_pcm
+from core.audio import FloatArray, to_pcm
 from core.engine.engine import Engine
-from core.errors import OmniError
+from core.modes import Chunks, OnSound, Report, Threads
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import ContentItem, TextContent, TokenStats
+from core.schemas.common import ContentItem, TextContent
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone
-from core.serving.sessions import Report
-from core.serving.threads import SessionThreads
+from core.serving.lines import MS_PER_S, LinesMode, answer_at_once
 
-MS_PER_S: Final = 1_000
 SPEAK_UNITS: Final = 3  # of a duplex turn
 LISTEN_UNITS: Final = 2  # between two turns
 TOKENS_PER_UNIT: Final = 14
@@ -81,16 +79,16 @@ class FakeBackend:
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)
 
-    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+    def open_streaming(self, threads: Threads) -> FakeStreamingView:
         return FakeStreamingView(self.times, threads)
 
-    def open_half_duplex(self, threads: SessionThreads) -> FakeHalfDuplexView:
+    def open_half_duplex(self, threads: Threads) -> FakeHalfDuplexView:
         return FakeHalfDuplexView(self.times, threads)
 
-    def open_duplex(self, threads: SessionThreads) -> FakeDuplexView:
+    def open_duplex(self, threads: Threads) -> FakeDuplexView:
         return FakeDuplexView(self.times, threads)
 
-    def open_chat(self, threads: SessionThreads) -> FakeChatView:
+    def open_chat(self, threads: Threads) -> FakeChatView:
         return FakeChatView(self.times, threads)
 
     def tidy(self) -> None:
@@ -109,47 +107,18 @@ class FakeBackend:
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
 
 
-class FakeView:
+class FakeView(LinesMode[str]):
     """What all fake views have: a list of what was said, and delays."""
 
-    has_session = True
-
-    def __init__(self, times: FakeTimes, threads: SessionThreads) -> None:
-        self.kv_cache_length = 0  # one token for each word
-        self.reply_end: ReplyEnd | None = None
-        self.threads = threads
+    def __init__(self, times: FakeTimes, threads: Threads) -> None:
+        super().__init__(threads)
         self.times = times
-        self._said: list[str] = []
-        self._marked: tuple[int, int] | None = None
-        self._stopped = asyncio.Event()
         self._speaks = True
 
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def cleanup(self) -> None:
-        self._said.clear()
-        self.kv_cache_length = 0
-
-    def use_threads(self, threads: SessionThreads) -> None:
-        self.threads = threads
-
-    def take_notices(self) -> list[OmniError]:
-        return []
-
-    async def mark(self, session_id: str) -> None:
-        self._marked = len(self._said), self.kv_cache_length
-
-    def can_rollback(self) -> bool:
-        return self._marked is not None
-
-    def clear_rollback_point(self) -> None:
-        self._marked = None
-
-    async def roll_back(self) -> None:
-        length, self.kv_cache_length = self._marked or (0, 0)
-        del self._said[length:]
-        self._marked = None
+    @property
+    def kv_cache_length(self) -> int:
+        """One token for each word, and one for each line."""
+        return sum(count_words(line) + 1 for line in self._lines)
 
     async def _wait(self, delay_ms: float) -> None:
         await asyncio.sleep(delay_ms / MS_PER_S)
@@ -157,15 +126,10 @@ class FakeView:
     async def _take_in(self, *texts: str) -> str:
         self._stopped.clear()
         await self._wait(self.times.prefill_ms)
-        for text in texts:
-            self._remember(text)
+        self._lines.extend(texts)
         return "".join(texts)
 
-    def _remember(self, text: str) -> None:
-        self._said.append(text)
-        self.kv_cache_length += len(text.split()) + 1
-
-    async def _say(self, sentence: str, max_words: int) -> AsyncGenerator[StreamingChunk, None]:
+    async def _say(self, sentence: str, max_words: int) -> Chunks:
         """Say a sentence word by word; the words depend on everything said before."""
         words: list[str] = []
         for word in sentence.split()[:max_words]:
@@ -184,7 +148,7 @@ class FakeView:
         text, was_stopped = "".join(words), self._stopped.is_set()
         self._stopped.clear()
         if words:
-            self._remember(f"assistant: {text}")
+            self._lines.append(f"assistant: {text}")
         self.reply_end = ReplyEnd(
             text=text, generated_tokens=len(words), stopped=was_stopped, is_begun=bool(words)
         )
@@ -192,7 +156,7 @@ class FakeView:
 
     def _digest(self) -> str:
         """Return something short that depends on all that was said."""
-        return hashlib.sha256("\n".join(self._said).encode()).hexdigest()[:DIGEST_CHARS]
+        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:DIGEST_CHARS]
 
 
 class FakeStreamingView(FakeView):
@@ -201,9 +165,7 @@ class FakeStreamingView(FakeView):
     async def feed_request(self, request: StreamingRequest) -> str:
         return await self._take_in(*map(line_of, request.messages))
 
-    def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, session_id: str, wanted: streaming.Generate) -> Chunks:
         self._speaks = wanted.generate_audio
         text = f"This is a fixed reply, number {self._digest()}, and nothing more."
         begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
@@ -233,8 +195,8 @@ class FakeHalfDuplexView(FakeView):
     async def hear(self, segment: FloatArray) -> None:
         await self._take_in(f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech")
 
-    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
-        heard = self._said[-1].removeprefix("user: ")
+    def answer(self, *, sets_rollback_point: bool) -> Chunks:
+        heard = self._lines[-1].removeprefix("user: ")
         return self._say(f"I have heard {heard}.", self._max_words)
 
 
@@ -245,6 +207,12 @@ class FakeDuplexView(FakeView):
     _listens_for = _turns = 0
     _has_break = _has_early_sound = False
     _spoken = 0  # units of the turn under way
+    _units = 0
+
+    @property
+    def kv_cache_length(self) -> int:
+        units = self._units if self._lines else 0
+        return super().kv_cache_length + TOKENS_PER_UNIT * units
 
     async def begin(
         self,
@@ -275,11 +243,11 @@ class FakeDuplexView(FakeView):
         force_listen: bool,
         force_speak: bool,
         due_s: float | None,
-        on_sound: Any,
+        on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
         unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
         await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
-        self.kv_cache_length += TOKENS_PER_UNIT
+        self._units += 1
         must_listen, self._has_break = force_listen or self._has_break, False
         if must_listen or (self._listens_for > 0 and not force_speak):
             self._listens_for = max(0, self._listens_for - 1)
@@ -337,34 +305,15 @@ class FakeChatView(FakeView):
         self._start = request.reply_start
         return await self._take_in(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
         sentence = f"{self._start} This is a fixed answer, number {self._digest()}."
         pieces = self._say(sentence, max(self._max_words, len(self._start.split())))
         return pieces if in_pieces else self._whole(pieces)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        began_s = time.perf_counter()
-        await self.feed_request("", request)
-        fed = self.kv_cache_length
-        async for _ in self.reply("", in_pieces=True):
-            pass
-        end = self.reply_end or ReplyEnd()
-        return ChatResponse(
-            text=end.text,
-            audio_data=encode_wire_wav(tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None,
-            tokens_generated=end.generated_tokens,
-            duration_ms=(time.perf_counter() - began_s) * MS_PER_S,
-            prompt="\n".join(self._said) if request.return_prompt else None,
-            token_stats=TokenStats(
-                input_tokens=fed,
-                generated_tokens=end.generated_tokens,
-                total_tokens=self.kv_cache_length,
-            ),
-        )
+        return await answer_at_once(self, request)
 
-    async def _whole(
-        self, pieces: AsyncGenerator[StreamingChunk, None]
-    ) -> AsyncGenerator[StreamingChunk, None]:
+    async def _whole(self, pieces: AsyncGenerator[StreamingChunk, None]) -> Chunks:
         text = "".join([chunk.text_delta or "" async for chunk in pieces])
         sound = to_pcm(tone()) if self._speaks else None
         yield StreamingChunk(chunk_index=0, text_delta=text, audio_data=sound)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from core.audio import check_pcm, decode_voice, from_pcm
 from core.engine import WorkCancelledError
+from core.modes import HalfDuplexMode
 from core.protocols.effects import (
     Detect,
     DetectorEffect,
@@ -25,7 +26,6 @@ from core.serving.detection import TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler, turn_done
-from core.serving.sessions import AnyHalfDuplexView
 from core.serving.slots import Lease, Owner
 
 SESSION: Final = "half_duplex"  # inside the view
@@ -35,7 +35,7 @@ VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
 DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 
 
-class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
+class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
     """Carries out the effects of a `/ws/half_duplex` session."""
 
     turn_effects = (Generate,)
@@ -81,7 +81,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         self._detector = TurnListener(message.config.vad, self._runtime.detector)
         await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
-    async def _begin(self, view: AnyHalfDuplexView, message: half_duplex.Prepare) -> str:
+    async def _begin(self, view: HalfDuplexMode, message: half_duplex.Prepare) -> str:
         items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
 
         def decode() -> tuple[Any, Any]:  # Any: parts of messages, of the view's own types

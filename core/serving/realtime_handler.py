@@ -19,6 +19,7 @@ from core.audio import encode_wire_audio, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
+from core.modes import StreamingMode
 from core.protocols.effects import (
     DetectorEffect,
     Finalize,
@@ -63,7 +64,6 @@ from core.serving.queues import Emit
 from core.serving.realtime_sound import ReplyWriter, WindowListener, model_samples
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler, turn_done
-from core.serving.sessions import AnyStreamingView
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
 from core.transcription import TranscriptionOptions
@@ -74,7 +74,7 @@ ALPHABET: Final = string.ascii_letters + string.digits
 ID_CHARS: Final = 21  # of chance in a name
 
 
-class RealtimeHandler(SessionHandler["AnyStreamingView"]):
+class RealtimeHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of a worker's `/ws/realtime`."""
 
     def __init__(
@@ -231,7 +231,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
                 await self._runtime.free(outside)
         await emit(done)
 
-    async def _say(self, view: AnyStreamingView, request: TurnRequest, emit: Emit) -> ReplyEnd:
+    async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
         """Make the reply; emit its pieces with their sound as the client reads it."""
         if self._is_cut:
             view.stop()  # feeding has cleared an earlier one
@@ -255,7 +255,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
 
     # --- the cache ---
 
-    async def _continued(self, request: TurnRequest) -> tuple[AnyStreamingView, Sequence[Turn]]:
+    async def _continued(self, request: TurnRequest) -> tuple[StreamingMode, Sequence[Turn]]:
         """Return the conversation, and the turns that its cache does not hold."""
         turns = _all_turns(request)
         wanted = [turn.key for turn in turns]
@@ -274,7 +274,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         return view, turns
 
     async def _feed_turns(
-        self, view: AnyStreamingView, request: TurnRequest, turns: Sequence[Turn], emit: Emit
+        self, view: StreamingMode, request: TurnRequest, turns: Sequence[Turn], emit: Emit
     ) -> TokenStats:
         """Feed turns behind what the cache holds; tell what of the client's is not used."""
         before = view.kv_cache_length

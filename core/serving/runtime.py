@@ -16,6 +16,7 @@ import structlog
 
 from core.engine.engine import Engine
 from core.errors import ModelError, OmniError, ShuttingDownError
+from core.modes import Backend, Mode
 from core.schemas.queue import RequestType
 from core.schemas.worker import (
     ActionResult,
@@ -23,7 +24,7 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.sessions import AnyView, Backend, Conversation, SessionStore
+from core.serving.sessions import Conversation, SessionStore
 from core.serving.slots import Capacity, Lease, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
@@ -225,7 +226,7 @@ class WorkerRuntime:
         """Free what was kept beside as many active sessions as there are now."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, view: AnyView | None, lease: Lease | None) -> None:
+    async def end(self, view: Mode | None, lease: Lease | None) -> None:
         """Free a session's conversation, then its slot; in this order whatever happens.
 
         Args:
@@ -241,7 +242,7 @@ class WorkerRuntime:
             if lease is not None:
                 lease.give_back()
 
-    async def free(self, view: AnyView) -> None:
+    async def free(self, view: Mode) -> None:
         """Free a conversation; where that fails, its slot is lost, because its memory is."""
         for _ in range(CLOSE_TRIES):
             try:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
+from core.modes import Mode, TurnMode
 from core.protocols.effects import (
     DetectorEffect,
     Finalize,
@@ -42,13 +43,12 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
-from core.serving.sessions import AnyTurnView, AnyView
 from core.serving.slots import Lease, Owner
 from core.serving.threads import SessionThreads
 from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
-ViewT = TypeVar("ViewT", bound="AnyView")
+ViewT = TypeVar("ViewT", bound=Mode)
 
 NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
@@ -246,7 +246,7 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     async def _feed(
         self,
-        view: AnyView,
+        view: Mode,
         call: Coroutine[Any, Any, str],
         count: int,
         emit: Emit,
@@ -272,7 +272,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             await emit(Noticed(problem))
 
     async def _reply(
-        self, view: AnyTurnView, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
+        self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
         """Emit a reply's pieces as they come and return what it came to.
 
@@ -333,7 +333,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._slot_wait.reschedule(asyncio.get_running_loop().time())
 
 
-def turn_done(view: AnyTurnView, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
+def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
     """Return the event of a turn that was fed and answered."""
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}

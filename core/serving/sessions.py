@@ -1,16 +1,13 @@
-"""A worker's conversations: their types, and those kept between turns, found by their history.
+"""Conversations that a worker keeps between turns, found by their history.
 
 Together with the sessions that hold a slot there are never more than slots: a session that takes a
-slot evicts the conversation that was used longest ago. The model and the fake offer the same:
-`load`, one `open_…` for each mode that returns its view, and a few questions about memory. A view's
-coroutines run on the event loop and wait for the engine.
+slot evicts the conversation that was used longest ago.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
 
 from core.history import (
     CacheOptions,
@@ -18,33 +15,8 @@ from core.history import (
     canonical_history,
     compute_history_hash,
 )
+from core.modes import StreamingMode
 from core.schemas.streaming import WorkerPrefill
-
-Report = Callable[[str, float | None], None]
-"""Takes what loading does now, and how much of it is done, 0 to 1, if that is known."""
-
-if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
-    from core.cascade.backend import CascadeBackend
-    from core.cascade.chat import CascadeChatView
-    from core.cascade.duplex import CascadeDuplexView
-    from core.cascade.talk import CascadeHalfDuplexView, CascadeStreamingView
-    from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
-    from core.processors.backend import RealBackend
-    from core.serving.fake_backend import (
-        FakeBackend,
-        FakeChatView,
-        FakeDuplexView,
-        FakeHalfDuplexView,
-        FakeStreamingView,
-    )
-
-Backend: TypeAlias = "RealBackend | CascadeBackend | FakeBackend"
-AnyDuplexView: TypeAlias = "DuplexView | CascadeDuplexView | FakeDuplexView"
-AnyStreamingView: TypeAlias = "StreamingView | CascadeStreamingView | FakeStreamingView"
-AnyHalfDuplexView: TypeAlias = "HalfDuplexView | CascadeHalfDuplexView | FakeHalfDuplexView"
-AnyChatView: TypeAlias = "ChatView | CascadeChatView | FakeChatView"
-AnyTurnView: TypeAlias = "AnyStreamingView | AnyHalfDuplexView | AnyChatView"
-AnyView: TypeAlias = "AnyTurnView | AnyDuplexView"
 
 
 @dataclass(eq=False)
@@ -58,7 +30,7 @@ class Conversation:
         history_hash: of the history; None while a turn is going on.
     """
 
-    view: AnyStreamingView
+    view: StreamingMode
     history: list[RawMessage] = field(default_factory=list)
     options: CacheOptions = field(default_factory=CacheOptions)
     history_hash: str | None = None

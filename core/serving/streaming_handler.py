@@ -7,6 +7,7 @@ from typing import Final
 
 from core.engine import WorkCancelledError
 from core.errors import ShuttingDownError
+from core.modes import StreamingMode
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import CacheMissed, GenerateDone, Segment
 from core.schemas import streaming
@@ -16,13 +17,13 @@ from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.sessions import AnyStreamingView, Conversation
+from core.serving.sessions import Conversation
 from core.serving.slots import Owner
 
 SESSION: Final = "streaming"  # inside the view; conversations differ by the hash of their history
 
 
-class StreamingHandler(SessionHandler[AnyStreamingView]):
+class StreamingHandler(SessionHandler[StreamingMode]):
     """Carries out the effects of a worker's `/ws/streaming`; holds a slot during turns only."""
 
     turn_effects = (Prefill, Generate)

@@ -18,13 +18,13 @@ from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.endpointing import EndpointOptions
 from core.errors import ModelError, OmniError
 from core.media import Media, MediaContent, read_media
+from core.modes import Backend, ChatMode
 from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.worker import ModelKind
 from core.serving.fake_backend import FakeBackend
 from core.serving.fake_media import FakeTranscriber
-from core.serving.sessions import AnyChatView, Backend
 from core.transcription import (
     DEFAULT_OPTIONS,
     Passage,
@@ -140,7 +140,7 @@ class ModelTranscriber:
 
     kind: ClassVar[TranscriberKind] = "model"
 
-    def __init__(self, open_view: Callable[[], AnyChatView]) -> None:
+    def __init__(self, open_view: Callable[[], ChatMode]) -> None:
         """Ask nothing yet.
 
         Args:

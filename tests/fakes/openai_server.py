@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from core.modes import Threads
 from core.schemas import streaming
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
-from core.serving.threads import SessionThreads
 from gateway_modules.web.certificates import ensure_certificate
 from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for
 from tests.source_tree import ROOT
@@ -56,7 +56,7 @@ class CallingView(FakeStreamingView):
 class CallingBackend(FakeBackend):
     """An engine whose conversations by turns call functions."""
 
-    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+    def open_streaming(self, threads: Threads) -> FakeStreamingView:
         """Return a conversation."""
         return CallingView(self.times, threads)
 

@@ -173,7 +173,8 @@ def test_a_voice_that_cannot_serve_prepares_nothing(view: DuplexView) -> None:
     view.prepare()
     with pytest.raises(AudioError, match="at least 0.5 s"):
         view.prepare(tts_audio=speech(0.1))
-    assert not view.has_session
+    with pytest.raises(NotPreparedError):
+        _ = view.session
 
 
 def test_the_vocoder_speaks_with_a_voice_of_its_own(

@@ -11,8 +11,8 @@ import pytest
 
 from core.engine.engine import Engine
 from core.errors import ModelError
+from core.modes import Backend, Report
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.sessions import Backend, Report
 from tests.service.workers import (
     SILENCE,
     Client,

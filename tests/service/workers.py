@@ -28,10 +28,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config import Settings
+from core.modes import Backend
 from core.serving.runtime import WorkerRuntime
 from core.serving.server import DrainingServer, make_server
 from core.serving.session_server import SessionServer
-from core.serving.sessions import Backend
 from tests.source_tree import ROOT
 from worker import WorkerOptions, create_app
 

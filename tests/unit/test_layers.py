@@ -118,7 +118,7 @@ LAYERS = (
     Layer("4 engine", ("core.engine",), ("0 words", "3 model"), MODEL | {"structlog"}),
     Layer(
         "5 use",
-        ("core.processors",),
+        ("core.modes", "core.processors"),
         ("0 words", "2 media", "3 model", "4 engine"),
         MEDIA | MODEL | WORDS,
         EVENT_LOOP,

@@ -16,6 +16,7 @@ from config import Settings
 from core.audio import FloatArray
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
+from core.modes import Threads
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
 from core.protocols.effects import Frame, Prefetch, Prefill, Step
 from core.protocols.events import Event, Noticed, Prefetched, StepDone
@@ -28,7 +29,6 @@ from core.serving.fake_media import FakeSeenPicture
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionRules
 from core.serving.slots import Owner
-from core.serving.threads import SessionThreads
 from tests.fakes.duplex_scenes import CHUNK
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
@@ -59,7 +59,7 @@ class Uncompared(str):
 class Watched(FakeDuplexView):
     """Notes what it looks at and what its units get; a look may be made to wait, or to fail."""
 
-    def __init__(self, threads: SessionThreads) -> None:
+    def __init__(self, threads: Threads) -> None:
         super().__init__(INSTANT, threads)
         self.looks: list[int] = []  # sides of the pictures
         self.got: list[list[Any]] = []
@@ -90,7 +90,7 @@ class WatchedBackend(FakeBackend):
         super().__init__(INSTANT)
         self.talks: list[Watched] = []
 
-    def open_duplex(self, threads: SessionThreads) -> Watched:
+    def open_duplex(self, threads: Threads) -> Watched:
         """Return it."""
         self.talks.append(Watched(threads))
         return self.talks[-1]

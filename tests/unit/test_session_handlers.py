@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from core.errors import GenerationFailedError, ModelError, OmniError, OneVoiceError, WorkerBusyError
+from core.modes import Threads
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import (
     ChunkReady,
@@ -124,7 +125,7 @@ def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
             return [OneVoiceError()]
 
     class Backend(FakeBackend):
-        def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+        def open_streaming(self, threads: Threads) -> FakeStreamingView:
             return Forgetful(QUICK, threads)
 
     async def scenario() -> None:
@@ -212,7 +213,7 @@ class BrokenBackend(FakeBackend):
         self.fails_at = "reply"
         self.is_device_broken = False
 
-    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+    def open_streaming(self, threads: Threads) -> FakeStreamingView:
         """Return one that fails."""
         view = Broken(self.times, threads)
         view.fails_at = self.fails_at
@@ -255,7 +256,7 @@ def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
 class Stubborn(FakeStreamingView):
     """Is fed until it is released, whatever it is told."""
 
-    def __init__(self, threads: SessionThreads, go_on: threading.Event) -> None:
+    def __init__(self, threads: Threads, go_on: threading.Event) -> None:
         super().__init__(QUICK, threads)
         self.go_on = go_on
         self.begun = threading.Event()
@@ -268,7 +269,7 @@ class Stubborn(FakeStreamingView):
             assert self.go_on.wait(LIMIT_S)
             return ""
 
-        return await self.threads.run(hang)
+        return await self._threads.run(hang)
 
 
 class StubbornBackend(FakeBackend):
@@ -279,7 +280,7 @@ class StubbornBackend(FakeBackend):
         self.go_on = threading.Event()
         self.talks: list[Stubborn] = []
 
-    def open_streaming(self, threads: SessionThreads) -> Stubborn:
+    def open_streaming(self, threads: Threads) -> Stubborn:
         """Return one that hangs."""
         self.talks.append(Stubborn(threads, self.go_on))
         return self.talks[-1]
@@ -339,7 +340,7 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
                 raise RuntimeError("the memory is still in use")
 
     class StickyBackend(FakeBackend):
-        def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+        def open_streaming(self, threads: Threads) -> FakeStreamingView:
             return Sticky(QUICK, threads)
 
     async def scenario() -> None:

@@ -141,7 +141,7 @@ def test_the_model_is_asked_with_its_transcription_prompt() -> None:
             return views[-1]
 
         transcript = await ModelTranscriber(open_view).transcribe(SECOND, options("Names: Ada."))
-        said = views[0]._said[0]
+        said = views[0]._lines[0]
         assert "transcribe the content" in said and "Names: Ada." in said and "audio" in said
         assert transcript.text.startswith("This is a fixed answer")
         assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)

@@ -88,7 +88,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gateway")
         asyncio.get_running_loop().set_default_executor(threads)
-        await gateway.pool.start()
+        await gateway.start()
         structlog.get_logger("gateway").info("recordings", kept=settings.recording.summary)
         runs = (gateway.cleanup.run(), gateway.trends.run())
         tasks = [asyncio.create_task(run) for run in runs]
@@ -98,8 +98,7 @@ def create_app(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await gateway.pool.stop()
-            gateway.store.close()
+            await gateway.stop()
 
     app = FastAPI(
         title=TITLE,

@@ -56,15 +56,17 @@ async def replies(
     pool, clock = gateway.pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
     session_id, estimated_s = generate_session_id("chat"), 0.0
+    order: int | None = None  # of a ticket whose worker was lost
 
     async def check(_: Ticket) -> None:
-        if clock() - began_s >= patience_s and not pool.is_anybody_left():
+        if clock() - began_s >= patience_s and not pool.directory.is_anybody_left():
             raise NoWorkerError()
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
-            place = pool.ticket(CHAT, session_id, client=client, goes_first=moves > 0)
+            place = pool.ticket(CHAT, session_id, client=client, order=order)
             ticket = stack.enter_context(place)
+            order = ticket.order
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, patience_s))
             assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
@@ -78,9 +80,9 @@ async def replies(
                     yield reply
                 break
             except (WorkerUnreachableError, NoWorkerError) as error:
-                may_move = may_move and pool.is_served_beside(worker)
+                may_move = may_move and pool.directory.is_served_beside(worker)
                 if may_move or isinstance(error, WorkerUnreachableError):
-                    pool.report_unreachable(worker)
+                    pool.directory.report_unreachable(worker)
                 if not may_move:
                     raise
     gateway.cleanup.request()

@@ -256,6 +256,7 @@ class Queued:
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
     queue_length: int  # How many requests wait.
+    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
     session_secret: str | None  # Shows over HTTP that a request is from the session's owner.
     eta_seconds: float  # Same as estimated_wait_s.
 
@@ -269,6 +270,7 @@ class QueueUpdate:
     position: int  # 1 is next.
     estimated_wait_s: float  # Estimated wait, s.
     queue_length: int  # How many requests wait.
+    return_ticket: str  # Keeps the place for a minute: `?ticket=` of another socket.
     eta_seconds: float  # Same as estimated_wait_s.
 
 
@@ -362,6 +364,7 @@ class SessionResumable:
     session_id: str  # The session's id.
     resume_token: str  # Shows that a socket is the session's owner's.
     grace_s: float  # How long the session waits for another socket, s.
+    return_ticket: str  # OpenAI's protocols, which have no `queued`: comes with each new place.
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class Link(Generic[Event]):
         self._reader: asyncio.Task[None] | None = None
         self._offer: SessionResumable | None = None
         self._last_seq = 0
+        self._place: dict[str, str] = {}  # in the queue, as the query of the next socket has it
         self._last_error: ServerError | None = None
         self._is_over = False
 
@@ -250,6 +251,8 @@ class Link(Generic[Event]):
         message = _parse(text)
         if isinstance(seq := message.get("seq"), int):
             self._last_seq = seq
+        if ticket := message.get("return_ticket"):
+            self._place = {"ticket": ticket}
         kind = self._kinds.get(message["type"])
         if kind is None:
             return False  # of a newer server
@@ -284,6 +287,7 @@ class Link(Generic[Event]):
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
             tries += 1
             query = {"resume_token": offer.resume_token, "last_seq": str(self._last_seq)}
+            query |= self._place
             try:
                 return await self._connect(query)
             except UNREACHABLE as error:

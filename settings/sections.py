@@ -156,6 +156,12 @@ class ServiceSettings(Section):
     eta_ema_min_samples: int = Field(
         3, ge=1, le=1_000, description="Lengths to see before the average replaces the guess."
     )
+    gathering_s: float = Field(
+        5.0,
+        ge=0,
+        le=60,
+        description="After an end with people waiting: how long they may come back first, s.",
+    )
 
     @model_validator(mode="after")
     def _key_comes_with_certificate(self) -> Self:
@@ -240,6 +246,12 @@ class SecuritySettings(Section):
         None,
         min_length=8,
         description="Shared by gateway and workers; null: the launcher makes one at each start.",
+    )
+    ticket_secret: SecretStr | None = Field(
+        None,
+        min_length=32,
+        description="Signs places in the queue, for gateways without a common data folder; null: "
+        "one is kept there.",
     )
     worker_tls: bool = Field(
         False, description="Workers serve TLS, and the gateway checks their certificates."

@@ -231,12 +231,12 @@ class Enqueue:
 
     Attributes:
         first_text: streaming: the `prefill` whose history decides the worker.
-        goes_first: its turn had come already, and its worker could not be reached.
+        order: the place it has already; None is behind all others.
     """
 
     request_type: RequestType
     first_text: str | None = field(default=None, repr=False)
-    goes_first: bool = False
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

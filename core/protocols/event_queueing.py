@@ -85,9 +85,11 @@ class EventQueueingMachine(QueueingMachine):
         limits: QueueingLimits | None = None,
         wait: WaitLimits | None = None,
         first: str | None = None,
+        *,
+        order: int | None = None,
     ) -> None:
         """Begin before the socket is open; `first` is an event that the worker gets first."""
-        super().__init__(session_id, request_type, limits)
+        super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._events = [] if first is None else [ClientSaid(EVENT, first)]
 

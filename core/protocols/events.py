@@ -332,6 +332,7 @@ class Place:
     position: int
     estimated_wait_s: float
     queue_length: int
+    return_ticket: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +376,15 @@ class WorkerConnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerMissed(Event):
-    """The worker cannot be reached, and there is another one."""
+    """The worker cannot be reached, and there is another one.
+
+    Attributes:
+        error: why not.
+        order: the place in the queue that the request had.
+    """
 
     error: OmniError
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Every `Assigned` is answered by exactly one `ReleaseWorker`, wherever the machin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -93,8 +93,14 @@ class QueueingMachine:
     """
 
     def __init__(
-        self, session_id: str, request_type: RequestType, limits: QueueingLimits | None = None
+        self,
+        session_id: str,
+        request_type: RequestType,
+        limits: QueueingLimits | None = None,
+        *,
+        order: int | None = None,
     ) -> None:
+        """Begin before the socket is open; `order` is a place that its client comes back to."""
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
@@ -102,6 +108,7 @@ class QueueingMachine:
         self._held: str | None = None  # the `prepare` or `prefill` that came before the worker
         self._is_worker_ours = False
         self._moves = 0
+        self._order = order
 
     @property
     def phase(self) -> QueueingPhase:
@@ -133,35 +140,22 @@ class QueueingMachine:
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
         self._phase = QueueingPhase.WAITING
-        return [Enqueue(self._request_type)]
+        return [Enqueue(self._request_type, order=self._order)]
 
     def begin_turn(self, event: ClientSaid) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
         self._held = event.text
         self._moves = 0
-        return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text)]
+        order, self._order = self._order, None
+        return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
         """Send the client its place."""
-        place = event.place
-        message = Queued(
-            ticket_id=place.ticket_id,
-            position=place.position,
-            estimated_wait_s=place.estimated_wait_s,
-            queue_length=place.queue_length,
-        )
-        return [Send(message), self._update_timer()]
+        return [Send(Queued(**asdict(event.place))), self._update_timer()]
 
     def place_changed(self, event: PlaceChanged) -> list[QueueEffect]:
         """Send the client the present estimate."""
-        place = event.place
-        message = QueueUpdate(
-            ticket_id=place.ticket_id,
-            position=place.position,
-            estimated_wait_s=place.estimated_wait_s,
-            queue_length=place.queue_length,
-        )
-        return [Send(message), self._update_timer()]
+        return [Send(QueueUpdate(**asdict(event.place))), self._update_timer()]
 
     def report(self, event: TimerFired) -> list[QueueEffect]:
         """The estimate shrinks even if the place does not change."""
@@ -217,7 +211,7 @@ class QueueingMachine:
         effects = self._let_go(is_clean=True)
         self._phase = QueueingPhase.WAITING
         history = self._held if self._queues_per_turn else None
-        return [*effects, Enqueue(self._request_type, history, goes_first=True)]
+        return [*effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
         """The worker said no last word: say it for it."""

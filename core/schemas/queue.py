@@ -14,6 +14,7 @@ from core.schemas.common import WireModel
 
 RESUMABLE: Final = "resumable"  # query: the session may go on over another socket
 RESUME_TOKEN: Final = "resume_token"  # query of such another socket: shows whose it is
+RETURN_TICKET: Final = "ticket"  # query of the same: the place that it had in the queue
 LAST_SEQ: Final = "last_seq"  # query of the same: the newest message that the client has
 SEQ_PATTERN: Final = re.compile(r"[0-9]{1,15}")
 SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -77,6 +78,9 @@ class _QueuePlace(WireModel):
         description="Estimated wait, s.",
     )
     queue_length: int = Field(ge=0, description="How many requests wait.")
+    return_ticket: str = Field(
+        "", description="Keeps the place for a minute: `?ticket=` of another socket."
+    )
 
     @computed_field(description="Same as estimated_wait_s.")  # type: ignore[prop-decorator]
     @property
@@ -121,6 +125,9 @@ class SessionResumable(WireModel):
     session_id: str = Field(description="The session's id.")
     resume_token: SessionSecret = Field(description="Shows that a socket is the session's owner's.")
     grace_s: float = Field(gt=0, description="How long the session waits for another socket, s.")
+    return_ticket: str = Field(
+        "", description="OpenAI's protocols, which have no `queued`: comes with each new place."
+    )
 
 
 class SessionResumed(WireModel):

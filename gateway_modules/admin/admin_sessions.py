@@ -18,18 +18,22 @@ SESSIONS_MAX: Final = 64  # administrators who are logged in at once
 
 
 def ensure_admin_token(data_dir: Path) -> str:
-    """Return the token kept in the data folder; the first start makes it.
+    """Return the token kept in the data folder; see `ensure_token`."""
+    return ensure_token(data_dir / TOKEN_FILE, TOKEN_BYTES)
+
+
+def ensure_token(path: Path, size_bytes: int) -> str:
+    """Return what a file keeps; without one, make it of so many random bytes.
 
     Raises:
         OSError: It can be neither read nor written, or the file is empty.
     """
-    path = data_dir / TOKEN_FILE
-    data_dir.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, TOKEN_MODE)
     except FileExistsError:
         return _read(path)
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    token = secrets.token_urlsafe(size_bytes)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
     return token

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -20,7 +19,8 @@ from core.errors import (
     WorkerLostError,
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
-from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
+from core.schemas.queue import ErrorMessage, RequestType
+from gateway_modules.queue.tokens import new_session_secret
 from gateway_modules.relay.relay import STOP_TEXT
 from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
@@ -71,7 +71,7 @@ async def _served(
         ticket.worker,
         SocketKind.CHAT.path,
         worker_query(assignment.session_id, CHAT),
-        session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
+        session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:
         ticket.note_started()

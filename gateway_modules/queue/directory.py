@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.health import HealthMonitor, Probe
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace, worker_place
@@ -113,6 +114,29 @@ class Directory:
             del self.workers[worker.worker_id]
             self.monitor.remove(worker)
             LOG.info("worker left", worker_id=worker.worker_id)
+
+    def is_served_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker is in service, however busy."""
+        return any(w.is_in_service for w in self.workers.values() if w is not worker)
+
+    def has_room_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker has a free slot now."""
+        return any(w.room for w in self.workers.values() if w is not worker)
+
+    def is_anybody_left(self) -> bool:
+        """Whether some worker may take a request sooner or later."""
+        gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+        return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
+
+    def recheck(self, worker: WorkerConnection) -> None:
+        """Ask a worker how it is now, not at the end of its period; give away what may be."""
+        self.monitor.poke(worker)
+        self._after_round()
+
+    def report_unreachable(self, worker: WorkerConnection) -> None:
+        """Give a worker that could not be reached nothing new until it answers again."""
+        worker.suspect()
+        self.monitor.poke(worker)
 
     def _hear(self, worker: WorkerConnection) -> None:
         if self.workers.get(worker.worker_id) is worker:  # else it left while it was asked

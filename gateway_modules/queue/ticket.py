@@ -30,6 +30,7 @@ class Ticket:
         enqueued_at: When it was drawn, with time zone.
         history_hash: History that it continues; "" if none.
         client: Whom its wait counts against, if anybody.
+        order: Its place among all others, those of other gateways too; see `ReturnTickets`.
         position: 1 is next, 0 is assigned (or no longer waiting).
         estimated_wait_s: Estimated wait from now.
         assigned: The worker, None while it waits and if it is refused.
@@ -44,6 +45,7 @@ class Ticket:
     enqueued_at: datetime
     history_hash: str = ""
     client: str | None = None
+    order: int = 0
     position: int = 0
     estimated_wait_s: float = 0.0
     assigned: WorkerConnection | None = None

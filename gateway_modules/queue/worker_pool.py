@@ -16,7 +16,6 @@ from types import EllipsisType
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import worker_view
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.dispatch import route
@@ -30,6 +29,7 @@ from gateway_modules.queue.models import (
     request_type_of,
 )
 from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, Ticket
+from gateway_modules.queue.tokens import ReturnTickets
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 
@@ -50,6 +50,7 @@ class WorkerPool:
         *,
         eta_tracker: EtaTracker | None = None,
         client: WorkerClient | None = None,
+        tickets: ReturnTickets | None = None,
         max_waiting_per_client: int = 0,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -60,6 +61,7 @@ class WorkerPool:
             max_queue_size: How many requests may wait.
             eta_tracker: Knows how long requests take.
             client: Calls the workers; the pool closes it.
+            tickets: Signs places in the queue.
             max_waiting_per_client: How many requests of one client may wait; 0 is no limit.
             clock: Returns the time with its zone.
 
@@ -67,6 +69,7 @@ class WorkerPool:
             ValueError: An address cannot be read or comes twice.
         """
         self.client = client or WorkerClient()
+        self.tickets = tickets or ReturnTickets(clock=clock)
         self.max_queue_size = max_queue_size
         self.eta_tracker = eta_tracker or EtaTracker()
         self.is_intake_paused = False
@@ -88,6 +91,11 @@ class WorkerPool:
         """Begin to poll the workers' health."""
         self.directory.start()
 
+    def gather(self, gathering_s: float) -> None:
+        """Assign nobody for so long, if those who waited at an earlier gateway may come back."""
+        if self.tickets.is_gathering:
+            asyncio.get_running_loop().call_later(gathering_s, self._end_gathering)
+
     @property
     def is_open(self) -> bool:
         """It was started and not stopped."""
@@ -104,6 +112,7 @@ class WorkerPool:
     def close_intake(self) -> None:
         """Refuse new requests for good and send away those that wait; polling goes on."""
         self.is_stopped = True
+        self.tickets.has_holders |= bool(self._queue) or self.tickets.is_gathering
         while self._queue:
             self._queue.popitem(last=False)[1].end_wait(ShuttingDownError())
         self._note_quiet()
@@ -125,7 +134,7 @@ class WorkerPool:
         history_hash: str | None = None,
         *,
         client: str | None = None,
-        goes_first: bool = False,
+        order: int | None = None,
     ) -> Iterator[Ticket]:
         """Have a ticket for the block; `wait` for its worker inside.
 
@@ -136,7 +145,7 @@ class WorkerPool:
             session_id: Whose request it is.
             history_hash: History a streaming request continues.
             client: Whom the wait counts against.
-            goes_first: Its turn had come already, and its worker was lost.
+            order: The place it has already: its worker was lost, or it comes back to it.
 
         Raises:
             QueueFullError: No worker is free and the queue, or the client's share of it, is full.
@@ -144,9 +153,7 @@ class WorkerPool:
             ShuttingDownError: The pool was stopped.
             ValueError: There is no such request type.
         """
-        ticket = self.enqueue(
-            request_type, session_id, history_hash, client=client, goes_first=goes_first
-        )
+        ticket = self.enqueue(request_type, session_id, history_hash, client=client, order=order)
         try:
             yield ticket
         finally:
@@ -159,27 +166,37 @@ class WorkerPool:
         history_hash: str | None = None,
         *,
         client: str | None = None,
-        goes_first: bool = False,
+        order: int | None = None,
     ) -> Ticket:
         """Draw a ticket that its caller must `leave`; see `ticket`, which does."""
         kind = request_type_of(request_type)
-        if not goes_first or self.is_stopped:
+        if order is None or self.is_stopped:
             self.check_intake(client)
-        name = f"q_{secrets.token_hex(TICKET_BYTES)}"
-        ticket = Ticket(name, kind, session_id, self._clock(), history_hash or "", client)
-        self._queue[name] = ticket
-        if goes_first:
-            self._queue.move_to_end(name, last=False)
-            self._renumber()
-        else:
-            ticket.position = len(self._queue)
+        name, now = f"q_{secrets.token_hex(TICKET_BYTES)}", self._clock()
+        ticket = Ticket(name, kind, session_id, now, history_hash or "", client)
+        ticket.order = self.tickets.draw() if order is None else order
+        is_last = self._insert(ticket)
         self._dispatch_next()
         if ticket.is_waiting:
-            is_known = self._estimates.is_fresh(self._clock())
-            self.refresh_estimates(is_forced=goes_first)
-            if is_known and not goes_first:
-                self._estimates.add(ticket, self._clock())
+            is_known = self._estimates.is_fresh(now)
+            self.refresh_estimates(is_forced=not is_last)
+            if is_known and is_last:
+                self._estimates.add(ticket, now)
         return ticket
+
+    def _insert(self, ticket: Ticket) -> bool:
+        """Put a ticket where its order belongs; return whether that is the end."""
+        is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
+        self._queue[ticket.ticket_id] = ticket
+        ticket.position = len(self._queue)
+        if not is_last:
+            self._queue = OrderedDict(sorted(self._queue.items(), key=lambda item: item[1].order))
+            self._renumber()
+        return is_last
+
+    def _end_gathering(self) -> None:
+        self.tickets.is_gathering = False
+        self._dispatch_next()
 
     async def wait(
         self, ticket: Ticket, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
@@ -275,7 +292,8 @@ class WorkerPool:
             raise ShuttingDownError()
         if self.is_intake_paused:
             raise NoWorkerError("No new requests are taken at the moment.")
-        if not self._queue and any(worker.room for worker in self.workers.values()):
+        may_assign = not (self._queue or self.tickets.is_gathering)
+        if may_assign and any(worker.room for worker in self.workers.values()):
             return
         if len(self._queue) >= self.max_queue_size:
             raise QueueFullError(f"Queue full ({self.queue_length} requests)")
@@ -287,7 +305,8 @@ class WorkerPool:
     def _dispatch_next(self) -> None:
         """Give free slots to the head of the queue: the only place where workers are assigned."""
         self.directory.forget_left()
-        workers = self.workers.values() if self._queue else ()
+        is_held = self.tickets.is_gathering or not self._queue
+        workers = () if is_held else self.workers.values()
         rooms = {worker: room for worker in workers if (room := worker.room)}
         if rooms:
             while rooms and self._queue:
@@ -311,6 +330,7 @@ class WorkerPool:
             slot=slot,
         )
         worker.remember(slot, ticket.history_hash if is_hit else None)
+        self.tickets.spend(ticket.order)
         ticket.end_wait(worker, is_cache_hit=is_hit)
         rooms[worker] = worker.room
         if not rooms[worker]:
@@ -370,29 +390,6 @@ class WorkerPool:
         worker.is_draining = is_draining
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)
-
-    def recheck(self, worker: WorkerConnection) -> None:
-        """Ask a worker how it is now, not at the end of its period; give away what may be."""
-        self.directory.monitor.poke(worker)
-        self._dispatch_next()
-
-    def report_unreachable(self, worker: WorkerConnection) -> None:
-        """Give a worker that could not be reached nothing new until it answers again."""
-        worker.suspect()
-        self.directory.monitor.poke(worker)
-
-    def is_served_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker is in service, however busy."""
-        return any(w.is_in_service for w in self.workers.values() if w is not worker)
-
-    def has_room_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker has a free slot now."""
-        return any(w.room for w in self.workers.values() if w is not worker)
-
-    def is_anybody_left(self) -> bool:
-        """Whether some worker may take a request sooner or later."""
-        gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
-        return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
 
     def _note_quiet(self) -> None:
         if self._quiet is not None:

@@ -35,6 +35,7 @@ from core.protocols.events import (
     Event,
     Opened,
     PlaceChanged,
+    PlaceTaken,
     QueueRefused,
     Rejected,
     ShuttingDown,
@@ -193,6 +194,8 @@ class Relay:
         self._notes.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
+        if isinstance(event, PlaceTaken | PlaceChanged) and self.request.kind.has_events:
+            await self._offer_return(event.place.return_ticket)  # they have no word for the queue
 
     async def _carry_out(self, effect: QueueEffect) -> None:
         match effect:
@@ -247,7 +250,7 @@ class Relay:
         self.request = replace(self.request, session_secret=secret)
         self._notes.queued()
         history_hash = self._traffic.history_hash
-        request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)
+        request = replace(self.request, history_hash=history_hash, order=effect.order)
         link = WorkerLink(self._pool, request, self._post_and_wait, self._pass_down)
         link.start(self._tasks)
         self._link = link
@@ -264,7 +267,7 @@ class Relay:
         link = self._link
         if link is None or not link.is_waiting:
             return
-        if link.waited_s >= self.request.patience_s and not self._pool.is_anybody_left():
+        if link.waited_s >= self.request.patience_s and not self._pool.directory.is_anybody_left():
             await self._end_link()
             self.post(QueueRefused(NoWorkerError()))
             return
@@ -345,13 +348,12 @@ class Relay:
             if not self._wire.returns.may_return:
                 self.post(Disconnected(str(gone)))
 
-    async def _offer_return(self) -> None:
+    async def _offer_return(self, return_ticket: str = "") -> None:
         """Say how to come back, if one may."""
         request, grace_s = self.request, self._wire.returns.grace_s
         if grace_s:
-            offer = SessionResumable(
-                session_id=request.session_id, resume_token=request.session_secret, grace_s=grace_s
-            )
+            named = {"session_id": request.session_id, "resume_token": request.session_secret}
+            offer = SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
             await self._send(offer.to_json())
 
     async def _send_own(self, message: QueueMessage) -> None:

@@ -6,7 +6,6 @@ However it ends, the socket is closed first and the place is left after it.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -41,6 +40,7 @@ from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
 from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.tokens import is_same_secret
 from gateway_modules.queue.worker_client import CONNECT_TRIES
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
@@ -75,7 +75,7 @@ class Request:
         max_bytes: Largest message of the worker.
         tries: How often to try to reach it.
         patience_s: How long to queue while there is no worker at all.
-        goes_first: Its turn had come already, and its worker could not be reached.
+        order: The place in the queue that it has already.
         query: What the worker's address says besides.
         last_seq: The newest message its client has of a session that a worker may have kept.
     """
@@ -90,7 +90,7 @@ class Request:
     history_hash: str = ""
     tries: int = CONNECT_TRIES
     patience_s: float = PATIENCE_S
-    goes_first: bool = False
+    order: int | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     last_seq: int | None = None
 
@@ -103,9 +103,7 @@ class Request:
 
     def has(self, shown_secret: str) -> bool:
         """Whether this is the session's secret, compared in constant time."""
-        return hmac.compare_digest(
-            shown_secret.encode("utf-8", "surrogatepass"), self.session_secret.encode()
-        )
+        return is_same_secret(shown_secret, self.session_secret)
 
 
 @dataclass
@@ -266,7 +264,7 @@ class WorkerLink:
             request.session_id,
             request.history_hash,
             client=request.client,
-            goes_first=request.goes_first,
+            order=request.order,
         )
 
     async def _is_over(self, worker: WorkerConnection) -> bool:
@@ -292,7 +290,7 @@ class WorkerLink:
         query = {**worker_query(request.session_id, request.request_type), **request.query}
         if self._absence.last_seq is not None:
             query[LAST_SEQ] = str(self._absence.last_seq)
-        tries = 1 if self._pool.has_room_beside(worker) else request.tries
+        tries = 1 if self._pool.directory.has_room_beside(worker) else request.tries
         try:
             async with self._pool.client.connected(
                 worker,
@@ -309,9 +307,9 @@ class WorkerLink:
                     await socket.close(CloseCode.SHUTDOWN)
                 return await self._listen(socket, worker)
         except WorkerUnreachableError as error:
-            self._pool.report_unreachable(worker)
-            is_another_there = self._pool.is_served_beside(worker)
-            return WorkerMissed(error) if is_another_there else WorkerFailed(error)
+            self._pool.directory.report_unreachable(worker)
+            is_another_there = self._pool.directory.is_served_beside(worker)
+            return WorkerMissed(error, ticket.order) if is_another_there else WorkerFailed(error)
 
     async def _listen(self, socket: ClientConnection, worker: WorkerConnection) -> Event:
         try:
@@ -331,15 +329,18 @@ class WorkerLink:
         if code == CloseCode.TRY_LATER:
             return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
         if code != CloseCode.NORMAL:  # which a client may bring about, and every worker can say
-            self._pool.report_unreachable(worker)
+            self._pool.directory.report_unreachable(worker)
         return WorkerFailed(WorkerLostError())
 
     def _report(self, ticket: Ticket) -> Place:
+        request = self._request
+        tickets = self._pool.tickets
         return Place(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,
             queue_length=self._pool.queue_length,
+            return_ticket=tickets.issue(ticket.order, request.session_id, request.kind),
         )
 
 

@@ -298,7 +298,7 @@ async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
         is_asked = True
     finally:
         worker.service.is_restarting = is_asked
-        pool.recheck(worker)
+        pool.directory.recheck(worker)
 
 
 @admin_router.get("/recordings", response_model=RecordingPage, responses=problems(422))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
@@ -19,9 +18,10 @@ from core.errors import (
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin.app_registry import TURN_BASED
 from gateway_modules.admin.security import mark_admin
+from gateway_modules.queue.tokens import new_session_secret
 from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
@@ -121,7 +121,7 @@ def _prepared(text: str, voices: VoiceLibrary) -> str:
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:
-    secret = secrets.token_hex(SESSION_SECRET_BYTES)
+    secret = new_session_secret()
 
     async def work(assignment: Assignment) -> AsyncGenerator[GatewayChatResponse]:
         ticket = assignment.ticket

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -25,14 +24,15 @@ from core.schemas.queue import (
     LAST_SEQ,
     RESUMABLE,
     RESUME_TOKEN,
+    RETURN_TICKET,
     SECRET_PATTERN,
-    SESSION_SECRET_BYTES,
     ErrorMessage,
     check_session_id,
     read_seq,
 )
 from gateway_modules.admin.app_registry import app_of_request
 from gateway_modules.openai.event_traffic import EventTraffic
+from gateway_modules.queue.tokens import new_session_secret
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
@@ -206,11 +206,18 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         session_id=session_id,
         client=gateway.access.limited_client(websocket),
         address=gateway.access.client_address(websocket),
-        session_secret=shown or secrets.token_hex(SESSION_SECRET_BYTES),
+        session_secret=shown or new_session_secret(),
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
+        order=_order(gateway, kind, session_id, websocket),
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
     )
+
+
+def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> int | None:
+    """Return the place in the queue that a client comes back to; None is behind all others."""
+    shown = websocket.query_params.get(RETURN_TICKET, "")
+    return gateway.pool.tickets.read(shown, session_id, kind)
 
 
 def _relay(
@@ -220,10 +227,10 @@ def _relay(
     if request.kind.has_events:
         wait = WaitLimits(max_wait_s=gateway.settings.openai.max_wait_s)
         machine: QueueingMachine = EventQueueingMachine(
-            request.session_id, kind, queueing, wait, first
+            request.session_id, kind, queueing, wait, first, order=request.order
         )
     else:
-        machine = QueueingMachine(request.session_id, kind, queueing)
+        machine = QueueingMachine(request.session_id, kind, queueing, order=request.order)
     notes = RelayNotes(gateway.metrics, kind.value)
     return Relay(wire, machine, traffic, gateway.pool, request, notes)
 

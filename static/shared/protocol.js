@@ -218,6 +218,7 @@
  * @property {number} position 1 is next.
  * @property {number} estimated_wait_s Estimated wait, s.
  * @property {number} queue_length How many requests wait.
+ * @property {string} return_ticket Keeps the place for a minute: `?ticket=` of another socket.
  * @property {string | null} session_secret Shows over HTTP that a request is from the session's owner.
  * @property {number} eta_seconds Same as estimated_wait_s.
  */
@@ -229,6 +230,7 @@
  * @property {number} position 1 is next.
  * @property {number} estimated_wait_s Estimated wait, s.
  * @property {number} queue_length How many requests wait.
+ * @property {string} return_ticket Keeps the place for a minute: `?ticket=` of another socket.
  * @property {number} eta_seconds Same as estimated_wait_s.
  */
 
@@ -329,6 +331,7 @@
  * @property {string} session_id The session's id.
  * @property {string} resume_token Shows that a socket is the session's owner's.
  * @property {number} grace_s How long the session waits for another socket, s.
+ * @property {string} return_ticket OpenAI's protocols, which have no `queued`: comes with each new place.
  */
 
 /** The session goes on over this socket; the messages that were missed follow.

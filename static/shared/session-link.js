@@ -41,10 +41,19 @@ export const STOP_LIMIT_MS = 8_000;
 
 /** How a socket closes whose session waits for another. Sources: RFC 6455, section 7.4.1, and its
  * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>} */
-const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
+export const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
 /** Before the first try, the second, ...; half of each is left to chance, so that not all come at once. */
 const RETRY_MS = [200, 500, 1_000, 2_000];
 const MS_PER_S = 1_000;
+
+/**
+ * How long to wait before one more try to reach the server again, ms.
+ * @param {number} tries Made so far.
+ * @returns {number}
+ */
+export function retryDelayMs(tries) {
+  return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
+}
 
 /**
  * Open the socket of a session.
@@ -62,6 +71,8 @@ export function openSessionLink(options) {
   /** @type {EndReason | null} */
   let lastError = null;
   let lastSeq = 0;
+  /** Its place in the queue, as the query of the next socket has it. @type {Record<string, string>} */
+  let place = {};
   /** @type {number | null} */
   let lostAtMs = null;
   let tries = 0;
@@ -99,6 +110,7 @@ export function openSessionLink(options) {
     if (message.type === "error") return finish(wished ?? reasonOfError(message));
     if (message.type === "timeout") return finish(wished ?? reasonOfTimeout(message));
     if (typeof message.seq === "number") lastSeq = message.seq;
+    if (message.return_ticket) place = { ticket: String(message.return_ticket) };
     if (message.type === "session_resumable") {
       offer = { token: String(message.resume_token), graceS: Number(message.grace_s) };
       return;
@@ -134,14 +146,13 @@ export function openSessionLink(options) {
       lostAtMs = Date.now();
       options.onConnection?.(false);
     } else if (Date.now() - lostAtMs > graceS * MS_PER_S) return false;
-    const mostMs = RETRY_MS[Math.min(tries, RETRY_MS.length - 1)];
-    tries += 1;
     retryTimer = setTimeout(
       () => {
-        socket = connect({ resume_token: token, last_seq: String(lastSeq) });
+        socket = connect({ resume_token: token, last_seq: String(lastSeq), ...place });
       },
-      mostMs * (1 - Math.random() / 2),
+      retryDelayMs(tries),
     );
+    tries += 1;
     return true;
   }
 

@@ -10,6 +10,7 @@ import { Emitter } from "../shared/emitter.js";
 import { endReason, messageText, needsProbe } from "../shared/end-reasons.js";
 import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
 import { probeServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
 import { sendJson } from "../shared/api.js";
 import { ownerNotes } from "../shared/own-recordings.js";
@@ -76,8 +77,11 @@ export class TurnError extends Error {
  * @property {boolean} isOnReusedSocket The socket was there before the turn, and may be stale.
  * @property {AbortController} abort For the way over HTTP.
  * @property {ReadonlyArray<Message>} messages
+ * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place In the queue, to come back to.
  */
 
+/** How long the server keeps a place whose socket broke. */
+const PLACE_LIFE_MS = 60_000;
 /** How long the server may take to end a turn after `stop`. */
 const STOP_LIMIT_MS = 10_000;
 
@@ -143,6 +147,7 @@ export class StreamingChat extends Emitter {
         isOnReusedSocket,
         messages,
         isStopAsked: false,
+        place: null,
         abort: new AbortController(),
       };
       this.emit("progress", this.#turn.progress);
@@ -179,11 +184,12 @@ export class StreamingChat extends Emitter {
     this.#dropSocket();
   }
 
-  #open() {
+  /** @param {string} [ticket] Of the place in the queue to come back to. */
+  #open(ticket) {
     this.#dropSocket();
     const { url, socketFactory } = this.#options;
     this.#socket = openLiveSocket(
-      url(this.#sessionId),
+      url(this.#sessionId) + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""),
       {
         onOpen: () => this.#turn && this.#prefill(this.#turn),
         onMessage: (message) => this.#onMessage(message),
@@ -206,6 +212,7 @@ export class StreamingChat extends Emitter {
     const turn = this.#turn;
     if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
     if (wire.type === "error") {
+      if (turn?.place && wire.code === "shutting_down") return; // the next server has the place
       this.#dropSocket();
       return this.#failTurn(reasonOfError(wire));
     }
@@ -223,6 +230,8 @@ export class StreamingChat extends Emitter {
     this.#update(turn, { type: "server", message });
     const { progress } = turn;
     if (progress === before) return;
+    if (wire.return_ticket) turn.place = { ticket: String(wire.return_ticket), tries: 0, lostAtMs: null };
+    else if (message.type === "queue_done") turn.place = null;
     if (message.type === "prefill_done" && !turn.isStopAsked) {
       this.#socket?.send({ ...turn.options.generate, type: "generate" });
     }
@@ -255,11 +264,26 @@ export class StreamingChat extends Emitter {
       turn.isOnReusedSocket = false; // it was stale; nothing of this turn had arrived
       return this.#open();
     }
+    if (LOST_CODES.has(end.closeCode) && this.#comesBack(turn)) return;
     const probe = needsProbe(end) ? await this.#options.probe() : null;
     if (this.#turn !== turn) return;
     const reason = reasonOfClose(end, probe);
     if (reason.code === "socket_blocked" && !end.wasOpen) await this.#askOverHttp(turn);
     else this.#failTurn(reason);
+  }
+
+  /**
+   * Try to come back to the place in the queue, if the server may still keep it.
+   * @param {RunningTurn} turn
+   */
+  #comesBack(turn) {
+    const { place } = turn;
+    if (!place) return false;
+    place.lostAtMs ??= this.#options.nowMs();
+    if (this.#options.nowMs() - place.lostAtMs > PLACE_LIFE_MS) return false;
+    setTimeout(() => this.#turn === turn && this.#open(place.ticket), retryDelayMs(place.tries));
+    place.tries += 1;
+    return true;
   }
 
   /** @param {RunningTurn} turn */

@@ -95,3 +95,13 @@ test("who had not prepared yet is told to", () => {
   assert.deepEqual(heard, ["away", "back", "queue_done"]);
   mock.timers.reset();
 });
+
+test("who waited comes back to the newest place in the queue", () => {
+  mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const { sockets, socket } = talking();
+  socket.hear({ type: "queued", return_ticket: "1.2.a" }, { type: "queue_update", return_ticket: "1.5.b" });
+  socket.vanish();
+  mock.timers.tick(200);
+  assert.equal(new URL(sockets.last().url).searchParams.get("ticket"), "1.5.b");
+  mock.timers.reset();
+});

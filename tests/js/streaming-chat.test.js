@@ -89,6 +89,35 @@ async function failure(answer) {
   return error;
 }
 
+test("a turn that waits when the server ends comes back to its place", async () => {
+  const { socket, sockets, clock, answer } = asked();
+  socket.hear({ ...queued(3), return_ticket: "1.2.a" }, { type: "error", code: "shutting_down", message: "bye" });
+  socket.vanish(1001);
+  mock.timers.tick(200);
+  sockets.last().vanish(); // not there yet
+  mock.timers.tick(500);
+  const next = sockets.last();
+  assert.equal(new URL(next.url).searchParams.get("ticket"), "1.2.a");
+  next.open();
+  assert.equal(next.last.type, "prefill");
+  next.hear(queued(2), QUEUE_DONE);
+  next.vanish(1001); // a worker was there: the answer is lost
+  mock.timers.tick(2_000);
+  assert.equal((await failure(answer)).code, "shutting_down");
+  assert.equal(sockets.all.length, 3);
+  const late = asked();
+  late.socket.hear({ ...queued(1), return_ticket: "1.2.a" });
+  while (late.sockets.all.length < 100 && late.chat.isBusy) {
+    late.sockets.last().vanish();
+    late.clock.atMs += 2_000;
+    mock.timers.tick(2_000);
+    await settle();
+  }
+  assert.equal((await failure(late.answer)).code, "server_gone");
+  assert.ok(late.sockets.all.length <= 33, String(late.sockets.all.length));
+  assert.ok(clock.atMs < late.clock.atMs);
+});
+
 test("a turn is prefilled, generated and told with its figures", async () => {
   const { socket, clock, answer, events, chat } = asked();
   assert.deepEqual(socket.sent, [{ ...OPTIONS.prefill, type: "prefill", messages: HELLO }]);

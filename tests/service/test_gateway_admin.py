@@ -50,7 +50,7 @@ async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: St
     stage.workers[1].script.health = loading
     pool = stage.gateway.pool
     for worker in pool.workers.values():
-        pool.recheck(worker)
+        pool.directory.recheck(worker)
     await until(
         lambda: count(pool, WorkerStatus.LOADING) == 1 and loaded_model(pool.workers.values())
     )
@@ -93,7 +93,7 @@ async def make_restartable(stage: Stage, boot_id: str = "one") -> None:
     stage.worker.script.health = {"is_supervised": True, "boot_id": boot_id}
     worker = stage.gateway.pool.workers["worker_0"]
     heard = worker.service.last_heartbeat
-    stage.gateway.pool.recheck(worker)
+    stage.gateway.pool.directory.recheck(worker)
     await until(lambda: worker.service.last_heartbeat != heard)
 
 

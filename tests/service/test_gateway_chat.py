@@ -125,7 +125,7 @@ async def test_a_worker_that_is_not_ready_makes_room_for_another(stage: Stage) -
 async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     stage.worker.script.status = "error"
     for worker in stage.gateway.pool.workers.values():
-        stage.gateway.pool.report_unreachable(worker)
+        stage.gateway.pool.directory.report_unreachable(worker)
     await until(lambda: count(stage.gateway.pool, WorkerStatus.ERROR) == 1)
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert (answer.status_code, answer.json()["code"]) == (503, "no_worker")

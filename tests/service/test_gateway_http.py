@@ -28,7 +28,7 @@ async def test_health_tells_alive_from_ready(stage: Stage) -> None:
     assert (health["ready"], health["workers_ready"]) == (True, 2)
     assert health["timestamp"]
     for worker in stage.gateway.pool.workers.values():
-        stage.gateway.pool.report_unreachable(worker)
+        stage.gateway.pool.directory.report_unreachable(worker)
     for one in stage.workers:
         one.script.status = "loading"
     health = (await stage.http.get("/health")).json()

@@ -174,7 +174,7 @@ async def test_a_place_taken_away_is_told(stage: Stage) -> None:
 @on_stage()
 async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     for worker in stage.gateway.pool.workers.values():
-        stage.gateway.pool.report_unreachable(worker)
+        stage.gateway.pool.directory.report_unreachable(worker)
     stage.worker.script.status = "error"
     await until(lambda: count(stage.gateway.pool, WorkerStatus.ERROR) == 1)
     async with stage.client(f"{LIVE}1") as client:

@@ -20,7 +20,12 @@ from minicpmo_live.sound import float_samples, to_base64
 from tests.source_tree import ROOT
 
 HEAVY = ("torch", "numpy", "pydantic", "fastapi", "core")
-PLACE: dict[str, Any] = {"estimated_wait_s": 1.0, "eta_seconds": 1.0, "queue_length": 3}
+PLACE: dict[str, Any] = {
+    "estimated_wait_s": 1.0,
+    "eta_seconds": 1.0,
+    "queue_length": 3,
+    "return_ticket": "",
+}
 
 
 def test_it_imports_nothing_heavy() -> None:

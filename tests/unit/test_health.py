@@ -190,7 +190,7 @@ async def test_an_unreachable_worker_is_asked_at_once() -> None:
     pool, worker, client = make([WorkerStatus.IDLE])
     await pool.start()
     await let_others_run()
-    pool.report_unreachable(worker)
+    pool.directory.report_unreachable(worker)
     assert worker.status is WorkerStatus.OFFLINE
     await let_others_run()
     assert worker.is_idle

@@ -220,9 +220,10 @@ def test_a_worker_that_cannot_be_reached_makes_room_for_another(
 ) -> None:
     stage = Stage(kind, "connecting")
     for _ in range(QueueingLimits().max_moves):
-        assert stage.tell(WorkerMissed(WorkerUnreachableError())) == ["ReleaseWorker", "Enqueue"]
+        missed = WorkerMissed(WorkerUnreachableError(), order=7)
+        assert stage.tell(missed) == ["ReleaseWorker", "Enqueue"]
         assert stage.only(ReleaseWorker).is_clean, "the worker was given nothing"
-        assert stage.only(Enqueue) == Enqueue(kind, history, goes_first=True)
+        assert stage.only(Enqueue) == Enqueue(kind, history, order=7)
         stage.tell(Assigned("worker_1"))
     told = stage.tell(WorkerMissed(WorkerUnreachableError()))
     assert told == ["Send(error)", "ReleaseWorker", "Close"]

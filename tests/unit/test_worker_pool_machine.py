@@ -267,7 +267,7 @@ class PoolMachine(PoolBench):
 
     def suspect(self, index: int) -> None:
         """A handler could not reach its worker."""
-        self.pool.report_unreachable(self.workers[index])
+        self.pool.directory.report_unreachable(self.workers[index])
         self.model.workers[index].is_up = False
         self.model.workers[index].changes += 1
 

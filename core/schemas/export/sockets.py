@@ -99,6 +99,10 @@ RESUME_RULES: Final = (
     "the former closes with 4001.",
     "Who comes back before `prepared` gets its place in the queue, `queue_done`, or "
     "`session_resumed` with `last_seq` 0; the last two are answered with `prepare`.",
+    "Who waits gets a new `return_ticket` with each `queued` and `queue_update`. When the socket "
+    "breaks, the newest one, as `?ticket=…` of the same address beside what else it has, gives "
+    "back the place in the queue within a minute, also after the server was started again. On "
+    "`/ws/streaming` and `/ws/chat` the request has to be sent once more.",
 )
 COMMON_RULES: Final = (
     *RESUME_RULES,

@@ -1,0 +1,119 @@
+"""Places in the queue that outlive their gateway: who may come back, where to, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.tokens import TICKET_LIFE_S, ReturnTickets
+from gateway_modules.queue.worker_pool import WorkerPool
+from tests.fakes.pools import make_pool, workers_of
+from tests.fakes.virtual_time import FakeClock, in_virtual_time
+
+KEY = b"the same at both gateways"
+GATHERING_S = 5.0
+KIND = "duplex"
+
+
+def gateway(clock: FakeClock, *, is_gathering: bool, slots: int = 1) -> WorkerPool:
+    """Return the queue of one gateway."""
+    pool = make_pool(are_busy=not is_gathering, clock=clock, slots=slots)
+    pool.tickets = ReturnTickets(KEY, clock, is_gathering=is_gathering)
+    return pool
+
+
+def enter(pool: WorkerPool, session_id: str, shown: str = "") -> Ticket:
+    """Come in, or come back with what was given."""
+    order = pool.tickets.read(shown, session_id, KIND)
+    return pool.enqueue("audio_duplex", session_id, order=order)
+
+
+@in_virtual_time
+async def test_a_killed_gateway_loses_no_place_and_lets_nobody_overtake() -> None:
+    clock = FakeClock()
+    before = gateway(clock, is_gathering=False)
+    waiting = [enter(before, f"old_{number}") for number in range(60)]
+    held = {
+        f"old_{number}": before.tickets.issue(ticket.order, f"old_{number}", KIND)
+        for number, ticket in enumerate(waiting)
+    }
+    clock.advance(2)  # it is killed, and another one starts
+    after = gateway(clock, is_gathering=True)
+    after.gather(GATHERING_S)
+    arrivals = [*held, *(f"new_{number}" for number in range(40))]
+    random.Random(17).shuffle(arrivals)
+    tickets = [enter(after, session_id, held.get(session_id, "")) for session_id in arrivals]
+    await asyncio.sleep(GATHERING_S / 2)
+    assert all(ticket.is_waiting for ticket in tickets), "nobody is assigned meanwhile"
+    await asyncio.sleep(GATHERING_S)
+    (worker,) = workers_of(after)
+    served: list[str | None] = []
+    while worker.tasks:
+        (task,) = worker.tasks
+        served.append(task.session_id)
+        after.release_worker(worker)
+    newcomers = [session_id for session_id in arrivals if session_id.startswith("new")]
+    assert served == [*held, *newcomers], "places lost, or inversions"
+
+
+@in_virtual_time
+async def test_who_comes_back_after_the_gathering_goes_before_those_who_came_later() -> None:
+    clock = FakeClock()
+    before, after = gateway(clock, is_gathering=False), gateway(clock, is_gathering=True)
+    ticket = enter(before, "old")
+    held = before.tickets.issue(ticket.order, "old", KIND)
+    clock.advance(1)
+    after.gather(0.0)
+    await asyncio.sleep(1)
+    served, newcomer = enter(after, "first"), enter(after, "second")
+    late = enter(after, "old", held)
+    assert (served.assigned is not None, late.position, newcomer.position) == (True, 1, 2)
+    assert newcomer.estimated_wait_s > late.estimated_wait_s
+
+
+def test_a_ticket_is_of_one_session_and_lasts_a_minute() -> None:
+    clock = FakeClock()
+    tickets = ReturnTickets(KEY, clock)
+    order = tickets.draw()
+    held = tickets.issue(order, "mine", KIND)
+    assert ReturnTickets(KEY, clock).read(held, "mine", KIND) == order
+    assert ReturnTickets(b"another", clock).read(held, "mine", KIND) is None
+    assert tickets.read(held, "other", KIND) is None
+    assert tickets.read(held, "mine", "half_duplex") is None
+    clock.advance(TICKET_LIFE_S / 2)
+    renewed = tickets.issue(order, "mine", KIND)
+    clock.advance(TICKET_LIFE_S / 2 + 1)
+    assert tickets.read(held, "mine", KIND) is None
+    assert tickets.read(renewed, "mine", KIND) == order
+
+
+@pytest.mark.parametrize("shown", ["", ".", "..", "1.2.3", "a.b.c", "-1.0.", "\ud800", "1" * 5_000])
+def test_what_is_no_ticket_is_a_newcomers(shown: str) -> None:
+    assert ReturnTickets(KEY).read(shown, "mine", KIND) is None
+
+
+@in_virtual_time
+async def test_a_ticket_is_spent_once_a_worker_is_assigned() -> None:
+    clock = FakeClock()
+    pool = make_pool(clock=clock)
+    served = enter(pool, "mine")
+    held = pool.tickets.issue(served.order, "mine", KIND)
+    assert served.assigned and pool.tickets.read(held, "mine", KIND) is None
+    for number in range(5):  # what is known of spent ones is bounded by their life
+        clock.advance(TICKET_LIFE_S)
+        pool.tickets.spend(number)
+    assert len(pool.tickets._spent) == 2
+
+
+def test_places_grow_strictly_though_the_clock_stands_still_or_goes_back() -> None:
+    clock = FakeClock()
+    tickets = ReturnTickets(KEY, clock)
+    first, second = tickets.draw(), tickets.draw()
+    later = ReturnTickets(KEY, clock)
+    held = tickets.issue(second + 9, "mine", KIND)
+    clock.advance(-5)
+    assert later.read(held, "mine", KIND) == second + 9
+    assert first < second < second + 9 < later.draw()

@@ -37,6 +37,16 @@ class RequestType(StrEnum):
     OMNI_DUPLEX = "omni_duplex"
     DUPLEX = "duplex"  # older name of a duplex request of either kind
 
+    @classmethod
+    def _missing_(cls, value: object) -> RequestType | None:
+        """Know two by their older names too."""
+        match value:
+            case "chat_ws":
+                return cls.CHAT
+            case "half_duplex":
+                return cls.HALF_DUPLEX_AUDIO
+        return None
+
 
 def check_session_id(session_id: str) -> str:
     """Return the session id if it may be used.

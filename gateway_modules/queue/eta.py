@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.schemas.queue import RequestType
-from gateway_modules.queue.models import EtaConfig, EtaStatus, request_type_of
+from gateway_modules.queue.models import EtaConfig, EtaStatus
 
 UNKNOWN_ETA_S = 30.0  # docs/specification/service.md#3.3
 OVERRUN_FLOOR_S = 15.0  # what a task that has overrun is assumed to need; same section
@@ -58,7 +58,7 @@ class EtaTracker:
     def get_eta(self, request_type: str) -> float:
         """Return how long a request of this type is expected to take, s."""
         try:
-            known = request_type_of(request_type)
+            known = RequestType(request_type)
         except ValueError:
             return UNKNOWN_ETA_S
         average = self._averages[known]
@@ -71,7 +71,7 @@ class EtaTracker:
         if not (math.isfinite(duration_s) and duration_s > 0):
             return
         try:
-            known = request_type_of(request_type)
+            known = RequestType(request_type)
         except ValueError:
             return
         self._averages[known].add(duration_s, self._alpha)

@@ -33,20 +33,7 @@ STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
 LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
 """Requests that hold their worker for a whole session, not for one reply."""
 
-OLDER_REQUEST_NAMES: Mapping[str, RequestType] = MappingProxyType(
-    {"chat_ws": RequestType.CHAT, "half_duplex": RequestType.HALF_DUPLEX_AUDIO}
-)
-
 Seconds = Annotated[float, Field(gt=0, le=limits.DURATION_MAX_S)]
-
-
-def request_type_of(name: str) -> RequestType:
-    """Return the request type of a name, older names included.
-
-    Raises:
-        ValueError: There is no such type.
-    """
-    return OLDER_REQUEST_NAMES.get(name) or RequestType(name)
 
 
 class TicketInfo(WireModel):

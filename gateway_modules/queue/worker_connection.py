@@ -14,7 +14,6 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.dispatch import FreeSlot
 from gateway_modules.queue.eta import OVERRUN_FLOOR_S, remaining_s
-from gateway_modules.queue.models import request_type_of
 from gateway_modules.queue.worker_state import (
     DUPLEX_STATUSES,
     IN_SERVICE,
@@ -223,9 +222,7 @@ class WorkerConnection:
         Raises:
             ValueError: There is no such request type.
         """
-        task = RunningTask(
-            ticket_id, request_type_of(request_type), status, session_id, self._clock()
-        )
+        task = RunningTask(ticket_id, RequestType(request_type), status, session_id, self._clock())
         if slot is None:
             slot = next((slot for slot in self.slots if slot.task is None), None)
         if slot is None:

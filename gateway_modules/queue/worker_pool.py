@@ -26,7 +26,6 @@ from gateway_modules.queue.models import (
     EtaConfig,
     EtaStatus,
     QueueStatus,
-    request_type_of,
 )
 from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, Ticket
 from gateway_modules.queue.tokens import ReturnTickets
@@ -169,7 +168,7 @@ class WorkerPool:
         order: int | None = None,
     ) -> Ticket:
         """Draw a ticket that its caller must `leave`; see `ticket`, which does."""
-        kind = request_type_of(request_type)
+        kind = RequestType(request_type)
         if order is None or self.is_stopped:
             self.check_intake(client)
         name, now = f"q_{secrets.token_hex(TICKET_BYTES)}", self._clock()

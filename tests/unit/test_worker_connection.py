@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import STATUS_OF_REQUEST, request_type_of
+from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_view import worker_info
 from settings.workers import WorkerPlace
@@ -296,5 +297,5 @@ def test_info_tells_what_the_worker_told() -> None:
 
 
 def test_every_request_type_has_a_busy_status() -> None:
-    assert set(STATUS_OF_REQUEST) == {request_type_of(name) for name in STATUS_OF_REQUEST}
+    assert set(STATUS_OF_REQUEST) == set(RequestType)
     assert all(status.is_busy for status in STATUS_OF_REQUEST.values())

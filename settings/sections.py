@@ -157,10 +157,7 @@ class ServiceSettings(Section):
         3, ge=1, le=1_000, description="Lengths to see before the average replaces the guess."
     )
     gathering_s: float = Field(
-        5.0,
-        ge=0,
-        le=60,
-        description="After an end with people waiting: how long they may come back first, s.",
+        5.0, ge=0, le=60, description="For those who waited before a restart to come back, s."
     )
 
     @model_validator(mode="after")
@@ -243,28 +240,20 @@ class SecuritySettings(Section):
         "below one; *: any.",
     )
     worker_secret: SecretStr | None = Field(
-        None,
-        min_length=8,
-        description="Shared by gateway and workers; null: the launcher makes one at each start.",
+        None, min_length=8, description="Of gateway and workers; null: each launch makes one."
     )
     ticket_secret: SecretStr | None = Field(
-        None,
-        min_length=32,
-        description="Signs places in the queue, for gateways without a common data folder; null: "
-        "one is kept there.",
+        None, min_length=32, description="Signs places in the queue; null: kept in data_dir."
     )
     worker_tls: bool = Field(
         False, description="Workers serve TLS, and the gateway checks their certificates."
     )
     worker_ca: ProjectPath | None = Field(
         None,
-        description="CA of the workers' certificates, PEM; null: one is made in the data folder, "
-        "certs/worker_ca.pem, whose key signs a worker's certificate at each start.",
+        description="CA of the workers' certificates, PEM; null: certs/worker_ca.pem is made.",
     )
     worker_certfile: ProjectPath | None = Field(
-        None,
-        description="A worker's certificate chain for worker.minicpmo-live.internal, PEM; null: "
-        "the CA's key signs one.",
+        None, description="Certificate chain for worker.minicpmo-live.internal, PEM; null: made."
     )
     worker_keyfile: ProjectPath | None = Field(None, description="Key of it, PEM.")
     api_keys: tuple[SecretStr, ...] = Field(

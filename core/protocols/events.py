@@ -343,10 +343,8 @@ class PlaceTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceChanged(Event):
+class PlaceChanged(PlaceTaken):
     """The place or the estimate changed, or was asked for."""
-
-    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,12 +374,7 @@ class WorkerConnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerMissed(Event):
-    """The worker cannot be reached, and there is another one.
-
-    Attributes:
-        error: why not.
-        order: the place in the queue that the request had.
-    """
+    """The worker cannot be reached, and there is another one; `order` was the request's place."""
 
     error: OmniError
     order: int | None = None

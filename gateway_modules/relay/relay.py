@@ -194,7 +194,7 @@ class Relay:
         self._notes.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
-        if isinstance(event, PlaceTaken | PlaceChanged) and self.request.kind.has_events:
+        if isinstance(event, PlaceTaken) and self.request.kind.has_events:
             await self._offer_return(event.place.return_ticket)  # they have no word for the queue
 
     async def _carry_out(self, effect: QueueEffect) -> None:

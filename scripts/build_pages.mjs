@@ -38,6 +38,12 @@ const LIBRARIES = {
 
 /** Library -> file of its package -> name; these load one another and stay as they came. */
 const COPIED = {
+  "lit-html": Object.fromEntries(
+    ["lit-html.js", "directive.js", "directive-helpers.js", "directives/live.js", "directives/repeat.js"].map((name) => [
+      `lit-html/${name}`,
+      name,
+    ]),
+  ),
   onnxruntime: {
     "onnxruntime-web/dist/ort.wasm.min.mjs": "index.js",
     "onnxruntime-web/dist/ort-wasm-simd-threaded.mjs": "ort-wasm-simd-threaded.mjs",
@@ -78,6 +84,16 @@ function readPage(name) {
 /** @param {string} text @param {string} version @returns {string} with the version in every address */
 const versioned = (text, version) => text.replace(/(?<=["'`])\/static\//g, `/static/v-${version}/`);
 
+/** Views need it from the start, so it is part of each page. @type {import("esbuild").Plugin} */
+const litHtml = {
+  name: "lit-html",
+  setup({ onResolve, resolve }) {
+    onResolve({ filter: /^\/static\/.*\bvendor\/lit-html\// }, ({ path, kind }) =>
+      resolve(`./node_modules/${path.slice(path.indexOf("lit-html/"))}`, { kind, resolveDir: ROOT }),
+    );
+  },
+};
+
 /** @param {string} version @returns {import("esbuild").Plugin} */
 const addresses = (version) => ({
   name: "addresses",
@@ -116,6 +132,7 @@ async function lateModules({ script }) {
   const { metafile } = await build({
     entryPoints: [join(STATIC, script)],
     ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, outdir: BUILT, splitting: true, write: false },
+    plugins: [litHtml],
   });
   const late = Object.values(metafile.outputs).filter(({ entryPoint }) => entryPoint && entryPoint !== `static/${script}`);
   const names = late.flatMap((output) => output.exports);
@@ -135,7 +152,7 @@ async function buildPage(page, folder, version) {
     entryPoints: { [`pages/${page.name}`]: join(STATIC, page.script) },
     ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, minify: true, outdir: folder, splitting: true },
     chunkNames: `pages/${page.name}-[hash]`,
-    plugins: [addresses(version), oneLatePart(late)],
+    plugins: [litHtml, addresses(version), oneLatePart(late)],
     target: "es2022",
   });
   await build({

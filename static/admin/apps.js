@@ -1,37 +1,26 @@
 // @ts-check
 /** Apps: which kinds of conversation visitors may begin. */
 
-import { h, icon, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
 import { appTitle } from "../shared/app-nav.js";
-import { act } from "./action-button.js";
-import { mountKeyedRows } from "./keyed-rows.js";
-import { said } from "./words.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, live, repeat } from "../shared/lit.js";
+import { act } from "./actions.js";
 
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api }) {
-  const list = h("ul", { class: "admin-list" });
-  el.append(said("p", "admin.apps_lead", { class: "soft admin-read" }), list);
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeApps({ api, draw }) {
   /** @type {Http.AppState[]} */
   let apps = [];
-  const draw = () => rows.update(apps);
+  /** What was asked for and is not answered yet. @type {Map<string, boolean>} */
+  const asked = new Map();
   const refresh = async () => {
     ({ apps } = await api.get("/api/admin/apps"));
     draw();
   };
-
-  /**
-   * @param {Http.AppState} app
-   * @param {boolean} enabled
-   * @returns {Promise<boolean>}
-   */
-  const turn = (app, enabled) => {
+  /** @param {Http.AppState} app @param {boolean} enabled */
+  const turn = async (app, enabled) => {
     const name = appTitle(app.app_id, app.name);
-    return act({
+    asked.set(app.app_id, enabled);
+    await act({
       about: "app",
       run: () => api.send("PUT", `/api/admin/apps/${encodeURIComponent(app.app_id)}`, { enabled }),
       done: () => ({
@@ -40,48 +29,36 @@ export function mountSection(el, { api }) {
       }),
       after: () => refresh().catch(() => {}), // the next look tells
     });
+    asked.delete(app.app_id);
+    draw();
   };
-  const rows = mountKeyedRows(list, {
-    keyOf: (/** @type {Http.AppState} */ app) => app.app_id,
-    make: (/** @type {Http.AppState} */ app) => appRow(app, turn),
-  });
-  onLangChange(draw);
-  return { refresh };
-}
-
-/**
- * @param {Http.AppState} first
- * @param {(app: Http.AppState, enabled: boolean) => Promise<boolean>} turn
- * @returns {import("./keyed-rows.js").Row<Http.AppState>}
- */
-function appRow(first, turn) {
-  let app = first;
-  let isBusy = false;
-  const input = h("input", { type: "checkbox", role: "switch", id: `app-${app.app_id}` });
-  const name = h("label", { for: input.id, class: "admin-app-name" });
-  const route = h("a", { class: "button button-quiet button-icon", href: app.route }, icon("forward"));
-  const state = h("span", { class: "small soft" });
-  const node = h(
-    "li",
-    { class: "card spread", dataset: { app: app.app_id } },
-    h("div", { class: "check" }, input, name),
-    state,
-    route,
-  );
-  const update = (/** @type {Http.AppState} */ next) => {
-    app = next;
-    setText(name, appTitle(app.app_id, app.name));
-    setText(state, t(app.enabled ? "admin.app_is_on" : "admin.app_is_off"));
-    route.setAttribute("aria-label", `${t("admin.open")}: ${name.textContent}`);
-    route.title = t("admin.open");
-    if (!isBusy) input.checked = app.enabled;
+  /** @param {Http.AppState} app */
+  const row = (app) => {
+    const { app_id: id, enabled, route } = app;
+    const name = appTitle(id, app.name);
+    return html`<li class="card spread" data-app=${id}>
+      <div class="check">
+        <input
+          type="checkbox"
+          role="switch"
+          id="app-${id}"
+          .checked=${live(asked.get(id) ?? enabled)}
+          @change=${(/** @type {{target: HTMLInputElement}} */ { target }) => void turn(app, target.checked)}
+        />
+        <label for="app-${id}" class="admin-app-name">${name}</label>
+      </div>
+      <span class="small soft">${t(enabled ? "admin.app_is_on" : "admin.app_is_off")}</span>
+      <a class="button button-quiet button-icon" href=${route} aria-label="${t("admin.open")}: ${name}" title=${t("admin.open")}
+        >${icon("forward")}</a
+      >
+    </li>`;
   };
-  on(input, "change", async () => {
-    isBusy = true;
-    const isDone = await turn(app, input.checked);
-    isBusy = false;
-    if (!isDone) input.checked = app.enabled;
-  });
-  update(first);
-  return { node, update };
+  return {
+    refresh,
+    view: () =>
+      html`<p class="soft admin-read">${t("admin.apps_lead")}</p>
+        <ul class="admin-list">
+          ${repeat(apps, ({ app_id: id }) => id, row)}
+        </ul>`,
+  };
 }

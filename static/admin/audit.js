@@ -1,44 +1,42 @@
 // @ts-check
 /** Audit: what administrators did, newest first. */
 
-import { h, setText } from "../shared/dom.js";
-import { formatDateTime } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
+import { html } from "../shared/lit.js";
 import { auditAction } from "./admin-facts.js";
-import { mountTable } from "./table.js";
-import { UNKNOWN, ago, said } from "./words.js";
+import { table } from "./table.js";
+import { UNKNOWN, when } from "./words.js";
 
 /** @typedef {Http.AuditEntry & {key: string}} Row */
 
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api }) {
-  const place = h("div", { class: "admin-wide" });
-  el.append(said("p", "admin.audit_lead", { class: "soft admin-read" }), place);
-  const table = mountTable(place, {
-    captionKey: "admin.audit",
-    emptyKey: "admin.audit_empty",
-    keyOf: (/** @type {Row} */ row) => row.key,
-    columns: [
-      { labelKey: "admin.col_when", mount: whenCell },
-      { labelKey: "admin.col_did", text: ({ action }) => actionWords(action) },
-      { labelKey: "admin.col_target", look: "mono", text: ({ target }) => target || UNKNOWN },
-      { labelKey: "admin.col_asked", look: "small", text: ({ details }) => details || UNKNOWN },
-      { labelKey: "admin.col_outcome", mount: outcomeCell },
-      { labelKey: "admin.col_address", look: "mono", text: ({ address }) => address || UNKNOWN },
-    ],
-  });
+/** @type {import("./table.js").TableColumn<Row>[]} */
+const COLUMNS = [
+  { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
+  { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
+  { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
+  { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
+  { labelKey: "admin.col_outcome", cell: outcome },
+  { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
+];
+
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeAudit({ api, draw }) {
+  /** @type {Row[] | null} */
+  let rows = null;
   return {
     async refresh() {
       const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
-      table.update(withKeys(entries));
+      rows = withKeys(entries);
+      draw();
     },
+    view: () =>
+      html`<p class="soft admin-read">${t("admin.audit_lead")}</p>
+        <div class="admin-wide">
+          ${table({ captionKey: "admin.audit", emptyKey: "admin.audit_empty", keyOf: ({ key }) => key, columns: COLUMNS, rows })}
+        </div>`,
   };
 }
 
@@ -66,24 +64,10 @@ function actionWords(action) {
   return known ? t(`admin.did_${known}`) : action;
 }
 
-/** @param {HTMLElement} cell @returns {(row: Row) => void} */
-function whenCell(cell) {
-  const when = h("span");
-  const age = h("span", { class: "small soft" });
-  cell.append(h("div", { class: "admin-when" }, when, age));
-  return ({ time }) => {
-    setText(when, formatDateTime(time));
-    setText(age, ago(time));
-  };
-}
-
-/** @param {HTMLElement} cell @returns {(row: Row) => void} */
-function outcomeCell(cell) {
-  const words = h("span");
-  const badge = h("span", { class: "badge" }, h("span", { class: "dot" }), words);
-  cell.append(badge);
-  return ({ status }) => {
-    badge.dataset.kind = status < FIRST_FAILURE ? "good" : "bad";
-    setText(words, status < FIRST_FAILURE ? t("admin.went_well") : t("admin.refused", { status }));
-  };
+/** @param {Row} row */
+function outcome({ status }) {
+  const isGood = status < FIRST_FAILURE;
+  return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}
+    ><span class="dot"></span><span>${isGood ? t("admin.went_well") : t("admin.refused", { status })}</span></span
+  >`;
 }

@@ -5,80 +5,148 @@
  */
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
-import { h, on, setText } from "../shared/dom.js";
+import { find, on } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
-import { mountNotice } from "../shared/notice.js";
+import { html, icon, nothing } from "../shared/lit.js";
+import { problemText } from "../shared/problems.js";
 import { loadUplot } from "../shared/vendor.js";
 import { chartsOf, latest, spansOf, workerOf } from "./chart-data.js";
-import { mountTable } from "./table.js";
 import { drawPlot } from "./plot.js";
-import { UNKNOWN, kindName, memory, milliseconds, said, span } from "./words.js";
+import { table } from "./table.js";
+import { UNKNOWN, kindName, memory, milliseconds, span } from "./words.js";
 
 /** @typedef {import("./chart-data.js").Chart} Chart */
 /** @typedef {import("./chart-data.js").Line} Line */
+/** @typedef {typeof import("uplot")} Library */
+/** @typedef {{plot: import("./plot.js").Plotted, names: string}} Drawn */
 
 const SPAN_S = 300; // of a row of the table
 const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
 const STYLES = "/static/vendor/uplot/index.css";
 
+/** @type {import("./table.js").TableColumn<import("./chart-data.js").Span>[]} */
+const COLUMNS = [
+  { labelKey: "admin.col_from", cell: ({ startS }) => clockTime(startS) },
+  { labelKey: "admin.col_sessions", cell: ({ sessions }) => String(sessions ?? UNKNOWN) },
+  { labelKey: "admin.col_queue", cell: ({ queue }) => String(queue ?? UNKNOWN) },
+  { labelKey: "admin.col_longest_wait", cell: ({ waitS }) => span(waitS) },
+  { labelKey: "admin.line_unit_p50_ms", cell: ({ p50Ms }) => milliseconds(p50Ms) },
+  { labelKey: "admin.line_unit_p99_ms", cell: ({ p99Ms }) => milliseconds(p99Ms) },
+  { labelKey: "admin.col_memory", cell: ({ memoryMb }) => memory(memoryMb) },
+];
+
 /**
- * @param {HTMLElement} el
- * @returns {{update: (history: Http.History) => void}}
+ * @param {HTMLElement} el what the view is rendered in
+ * @param {() => void} draw
  */
-export function mountCharts(el) {
-  const noticeEl = h("div");
-  const cards = new Map(CHARTS.map((id) => [id, chartCard(id)]));
-  const grid = h(
-    "div",
-    { class: "admin-charts" },
-    [...cards.values()].map(({ node }) => node),
-  );
-  const numbers = h("div", { class: "admin-wide" });
-  const details = h("details", { class: "panel", id: "chart-numbers" }, said("summary", "admin.as_table"), numbers);
-  el.append(said("h3", "admin.last_hour"), noticeEl, grid, details);
-  const notice = mountNotice(noticeEl);
-  const table = mountNumbers(numbers);
+export function makeCharts(el, draw) {
+  /** @type {Http.History | null} */
+  let history = null;
+  /** @type {Promise<Library | null> | null} */
+  let library = null;
+  let failure = /** @type {Error | null} */ (null);
+  /** @type {Map<string, Drawn>} */
+  const drawn = new Map();
+  /** Values at the pointer, else the latest ones, by chart. @type {Map<string, (number | null)[]>} */
+  const pointed = new Map();
   const colours = themeColours(el);
 
-  /** @type {Promise<typeof import("uplot") | null> | null} */
-  let library = null;
   const load = async () => {
     try {
       const Plot = await loadUplot();
       await addStyles();
       return Plot;
     } catch (error) {
-      notice.show(/** @type {Error} */ (error), { kind: "caution" });
-      grid.hidden = true;
-      details.open = true;
+      failure = /** @type {Error} */ (error);
+      draw();
       return null;
     }
   };
-
-  /** @type {Http.History | null} */
-  let shown = null;
-  const draw = async (isRebuilt = false) => {
-    if (!shown) return;
-    table.update(spansOf(shown, SPAN_S));
-    const charts = chartsOf(shown);
+  const plotAll = async (isRebuilt = false) => {
     library ??= load();
     const Plot = await library;
-    if (!Plot) return;
-    for (const chart of charts) cards.get(chart.id)?.draw(Plot, chart, colours.css, isRebuilt);
+    if (!Plot || !history) return;
+    for (const chart of chartsOf(history)) plotOne(Plot, chart, isRebuilt);
   };
-  onThemeChange(() => void draw(true));
-  onLangChange(() => void draw(true));
+  /** @param {Library} Plot @param {Chart} chart @param {boolean} isRebuilt colours or words are others now */
+  const plotOne = (Plot, chart, isRebuilt) => {
+    if (chart.isEmpty) return;
+    const names = chart.lines.map(({ name }) => name).join();
+    const known = drawn.get(chart.id);
+    if (known && !isRebuilt && known.names === names) return known.plot.update(chart);
+    known?.plot.close();
+    const onPoint = (/** @type {(number | null)[]} */ values) => {
+      pointed.set(chart.id, values);
+      draw();
+    };
+    const place = find(el, `[data-chart="${chart.id}"] .admin-plot`, HTMLElement);
+    drawn.set(chart.id, { plot: drawPlot(Plot, place, { chart, css: colours.css, tick: figure, onPoint }), names });
+  };
+  onThemeChange(() => void plotAll(true));
+  onLangChange(() => void plotAll(true));
+
+  /** @param {Chart} chart */
+  const card = ({ id, lines, isEmpty }) => {
+    const values = pointed.get(id);
+    const figures = lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`);
+    return html`<figure class="card admin-chart" data-chart=${id}>
+      <figcaption class="admin-chart-title">${t(`admin.chart_${id}`)}</figcaption>
+      <p class="small soft admin-plot-empty" ?hidden=${!isEmpty}>${t(`admin.chart_${id}_empty`)}</p>
+      <div
+        class="admin-plot"
+        role="img"
+        aria-describedby="chart-numbers"
+        aria-label="${t(`admin.chart_${id}`)}: ${figures.join(", ")}"
+        ?hidden=${isEmpty}
+      ></div>
+      <ul class="admin-legend small" ?hidden=${isEmpty}>
+        ${lines.map((line, at) => legendEntry(line, values?.[at] ?? null))}
+      </ul>
+    </figure>`;
+  };
+  const empty = () => CHARTS.map((id) => /** @type {Chart} */ ({ id, times: [], lines: [], isEmpty: true }));
   return {
-    update(history) {
-      shown = history;
-      void draw();
+    /** @param {Http.History} next */
+    update(next) {
+      history = next;
+      draw();
+      void plotAll();
     },
+    view: () =>
+      html`<h3>${t("admin.last_hour")}</h3>
+        <div role="alert">${failure ? problemNotice(failure) : nothing}</div>
+        <div class="admin-charts" ?hidden=${failure !== null}>${(history ? chartsOf(history) : empty()).map(card)}</div>
+        <details class="panel" id="chart-numbers" ?open=${failure !== null}>
+          <summary>${t("admin.as_table")}</summary>
+          <div class="admin-wide">
+            ${table({
+              captionKey: "admin.numbers_caption",
+              emptyKey: "admin.numbers_empty",
+              keyOf: ({ startS }) => String(startS),
+              columns: COLUMNS,
+              rows: history && spansOf(history, SPAN_S),
+            })}
+          </div>
+        </details>`,
   };
+}
+
+/** @param {Error} problem */
+function problemNotice(problem) {
+  const { title, nextStep, detail } = problemText(problem);
+  return html`<div class="notice" data-kind="caution">
+    ${icon("warning")}
+    <div class="stack-tight">
+      <p class="notice-title">${title}</p>
+      <p>${nextStep}</p>
+      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
+    </div>
+  </div>`;
 }
 
 /** Its style sheet; without it charts are drawn all the same, if less well. @returns {Promise<void>} */
 function addStyles() {
-  const link = h("link", { rel: "stylesheet", href: STYLES });
+  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLES });
   const loaded = new Promise((/** @type {(value: void) => void} */ resolve) => {
     on(link, "load", () => resolve());
     on(link, "error", () => resolve());
@@ -87,70 +155,12 @@ function addStyles() {
   return loaded;
 }
 
-/** @param {typeof CHARTS[number]} id */
-function chartCard(id) {
-  const place = h("div", { class: "admin-plot", role: "img", "aria-describedby": "chart-numbers" });
-  const legend = h("ul", { class: "admin-legend small" });
-  const empty = h("p", { class: "small soft admin-plot-empty" });
-  const node = h(
-    "figure",
-    { class: "card admin-chart", dataset: { chart: id } },
-    said("figcaption", `admin.chart_${id}`, { class: "admin-chart-title" }),
-    empty,
-    place,
-    legend,
-  );
-  /** @type {import("./plot.js").Plotted | null} */
-  let plot = null;
-  let names = "";
-  return {
-    node,
-    /**
-     * @param {typeof import("uplot")} Plot
-     * @param {Chart} chart
-     * @param {(token: string, alpha?: number) => string} css
-     * @param {boolean} isRebuilt colours or words are others now
-     */
-    draw(Plot, chart, css, isRebuilt) {
-      place.hidden = chart.isEmpty;
-      empty.hidden = !chart.isEmpty;
-      setText(empty, t(`admin.chart_${id}_empty`));
-      legend.hidden = chart.isEmpty;
-      const figures = chart.lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`);
-      const title = t(`admin.chart_${id}`);
-      place.setAttribute("aria-label", `${title}: ${figures.join(", ")}`);
-      if (chart.isEmpty) return;
-      const lines = chart.lines.map(({ name }) => name).join();
-      if (plot && (isRebuilt || lines !== names)) {
-        plot.close();
-        plot = null;
-      }
-      names = lines;
-      if (plot) return plot.update(chart);
-      const keys = chart.lines.map((line) => legendEntry(line));
-      legend.replaceChildren(...keys.map((key) => key.node));
-      plot = drawPlot(Plot, place, {
-        chart,
-        css,
-        tick: figure,
-        onPoint: (values) => keys.forEach((key, index) => key.draw(values[index])),
-      });
-    },
-  };
-}
-
-/** @param {Line} line */
-function legendEntry(line) {
-  const value = h("span", { class: "number admin-legend-value" });
-  const node = h(
-    "li",
-    {},
-    h("span", { class: "admin-swatch", dataset: { tone: line.tone, dashed: line.isDashed } }),
-    h("span", {}, lineName(line)),
-    value,
-  );
-  return { node, draw: (/** @type {number | null} */ now) => setText(value, figure(line, now)) };
-}
+/** @param {Line} line @param {number | null} value */
+const legendEntry = (line, value) =>
+  html`<li>
+    <span class="admin-swatch" data-tone=${line.tone} data-dashed=${line.isDashed ? "true" : "false"}></span
+    ><span>${lineName(line)}</span><span class="number admin-legend-value">${figure(line, value)}</span>
+  </li>`;
 
 /** @param {Line} line */
 function lineName({ name }) {
@@ -168,27 +178,6 @@ function figure({ name }, value) {
   if (name.startsWith("vram_used_mb.")) return memory(value);
   if (name.startsWith("unit.")) return milliseconds(value);
   return name === "queue.oldest_wait_s" ? span(value) : String(value);
-}
-
-/** @param {HTMLElement} el */
-function mountNumbers(el) {
-  /** @typedef {import("./chart-data.js").Span} Span */
-  /** @type {import("./table.js").TableColumn<Span>[]} */
-  const columns = [
-    { labelKey: "admin.col_from", text: ({ startS }) => clockTime(startS) },
-    { labelKey: "admin.col_sessions", text: ({ sessions }) => String(sessions ?? UNKNOWN) },
-    { labelKey: "admin.col_queue", text: ({ queue }) => String(queue ?? UNKNOWN) },
-    { labelKey: "admin.col_longest_wait", text: ({ waitS }) => span(waitS) },
-    { labelKey: "admin.line_unit_p50_ms", text: ({ p50Ms }) => milliseconds(p50Ms) },
-    { labelKey: "admin.line_unit_p99_ms", text: ({ p99Ms }) => milliseconds(p99Ms) },
-    { labelKey: "admin.col_memory", text: ({ memoryMb }) => memory(memoryMb) },
-  ];
-  return mountTable(el, {
-    captionKey: "admin.numbers_caption",
-    emptyKey: "admin.numbers_empty",
-    keyOf: (/** @type {Span} */ row) => String(row.startS),
-    columns,
-  });
 }
 
 /** @param {number} seconds of Unix time */

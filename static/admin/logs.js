@@ -1,12 +1,12 @@
 // @ts-check
 /** Logs: the end of a program's log as it grows; follows unless the reader scrolls up. */
 
-import { h, on, setText } from "../shared/dom.js";
-import { formatNumber } from "../shared/formats.js";
-import { onLangChange, t, tn } from "../shared/i18n.js";
 import { ApiError } from "../shared/api.js";
+import { formatNumber } from "../shared/formats.js";
+import { t, tn } from "../shared/i18n.js";
+import { html, live, nothing, repeat } from "../shared/lit.js";
 import { LogBuffer, isMatch } from "./log-buffer.js";
-import { failureText, said } from "./words.js";
+import { failureText } from "./words.js";
 
 /** @typedef {import("./log-buffer.js").KeptLine} KeptLine */
 /** @typedef {import("./log-buffer.js").LogFilter} LogFilter */
@@ -18,33 +18,44 @@ const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // programs line their words up; here that only takes room
 const LEVELS = ["debug", "info", "warning", "error"];
 
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api }) {
-  const parts = buildParts();
-  el.append(...parts.nodes);
-  const { source, follow, level, text } = parts;
-  const view = mountLines(parts, () => ({ text: text.value, least: /** @type {LogFilter["least"]} */ (level.value) }));
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeLogs({ api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
-  const at = { source: "gateway", cursor: "" };
+  const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
+  /** @type {LogFilter} */
+  const filter = { text: "", least: "info" };
+  const look = { follows: true, isAtEnd: true, unseen: 0 };
+  const linesEl = () => el.querySelector(".admin-log-lines");
 
+  const draw = () => {
+    // What is being read stays where it is while older lines go.
+    const lines = linesEl();
+    const before = lines?.scrollTop ?? 0;
+    const read = [...(lines?.children ?? [])].find((node) => top(node) + /** @type {HTMLElement} */ (node).offsetHeight > before);
+    const offset = read && top(read);
+    drawSection();
+    const now = linesEl();
+    if (!now) return;
+    if (look.isAtEnd) now.scrollTop = now.scrollHeight;
+    else if (read?.isConnected && offset !== undefined) now.scrollTop = before + top(read) - offset;
+  };
+  const toEnd = () => {
+    Object.assign(look, { isAtEnd: true, unseen: 0 });
+    draw();
+  };
   const begin = () => {
     at.cursor = "";
     buffer.clear();
-    view.clear();
+    toEnd();
   };
   /** @param {Http.LogPart} part */
-  const take = (part) => {
-    drawSources(source, part.sources, part.source);
-    at.cursor = part.cursor;
-    const { added, droppedCount } = buffer.add(part.lines);
-    view.add(added, droppedCount);
+  const take = ({ cursor, lines, source, sources }) => {
+    Object.assign(at, { cursor, source, sources });
+    const { added } = buffer.add(lines);
+    if (!look.isAtEnd) look.unseen += added.filter((line) => isMatch(line, filter)).length;
   };
   const refresh = async () => {
-    if (!follow.checked && at.cursor !== "") return;
+    if (!look.follows && at.cursor !== "") return;
     try {
       for (let hasMore = true; hasMore;) {
         const asked = at.source;
@@ -54,176 +65,116 @@ export function mountSection(el, { api }) {
         take(part);
         hasMore = part.has_more && after !== "";
       }
-      parts.showMissing("");
+      at.missing = "";
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== NOT_FOUND) throw error;
-      parts.showMissing(failureText(error, "log"));
+      at.missing = failureText(error, "log");
     }
+    draw();
   };
   const soon = () => void refresh().catch(() => {}); // the next look tells
-  on(source, "change", () => {
-    at.source = source.value;
+  const onSource = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
+    at.source = target.value;
     begin();
     soon();
-  });
-  on(follow, "change", () => {
-    if (!follow.checked) return;
-    view.toEnd();
-    soon();
-  });
-  on(level, "change", view.filter);
-  on(text, "input", view.filter);
-  return { refresh, pauseMs: PAUSE_MS };
-}
-
-function buildParts() {
-  const source = h("select", { id: "log-source" });
-  const follow = h("input", { type: "checkbox", role: "switch", id: "log-follow" });
-  follow.checked = true;
-  const level = h(
-    "select",
-    { id: "log-level" },
-    LEVELS.map((each) => said("option", `admin.level_${each}`, { value: each })),
-  );
-  level.value = "info";
-  const text = h("input", { type: "search", id: "log-text", autocomplete: "off" });
-  const lines = h("div", { class: "admin-log-lines", role: "log", "aria-live": "off", tabindex: 0 });
-  const empty = h("p", { class: "empty", hidden: true });
-  const missing = h("p", { class: "empty", hidden: true });
-  const jump = h("button", { type: "button", class: "button admin-jump", hidden: true });
-  const note = h("p", { class: "small soft" });
-  const field = (/** @type {string} */ key, /** @type {HTMLElement} */ control) =>
-    h("div", { class: "field" }, said("label", key, { for: control.id }), control);
-  const tools = h(
-    "div",
-    { class: "admin-fields" },
-    field("admin.log_source", source),
-    field("admin.log_level", level),
-    field("admin.log_text", text),
-    h("div", { class: "check admin-follow" }, follow, said("label", "admin.log_follow", { for: "log-follow" })),
-  );
-  const frame = h("div", { class: "admin-log" }, lines, jump);
-  return {
-    source,
-    follow,
-    level,
-    text,
-    lines,
-    empty,
-    jump,
-    note,
-    nodes: [tools, missing, frame, empty, note],
-    /** @param {string} words why there is nothing; "" if there is something */
-    showMissing(words) {
-      missing.hidden = words === "";
-      setText(missing, words);
-      frame.hidden = words !== "";
-      if (words !== "") empty.hidden = true;
-    },
   };
-}
-
-/**
- * @param {ReturnType<typeof buildParts>} parts
- * @param {() => LogFilter} filterNow
- */
-function mountLines({ lines, jump, empty, note }, filterNow) {
-  /** @type {{line: KeptLine, node: HTMLElement}[]} */
-  let shown = [];
-  const state = { isAtEnd: true, unseen: 0 };
-  const draw = () => {
-    const count = shown.filter(({ node }) => !node.hidden).length;
-    empty.hidden = count > 0;
-    setText(empty, t(shown.length === 0 ? "admin.log_empty" : "admin.log_no_match"));
-    setText(
-      note,
-      t("admin.log_count", { n: formatNumber(count), all: formatNumber(shown.length), most: formatNumber(MAX_LINES) }),
-    );
-    jump.hidden = state.isAtEnd;
-    setText(jump, state.unseen > 0 ? tn("admin.log_new", state.unseen) : t("admin.log_end"));
-    lines.setAttribute("aria-label", t("admin.logs"));
-  };
-  const toEnd = () => {
-    lines.scrollTop = lines.scrollHeight;
-    Object.assign(state, { isAtEnd: true, unseen: 0 });
-    draw();
-  };
-  on(lines, "scroll", () => {
-    state.isAtEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < END_SLACK_PX;
-    if (state.isAtEnd) state.unseen = 0;
-    draw();
-  });
-  on(jump, "click", () => {
+  const onFollow = (/** @type {{target: HTMLInputElement}} */ { target }) => {
+    look.follows = target.checked;
+    if (!look.follows) return;
     toEnd();
-    lines.focus({ preventScroll: true });
-  });
-  onLangChange(draw);
+    soon();
+  };
+  const onLevel = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
+    filter.least = /** @type {LogFilter["least"]} */ (target.value);
+    toEnd();
+  };
+  const onText = (/** @type {{target: HTMLInputElement}} */ { target }) => {
+    filter.text = target.value;
+    toEnd();
+  };
+  const onScroll = (/** @type {{target: HTMLElement}} */ { target }) => {
+    look.isAtEnd = target.scrollHeight - target.scrollTop - target.clientHeight < END_SLACK_PX;
+    if (look.isAtEnd) look.unseen = 0;
+    drawSection();
+  };
+  const onJump = () => {
+    toEnd();
+    /** @type {HTMLElement | null} */ (linesEl())?.focus({ preventScroll: true });
+  };
+  const controls = () => tools(at, filter, { onSource, onLevel, onText, onFollow });
   return {
-    toEnd,
-    /**
-     * @param {KeptLine[]} added
-     * @param {number} droppedCount
-     */
-    add(added, droppedCount) {
-      const filter = filterNow();
-      // What is being read stays where it is while older lines go.
-      const heightBefore = lines.scrollHeight;
-      shown.slice(0, droppedCount).forEach(({ node }) => node.remove());
-      const goneHeight = heightBefore - lines.scrollHeight;
-      const fresh = added.map((line) => ({ line, node: lineNode(line, filter) }));
-      shown = [...shown.slice(droppedCount), ...fresh];
-      lines.append(...fresh.map(({ node }) => node));
-      state.unseen += state.isAtEnd ? 0 : fresh.filter(({ node }) => !node.hidden).length;
-      if (state.isAtEnd) toEnd();
-      else lines.scrollTop -= goneHeight;
-      draw();
-    },
-    clear() {
-      shown = [];
-      lines.replaceChildren();
-      Object.assign(state, { isAtEnd: true, unseen: 0 });
-      draw();
-    },
-    filter() {
-      const filter = filterNow();
-      for (const { line, node } of shown) node.hidden = !isMatch(line, filter);
-      toEnd();
+    refresh,
+    pauseMs: PAUSE_MS,
+    view() {
+      if (at.missing)
+        return html`${controls()}
+          <p class="empty">${at.missing}</p>`;
+      const shown = buffer.lines.filter((line) => isMatch(line, filter));
+      const sizes = { n: formatNumber(shown.length), all: formatNumber(buffer.lines.length), most: formatNumber(MAX_LINES) };
+      return html`${controls()}
+        <div class="admin-log">
+          <div class="admin-log-lines" role="log" aria-live="off" tabindex="0" aria-label=${t("admin.logs")} @scroll=${onScroll}>
+            ${repeat(shown, ({ id }) => id, lineView)}
+          </div>
+          <button type="button" class="button admin-jump" ?hidden=${look.isAtEnd} @click=${onJump}>
+            ${look.unseen > 0 ? tn("admin.log_new", look.unseen) : t("admin.log_end")}
+          </button>
+        </div>
+        ${
+          shown.length > 0
+            ? nothing
+            : html`<p class="empty">${t(buffer.lines.length === 0 ? "admin.log_empty" : "admin.log_no_match")}</p>`
+        }
+        <p class="small soft">${t("admin.log_count", sizes)}</p>`;
     },
   };
 }
 
 /**
- * @param {KeptLine} line
+ * @param {{source: string, sources: string[]}} at
  * @param {LogFilter} filter
+ * @param {Record<"onSource" | "onLevel" | "onText" | "onFollow", (event: any) => void>} on `any`: each control's own event
  */
-function lineNode(line, filter) {
-  const time = line.time ? clock(line.time) : "";
-  const node = h(
-    "div",
-    { class: "admin-log-line", dataset: { severity: line.severity } },
-    h("span", { class: "admin-log-time", title: line.time }, time),
-    h("span", { class: "admin-log-level" }, line.level ?? ""),
-    h("span", { class: "admin-log-text" }, line.level ? line.text.replace(PADDING, "  ") : line.text),
-  );
-  node.hidden = !isMatch(line, filter);
-  return node;
-}
+const tools = (at, filter, { onSource, onLevel, onText, onFollow }) =>
+  html`<div class="admin-fields">
+    <div class="field">
+      <label for="log-source">${t("admin.log_source")}</label>
+      <select id="log-source" @change=${onSource}>
+        ${at.sources.map((each) => html`<option value=${each} .selected=${live(each === at.source)}>${each}</option>`)}
+      </select>
+    </div>
+    <div class="field">
+      <label for="log-level">${t("admin.log_level")}</label>
+      <select id="log-level" @change=${onLevel}>
+        ${LEVELS.map(
+          (each) => html`<option value=${each} ?selected=${each === filter.least}>${t(`admin.level_${each}`)}</option>`,
+        )}
+      </select>
+    </div>
+    <div class="field">
+      <label for="log-text">${t("admin.log_text")}</label>
+      <input type="search" id="log-text" autocomplete="off" @input=${onText} />
+    </div>
+    <div class="check admin-follow">
+      <input type="checkbox" role="switch" id="log-follow" checked @change=${onFollow} />
+      <label for="log-follow">${t("admin.log_follow")}</label>
+    </div>
+  </div>`;
+
+/** @param {Element} node */
+const top = (node) => /** @type {HTMLElement} */ (node).offsetTop;
+
+/** @param {KeptLine} line */
+const lineView = ({ time, severity, level, text }) =>
+  html`<div class="admin-log-line" data-severity=${severity}>
+    <span class="admin-log-time" title=${time ?? nothing}>${time ? clock(time) : ""}</span
+    ><span class="admin-log-level">${level ?? ""}</span
+    ><span class="admin-log-text">${level ? text.replace(PADDING, "  ") : text}</span>
+  </div>`;
 
 /** @param {string} time as the program wrote it */
 function clock(time) {
   const read = new Date(time);
   if (Number.isNaN(read.getTime())) return time;
   return new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" }).format(read);
-}
-
-/**
- * @param {HTMLSelectElement} select
- * @param {string[]} sources
- * @param {string} chosen
- */
-function drawSources(select, sources, chosen) {
-  if ([...select.options].map(({ value }) => value).join() !== sources.join()) {
-    select.replaceChildren(...sources.map((each) => h("option", { value: each }, each)));
-  }
-  if (select.value !== chosen) select.value = chosen;
 }

@@ -1,14 +1,14 @@
 // @ts-check
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
-import { h, on, setText } from "../shared/dom.js";
-import { mountFetchNote } from "../shared/fetch-note.js";
+import { fetchNote } from "../shared/fetch-note.js";
 import { formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
-import { act } from "./action-button.js";
+import { t } from "../shared/i18n.js";
+import { html, live, nothing } from "../shared/lit.js";
+import { act } from "./actions.js";
 import { overviewOf } from "./admin-facts.js";
-import { mountCharts } from "./charts.js";
-import { UNKNOWN, memory, said } from "./words.js";
+import { makeCharts } from "./charts.js";
+import { UNKNOWN, memory } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").Overview} Overview */
 
@@ -59,46 +59,55 @@ function troubles({ loading, broken }) {
   return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
 }
 
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api, page }) {
-  const model = h("p", { class: "soft" });
-  const fetchPlace = h("div", { class: "card", hidden: true });
-  const fetchNote = mountFetchNote(fetchPlace);
-  const cards = Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure));
-  const intake = mountIntake(api, page);
-  const chartsPlace = h("div", { class: "stack" });
-  el.append(
-    model,
-    fetchPlace,
-    intake.node,
-    h(
-      "div",
-      { class: "admin-figures" },
-      cards.map(({ node }) => node),
-    ),
-    chartsPlace,
-  );
-  const charts = mountCharts(chartsPlace);
-
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeOverview({ api, draw, page, el }) {
   /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */
   let latest = null;
-  const draw = () => {
-    if (!latest) return;
-    for (const card of cards) card.draw(latest.facts);
-    fetchNote.draw(latest.status);
-    intake.draw(latest.status.is_intake_paused);
-    const { model: loaded } = latest.status;
-    setText(
-      model,
-      loaded ? t(loaded.is_demonstration ? "admin.model_demo" : "admin.model", { name: loaded.name }) : t("admin.no_model"),
-    );
-  };
-  onLangChange(draw);
+  /** What was asked for and is not answered yet. @type {boolean | null} */
+  let askedPause = null;
+  const charts = makeCharts(el, draw);
 
+  /** @param {{target: HTMLInputElement}} event */
+  const onIntake = async ({ target }) => {
+    const paused = !target.checked;
+    askedPause = paused;
+    const isDone = await act({
+      about: "intake",
+      question: paused
+        ? () => ({ title: t("admin.intake_ask"), text: t("admin.intake_ask_text"), confirm: t("admin.intake_ask_go") })
+        : undefined,
+      run: () => api.send("PUT", "/api/admin/intake", { paused }),
+      done: () => t(paused ? "admin.intake_paused" : "admin.intake_resumed"),
+    });
+    askedPause = null;
+    if (isDone && latest) latest.status.is_intake_paused = paused;
+    draw();
+    void page.refreshStatus();
+  };
+  const intake = () => {
+    const isPaused = latest?.status.is_intake_paused ?? false;
+    return html`<div>
+      <div class="card admin-intake" data-tone=${isPaused ? "caution" : ""}>
+        <div class="check">
+          <input
+            type="checkbox"
+            role="switch"
+            id="intake"
+            aria-describedby="intake-note"
+            .checked=${live(latest !== null && !(askedPause ?? isPaused))}
+            @change=${onIntake}
+          />
+          <label for="intake" class="check-label">${t("admin.intake")}</label>
+        </div>
+        <p id="intake-note" class="small soft">${latest ? t(isPaused ? "admin.intake_off_note" : "admin.intake_on_note") : ""}</p>
+      </div>
+    </div>`;
+  };
+  const modelWords = () => {
+    const model = latest?.status.model;
+    if (!latest) return "";
+    return model ? t(model.is_demonstration ? "admin.model_demo" : "admin.model", { name: model.name }) : t("admin.no_model");
+  };
   return {
     async refresh() {
       const [status, { workers }, history] = await Promise.all([
@@ -110,69 +119,29 @@ export function mountSection(el, { api, page }) {
       draw();
       charts.update(history);
     },
+    view() {
+      const fetch = fetchNote(latest?.status ?? null);
+      return html`<p class="soft">${modelWords()}</p>
+        ${fetch === nothing ? nothing : html`<div class="card">${fetch}</div>`} ${intake()}
+        <div class="admin-figures">
+          ${Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure, latest?.facts ?? null))}
+        </div>
+        <div class="stack">${charts.view()}</div>`;
+    },
   };
 }
 
 /**
  * @param {string} id
  * @param {Figure} figure
+ * @param {Overview | null} facts
  */
-function figureCard(id, { labelKey, value, note, tone, share }) {
-  const number = h("p", { class: "admin-figure-value number" }, UNKNOWN);
-  const words = h("p", { class: "small soft" });
-  const bar = h("progress", { max: 1, value: 0, hidden: true });
-  const node = h(
-    "div",
-    { class: "card admin-figure", dataset: { figure: id } },
-    said("h3", labelKey, { class: "small soft" }),
-    number,
-    words,
-    share && bar,
-  );
-  return {
-    node,
-    /** @param {Overview} facts */
-    draw(facts) {
-      setText(number, value(facts));
-      setText(words, note(facts));
-      node.dataset.tone = tone?.(facts) ?? "";
-      const part = share?.(facts) ?? null;
-      bar.hidden = part === null;
-      bar.value = part ?? 0;
-      bar.setAttribute("aria-label", t(labelKey));
-    },
-  };
-}
-
-/**
- * @param {import("./admin-api.js").AdminApi} api
- * @param {import("../shared/page.js").Page} page
- */
-function mountIntake(api, page) {
-  const input = h("input", { type: "checkbox", role: "switch", id: "intake", "aria-describedby": "intake-note" });
-  const note = h("p", { id: "intake-note", class: "small soft" });
-  const label = said("label", "admin.intake", { for: "intake", class: "check-label" });
-  const node = h("div", { class: "card admin-intake" }, h("div", { class: "check" }, input, label), note);
-  let isBusy = false;
-  const draw = (/** @type {boolean} */ isPaused) => {
-    if (!isBusy) input.checked = !isPaused;
-    setText(note, t(isPaused ? "admin.intake_off_note" : "admin.intake_on_note"));
-    node.dataset.tone = isPaused ? "caution" : "";
-  };
-  on(input, "change", async () => {
-    const paused = !input.checked;
-    isBusy = true;
-    const isDone = await act({
-      about: "intake",
-      question: paused
-        ? () => ({ title: t("admin.intake_ask"), text: t("admin.intake_ask_text"), confirm: t("admin.intake_ask_go") })
-        : undefined,
-      run: () => api.send("PUT", "/api/admin/intake", { paused }),
-      done: () => t(paused ? "admin.intake_paused" : "admin.intake_resumed"),
-    });
-    isBusy = false;
-    draw(isDone ? paused : !paused);
-    void page.refreshStatus();
-  });
-  return { node: h("div", {}, node), draw };
+function figureCard(id, { labelKey, value, note, tone, share }, facts) {
+  const part = (facts && share?.(facts)) ?? null;
+  return html`<div class="card admin-figure" data-figure=${id} data-tone=${(facts && tone?.(facts)) ?? ""}>
+    <h3 class="small soft">${t(labelKey)}</h3>
+    <p class="admin-figure-value number">${facts ? value(facts) : UNKNOWN}</p>
+    <p class="small soft">${facts ? note(facts) : ""}</p>
+    ${share ? html`<progress max="1" .value=${part ?? 0} ?hidden=${part === null} aria-label=${t(labelKey)}></progress>` : nothing}
+  </div>`;
 }

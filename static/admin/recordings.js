@@ -1,51 +1,29 @@
 // @ts-check
 /** Recordings: what is kept, how large and how old; open, download, delete, clean up. */
 
-import { h, icon, on, setText } from "../shared/dom.js";
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { onLangChange, t, tn } from "../shared/i18n.js";
-import { actionButton } from "./action-button.js";
-import { mountCleanup } from "./cleanup.js";
-import { mountTable } from "./table.js";
-import { ago, kindName, said, span } from "./words.js";
+import { t, tn } from "../shared/i18n.js";
+import { html, icon } from "../shared/lit.js";
+import { act, actionButton, reportFailure } from "./actions.js";
+import { table } from "./table.js";
+import { kindName, span, when } from "./words.js";
 
-/** @typedef {import("./table.js").TableColumn<Http.ListedRecording>} Column */
+/** @typedef {import("../pages/admin.js").Context} Context */
+/** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 
 const PAGE_SIZE = 25;
 const ORDERS = ["newest", "oldest", "largest", "longest"];
+const CLEANUP = "/api/admin/cleanup";
+const SHOWN = 50; // of what a clean-up would delete
+const BYTES_PER_MB = 1_000_000; // of the report of a clean-up
 
-/** @param {{session_retention_days: number, max_storage_gb: number}} limits */
-function keptText({ session_retention_days: days, max_storage_gb: room }) {
-  const rules = [];
-  if (days > 0) rules.push(tn("admin.recordings_days", days));
-  if (room > 0) rules.push(t("admin.recordings_room", { n: formatNumber(room) }));
-  return rules.join(" ") || t("admin.recordings_for_ever");
-}
-
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api, page }) {
-  const off = said("p", "admin.recording_off", { class: "notice", hidden: page.defaults?.recording_enabled !== false });
-  const kept = h("p", { class: "soft", id: "recordings-kept" });
-  const sum = h("p", { class: "soft" });
-  const order = h(
-    "select",
-    { id: "recording-order" },
-    ORDERS.map((each) => said("option", `admin.order_${each}`, { value: each })),
-  );
-  const tools = h(
-    "div",
-    { class: "spread" },
-    sum,
-    h("div", { class: "row" }, said("label", "admin.order", { for: "recording-order", class: "label" }), h("div", {}, order)),
-  );
-  const place = h("div", { class: "admin-wide" });
+/** @param {Context} context @returns {import("../pages/admin.js").Section} */
+export function makeRecordings({ api, draw, page }) {
+  const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
+  /** @returns {Promise<void>} */
   const refresh = async () => {
     const found = /** @type {Http.RecordingPage} */ (
-      await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${order.value}`)
+      await api.get(`/api/admin/recordings?offset=${at.offset}&limit=${PAGE_SIZE}&sort=${at.order}`)
     );
     if (found.recordings.length === 0 && at.offset > 0 && found.total > 0) {
       at.offset = Math.floor((found.total - 1) / PAGE_SIZE) * PAGE_SIZE; // the last page was deleted
@@ -55,61 +33,118 @@ export function mountSection(el, { api, page }) {
     draw();
   };
   const quietly = () => refresh().catch(() => {}); // the next look tells
-  const pager = mountPager((step) => {
-    at.offset += step * PAGE_SIZE;
+  const cleanup = makeCleanup({ api, draw }, quietly);
+  const sort = (/** @type {{target: HTMLSelectElement}} */ { target }) => {
+    Object.assign(at, { offset: 0, order: target.value });
     void quietly();
-  });
-  const cleanup = mountCleanup(api, quietly);
-  el.append(off, kept, tools, place, pager.node, cleanup);
-
-  const at = { offset: 0, found: /** @type {Http.RecordingPage | null} */ (null) };
-  const table = mountTable(place, {
-    captionKey: "admin.recordings",
-    emptyKey: "admin.recordings_empty",
-    keyOf: (/** @type {Http.ListedRecording} */ recording) => recording.id,
-    columns: columnsOf((id) => api.send("DELETE", `/api/sessions/${encodeURIComponent(id)}`), quietly),
-  });
-  const draw = () => {
-    setText(kept, page.defaults ? keptText(page.defaults.recording) : "");
-    if (!at.found) return;
-    const { total, total_bytes: bytes, recordings } = at.found;
-    setText(sum, tn("admin.recordings_sum", total, { size: formatBytes(bytes) }));
-    table.update(recordings);
-    pager.draw(at.offset, recordings.length, total);
   };
-  on(order, "change", () => {
-    at.offset = 0;
-    void quietly();
-  });
-  onLangChange(draw);
-  return { refresh };
-}
-
-/**
- * @param {(id: string) => Promise<unknown>} remove
- * @param {() => Promise<unknown>} after
- * @returns {Column[]}
- */
-function columnsOf(remove, after) {
-  return [
-    { labelKey: "admin.col_when", mount: whenCell },
-    { labelKey: "admin.col_kind", text: ({ app_type: kind }) => kindName(kind) },
-    { labelKey: "admin.col_length", look: "number", text: ({ duration_s: s }) => span(s) },
-    { labelKey: "admin.col_size", look: "number", text: ({ bytes }) => formatBytes(bytes) },
-    { labelKey: "admin.col_state", look: "small", text: stateWords },
-    { labelKey: "admin.col_actions", look: "admin-actions", mount: (cell, current) => actionsCell(cell, current, remove, after) },
+  /** @param {Http.ListedRecording} recording */
+  const actions = (recording) => {
+    const name = `${kindName(recording.app_type)}, ${formatDateTime(recording.created_at)}`;
+    const id = encodeURIComponent(recording.id);
+    const [title, confirm] = [t("admin.delete_ask", { name }), t("common.delete")];
+    const text = t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) });
+    const deed = {
+      about: "recording",
+      question: () => ({ title, text, confirm }),
+      run: () => api.send("DELETE", `/api/sessions/${id}`),
+      done: () => t("admin.deleted", { name }),
+      after: quietly,
+    };
+    const look = { icon: "trash", kind: /** @type {const} */ ("danger"), isIconOnly: true, isPossible: !recording.is_running };
+    return html`<div class="row admin-buttons">
+      <a
+        class="button button-icon"
+        target="_blank"
+        rel="noopener"
+        href="/s/${id}"
+        aria-label="${t("admin.open")}: ${name}"
+        title=${t("admin.open")}
+        >${icon("eye")}</a
+      >
+      <a
+        class="button button-icon"
+        download
+        href="/api/sessions/${id}/download"
+        aria-label="${t("common.download")}: ${name}"
+        title=${t("common.download")}
+        >${icon("download")}</a
+      >
+      ${actionButton({ ...look, label: confirm, name, deed })}
+    </div>`;
+  };
+  /** @type {import("./table.js").TableColumn<Http.ListedRecording>[]} */
+  const columns = [
+    { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
+    { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
+    { labelKey: "admin.col_length", look: "number", cell: ({ duration_s: s }) => span(s) },
+    { labelKey: "admin.col_size", look: "number", cell: ({ bytes }) => formatBytes(bytes) },
+    { labelKey: "admin.col_state", look: "small", cell: stateWords },
+    { labelKey: "admin.col_actions", look: "admin-actions", cell: actions },
   ];
+  const pager = () => {
+    const { total, recordings } = at.found ?? { total: 0, recordings: [] };
+    const end = at.offset + recordings.length;
+    const turn = (/** @type {number} */ step, /** @type {boolean} */ isPossible) => () => {
+      if (!isPossible) return;
+      at.offset += step * PAGE_SIZE;
+      void quietly();
+    };
+    const button = (/** @type {"back" | "next"} */ id, /** @type {boolean} */ isPossible) =>
+      html`<button
+        type="button"
+        class="button button-icon"
+        id="page-${id}"
+        aria-label=${t(`admin.page_${id}`)}
+        aria-disabled=${String(!isPossible)}
+        @click=${turn(id === "back" ? -1 : 1, isPossible)}
+      >
+        ${icon(id === "back" ? "back" : "forward")}
+      </button>`;
+    const words = { from: formatNumber(at.offset + 1), to: formatNumber(end), all: formatNumber(total) };
+    return html`<nav class="row" ?hidden=${total <= PAGE_SIZE} aria-label=${t("admin.pages")}>
+      ${button("back", at.offset > 0)} ${button("next", end < total)}<span class="small soft number"
+        >${t("admin.page_of", words)}</span
+      >
+    </nav>`;
+  };
+  return {
+    refresh,
+    view: () =>
+      html`<p class="notice" ?hidden=${page.defaults?.recording_enabled !== false}>${t("admin.recording_off")}</p>
+        <p class="soft" id="recordings-kept">${page.defaults ? keptText(page.defaults.recording) : ""}</p>
+        <div class="spread">
+          <p class="soft">
+            ${at.found ? tn("admin.recordings_sum", at.found.total, { size: formatBytes(at.found.total_bytes) }) : ""}
+          </p>
+          <div class="row">
+            <label for="recording-order" class="label">${t("admin.order")}</label>
+            <div>
+              <select id="recording-order" @change=${sort}>
+                ${ORDERS.map((each) => html`<option value=${each}>${t(`admin.order_${each}`)}</option>`)}
+              </select>
+            </div>
+          </div>
+        </div>
+        <div class="admin-wide">
+          ${table({
+            captionKey: "admin.recordings",
+            emptyKey: "admin.recordings_empty",
+            keyOf: ({ id }) => id,
+            columns,
+            rows: at.found && at.found.recordings,
+          })}
+        </div>
+        ${pager()} ${cleanup()}`,
+  };
 }
 
-/** @param {HTMLElement} cell @returns {(recording: Http.ListedRecording) => void} */
-function whenCell(cell) {
-  const when = h("span");
-  const age = h("span", { class: "small soft" });
-  cell.append(h("div", { class: "admin-when" }, when, age));
-  return ({ created_at: at }) => {
-    setText(when, formatDateTime(at));
-    setText(age, ago(at));
-  };
+/** @param {{session_retention_days: number, max_storage_gb: number}} limits */
+function keptText({ session_retention_days: days, max_storage_gb: room }) {
+  const rules = [];
+  if (days > 0) rules.push(tn("admin.recordings_days", days));
+  if (room > 0) rules.push(t("admin.recordings_room", { n: formatNumber(room) }));
+  return rules.join(" ") || t("admin.recordings_for_ever");
 }
 
 /** @param {Http.ListedRecording} recording */
@@ -119,89 +154,119 @@ function stateWords({ is_running: isRunning, status, problem, has_comment: hasCo
 }
 
 /**
- * @param {HTMLElement} cell
- * @param {() => Http.ListedRecording} current
- * @param {(id: string) => Promise<unknown>} remove
+ * Cleaning up: first what would go, then, if that is right, doing it.
+ *
+ * @param {Pick<Context, "api" | "draw">} context
  * @param {() => Promise<unknown>} after
- * @returns {(recording: Http.ListedRecording) => void}
  */
-function actionsCell(cell, current, remove, after) {
-  const open = h("a", { class: "button button-icon", target: "_blank", rel: "noopener" }, icon("eye"));
-  const download = h("a", { class: "button button-icon", download: "" }, icon("download"));
-  const button = actionButton({
-    icon: "trash",
-    kind: "danger",
-    isIconOnly: true,
-    deed: () => {
-      const recording = current();
-      return {
-        about: "recording",
-        question: () => ({
-          title: t("admin.delete_ask", { name: nameOf(recording) }),
-          text: t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) }),
-          confirm: t("common.delete"),
-        }),
-        run: () => remove(recording.id),
-        done: () => t("admin.deleted", { name: nameOf(recording) }),
-        after,
-      };
-    },
-  });
-  cell.append(h("div", { class: "row admin-buttons" }, open, download, button.node));
-  return (recording) => {
-    const name = nameOf(recording);
-    const id = encodeURIComponent(recording.id);
-    label(open, `/s/${id}`, t("admin.open"), name);
-    label(download, `/api/sessions/${id}/download`, t("common.download"), name);
-    button.draw({ label: t("common.delete"), name, isPossible: !recording.is_running });
+function makeCleanup({ api, draw }, after) {
+  /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
+  let looked = null;
+  let problem = "";
+  const forget = () => {
+    looked = null;
+    problem = "";
+    draw();
+  };
+  /** @param {SubmitEvent} event */
+  const look = async (event) => {
+    event.preventDefault();
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    const [days, room] = ["cleanup-days", "cleanup-room"].map(
+      (id) => /** @type {HTMLInputElement} */ (form.elements.namedItem(id)),
+    );
+    problem = isWrong(days) || isWrong(room) ? t("admin.cleanup_wrong") : "";
+    draw();
+    if (problem) return;
+    const wish = { retention_days: valueOf(days), max_storage_gb: valueOf(room) };
+    try {
+      looked = { wish, report: /** @type {Http.CleanupReport} */ (await api.send("POST", CLEANUP, { ...wish, dry_run: true })) };
+      draw();
+    } catch (error) {
+      reportFailure(error, "cleanup");
+    }
+  };
+  const clean = async () => {
+    if (!looked) return;
+    const { wish, report } = looked;
+    let count = 0;
+    const isDone = await act({
+      about: "cleanup",
+      question: () => ({
+        title: tn("admin.cleanup_ask", report.deleted),
+        text: t("admin.cleanup_ask_text", { size: formatBytes(sizeOf(report)) }),
+        confirm: tn("admin.cleanup_go", report.deleted),
+      }),
+      run: async () => {
+        const done = /** @type {Http.CleanupReport} */ (await api.send("POST", CLEANUP, { ...wish, dry_run: false }));
+        count = done.deleted;
+      },
+      done: () => tn("admin.cleaned", count),
+      after,
+    });
+    if (isDone) forget();
+  };
+  const field = (/** @type {"days" | "room"} */ of) =>
+    html`<div class="field">
+      <label for="cleanup-${of}">${t(`admin.cleanup_${of}`)}</label>
+      <input type="number" id="cleanup-${of}" min="0" step="any" inputmode="decimal" aria-describedby="cleanup-${of}-hint" />
+      <p class="hint" id="cleanup-${of}-hint">${t(`admin.cleanup_${of}_hint`)}</p>
+    </div>`;
+  return () => {
+    const count = looked?.report.deleted ?? 0;
+    return html`<details class="panel" id="cleanup">
+      <summary>${t("admin.cleanup")}</summary>
+      <div class="stack">
+        <form class="stack" novalidate @input=${forget} @submit=${look}>
+          <p class="soft admin-read">${t("admin.cleanup_lead")}</p>
+          <div class="admin-fields">${field("days")} ${field("room")}</div>
+          <p class="field-error" role="alert">${problem}</p>
+          <div><button type="submit" class="button button-primary">${t("admin.cleanup_look")}</button></div>
+        </form>
+        <div class="stack-tight" id="cleanup-report" role="status">${looked ? reportView(looked.report) : ""}</div>
+        <button type="button" class="button button-danger" id="cleanup-go" ?hidden=${count === 0} @click=${clean}>
+          ${tn("admin.cleanup_go", count)}
+        </button>
+      </div>
+    </details>`;
   };
 }
 
-/**
- * @param {HTMLAnchorElement} link
- * @param {string} href
- * @param {string} words
- * @param {string} name
- */
-function label(link, href, words, name) {
-  link.setAttribute("href", href);
-  link.setAttribute("aria-label", `${words}: ${name}`);
-  link.title = words;
+/** @param {Http.CleanupReport} report */
+function sizeOf({ sessions }) {
+  return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 }
 
-/** @param {Http.ListedRecording} recording */
-function nameOf({ app_type: kind, created_at: at }) {
-  return `${kindName(kind)}, ${formatDateTime(at)}`;
-}
-
-/** @param {(step: number) => void} onStep */
-function mountPager(onStep) {
-  const words = h("span", { class: "small soft number" });
-  const back = h("button", { type: "button", class: "button button-icon", id: "page-back" }, icon("back"));
-  const next = h("button", { type: "button", class: "button button-icon", id: "page-next" }, icon("forward"));
-  const node = h("nav", { class: "row", hidden: true }, back, next, words); // until there are pages to name
-  const turn = (/** @type {HTMLElement} */ button, /** @type {number} */ step) =>
-    on(button, "click", () => button.getAttribute("aria-disabled") !== "true" && onStep(step));
-  turn(back, -1);
-  turn(next, 1);
-  return {
-    node,
-    /**
-     * @param {number} offset
-     * @param {number} count
-     * @param {number} total
-     */
-    draw(offset, count, total) {
-      node.hidden = total <= PAGE_SIZE;
-      node.setAttribute("aria-label", t("admin.pages"));
-      back.setAttribute("aria-label", t("admin.page_back"));
-      next.setAttribute("aria-label", t("admin.page_next"));
-      back.setAttribute("aria-disabled", String(offset === 0));
-      next.setAttribute("aria-disabled", String(offset + count >= total));
-      setText(
-        words,
-        t("admin.page_of", { from: formatNumber(offset + 1), to: formatNumber(offset + count), all: formatNumber(total) }),
-      );
-    },
+/** @param {Http.CleanupReport} report */
+function reportView(report) {
+  if (report.status === "skipped") return html`<p>${t("admin.cleanup_skipped")}</p>`;
+  if (report.deleted === 0) return html`<p>${t("admin.cleanup_nothing", { n: formatNumber(report.scanned) })}</p>`;
+  const sizes = {
+    size: formatBytes(sizeOf(report)),
+    rest: formatNumber(report.remaining),
+    room: formatBytes(report.remaining_size_mb * BYTES_PER_MB),
   };
+  const left = report.sessions.length - SHOWN;
+  const shown = report.sessions.slice(0, SHOWN);
+  return html`<p class="label">${tn("admin.cleanup_would", report.deleted, sizes)}</p>
+    <ul class="small admin-report">
+      ${shown.map(
+        ({ session_id: id, reason, size_bytes: bytes }) =>
+          html`<li><span class="mono">${id}</span> · ${t(`admin.reason_${reason}`)} · ${formatBytes(bytes)}</li>`,
+      )}
+    </ul>
+    ${left > 0 ? html`<p class="small soft">${t("admin.and_more", { n: formatNumber(left) })}</p>` : ""}
+    ${report.errors.map(
+      ({ session_id: id, message }) => html`<p class="field-error">${t("admin.cleanup_error", { id, text: message })}</p>`,
+    )}`;
+}
+
+/** @param {HTMLInputElement} input */
+function isWrong(input) {
+  return input.validity.badInput || (input.value !== "" && !(Number(input.value) > 0));
+}
+
+/** @param {HTMLInputElement} input */
+function valueOf(input) {
+  return input.value.trim() === "" ? null : Number(input.value);
 }

@@ -1,67 +1,62 @@
 // @ts-check
 /** Buttons that play a sound, one at a time. */
 
-import { fill, h, icon, on } from "../shared/dom.js";
+import { on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
+import { html, icon } from "../shared/lit.js";
 import { toast } from "../shared/toast.js";
 import { failureText } from "./words.js";
 
-/** @typedef {{node: HTMLButtonElement, draw: (name: string) => void, close: () => void}} ListenButton */
-
-/** @returns {{button: (address: () => Promise<string>) => ListenButton, stop: () => void}} */
-export function makeSamplePlayer() {
+/** @param {() => void} draw */
+export function makeSamplePlayer(draw) {
   const audio = new Audio();
-  /** @type {ListenButton | null} */
+  /** @type {string | null} */
   let playing = null;
-  /** @type {Map<ListenButton, string>} */
-  const names = new Map();
-  const redraw = () => {
-    for (const [button, name] of names) button.draw(name);
+  /** @param {string | null} key */
+  const set = (key) => {
+    playing = key;
+    draw();
   };
   const stop = () => {
     audio.pause();
-    playing = null;
-    redraw();
+    set(null);
   };
   on(audio, "ended", stop);
-
-  /** @param {() => Promise<string>} address of the sound, asked for when it is to be played */
-  const button = (address) => {
-    const node = h("button", { type: "button", class: "button button-icon admin-listen" });
-    /** @type {ListenButton} */
-    const me = {
-      node,
-      draw(name) {
-        names.set(me, name);
-        const isPlaying = playing === me;
-        fill(node, icon(isPlaying ? "stop" : "play"));
-        const label = t(isPlaying ? "admin.listen_stop" : "admin.listen");
-        node.setAttribute("aria-label", `${label}: ${name}`);
-        node.title = label;
-        node.dataset.playing = String(isPlaying);
-      },
-      close() {
-        if (playing === me) stop();
-        names.delete(me);
-      },
-    };
-    on(node, "click", async () => {
-      if (playing === me) return stop();
-      playing = me;
-      redraw();
-      try {
-        const source = await address();
-        if (playing !== me) return;
-        if (audio.src.startsWith("blob:")) URL.revokeObjectURL(audio.src);
-        audio.src = source;
-        await audio.play();
-      } catch (error) {
-        if (playing !== me) return; // another one was chosen meanwhile
-        stop();
-        toast(failureText(error, "listen"));
-      }
-    });
-    return me;
+  /** @param {string} key @param {() => Promise<string>} address */
+  const press = async (key, address) => {
+    if (playing === key) return stop();
+    set(key);
+    try {
+      const source = await address();
+      if (playing !== key) return;
+      if (audio.src.startsWith("blob:")) URL.revokeObjectURL(audio.src);
+      audio.src = source;
+      await audio.play();
+    } catch (error) {
+      if (playing !== key) return; // another one was chosen meanwhile
+      stop();
+      toast(failureText(error, "listen"));
+    }
   };
-  return { button, stop };
+  return {
+    stop,
+    /**
+     * @param {string} key of the sound
+     * @param {string} name
+     * @param {() => Promise<string>} address of the sound, asked for when it is to be played
+     */
+    button(key, name, address) {
+      const label = t(playing === key ? "admin.listen_stop" : "admin.listen");
+      return html`<button
+        type="button"
+        class="button button-icon admin-listen"
+        aria-label="${label}: ${name}"
+        title=${label}
+        data-playing=${String(playing === key)}
+        @click=${() => void press(key, address)}
+      >
+        ${icon(playing === key ? "stop" : "play")}
+      </button>`;
+    },
+  };
 }

@@ -1,142 +1,96 @@
 // @ts-check
 /** Voices: samples the model may speak like; add one, listen, delete. */
 
-import { h, on, setText } from "../shared/dom.js";
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { t } from "../shared/i18n.js";
+import { html } from "../shared/lit.js";
 import { bytesToBase64 } from "../shared/pcm.js";
 import { nameOfFile, voiceLimits } from "../shared/voice.js";
-import { act, actionButton } from "./action-button.js";
+import { act, actionButton } from "./actions.js";
 import { makeSamplePlayer } from "./sample-player.js";
-import { mountTable } from "./table.js";
-import { said } from "./words.js";
+import { table } from "./table.js";
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // of the server
 const MS_PER_S = 1_000;
 
-/**
- * @param {HTMLElement} el
- * @param {import("../pages/admin.js").Context} context
- * @returns {import("../pages/admin.js").Section}
- */
-export function mountSection(el, { api, page }) {
-  const player = makeSamplePlayer();
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeVoices({ api, draw, page }) {
+  const player = makeSamplePlayer(draw);
+  /** @type {Http.RefAudio[] | null} */
+  let voices = null;
   const refresh = async () => {
-    const { ref_audios: voices } = await api.get(PATH);
-    table.update(voices);
+    ({ ref_audios: voices } = await api.get(PATH));
+    draw();
   };
   const after = () => refresh().catch(() => {}); // the next look tells
-  el.append(said("p", "admin.voices_lead", { class: "soft admin-read" }), uploadForm(api, voiceLimits(page.defaults), after));
-  const table = mountTable(el, {
-    captionKey: "admin.voices",
-    emptyKey: "admin.voices_empty",
-    keyOf: (/** @type {Http.RefAudio} */ voice) => voice.id,
-    columns: [
-      {
-        labelKey: "admin.col_listen",
-        mount: (cell, current) => {
-          const listen = player.button(() => Promise.resolve(`${PATH}/${encodeURIComponent(current().id)}/audio`));
-          cell.append(listen.node);
-          return ({ name }) => listen.draw(name);
-        },
-      },
-      { labelKey: "admin.col_name", text: ({ name }) => name },
-      { labelKey: "admin.col_length", text: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
-      { labelKey: "admin.col_added", text: ({ created_at: at }) => formatDateTime(at) },
-      {
-        labelKey: "admin.col_actions",
-        mount: (cell, current) => {
-          const button = actionButton({
-            icon: "trash",
-            kind: "danger",
-            deed: () => {
-              const { id, name } = current();
-              return {
-                about: "voice",
-                question: () => ({
-                  title: t("admin.delete_ask", { name }),
-                  text: t("admin.voice_delete_text"),
-                  confirm: t("common.delete"),
-                }),
-                run: () => (player.stop(), api.send("DELETE", `${PATH}/${encodeURIComponent(id)}`)),
-                done: () => t("admin.deleted", { name }),
-                after,
-              };
-            },
-          });
-          cell.append(button.node);
-          return ({ name }) => button.draw({ label: t("common.delete"), name });
-        },
-      },
-    ],
-  });
-  return { refresh, onHide: player.stop };
+  const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
+  const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
+  /** @param {Http.RefAudio} voice */
+  const deleteButton = ({ id, name }) => {
+    const title = t("admin.delete_ask", { name });
+    const deed = {
+      about: "voice",
+      question: () => ({ title, text: t("admin.voice_delete_text"), confirm: t("common.delete") }),
+      run: () => (player.stop(), api.send("DELETE", addressOf(id))),
+      done: () => t("admin.deleted", { name }),
+      after,
+    };
+    return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, deed });
+  };
+  /** @type {import("./table.js").TableColumn<Http.RefAudio>[]} */
+  const columns = [
+    {
+      labelKey: "admin.col_listen",
+      cell: ({ id, name }) => player.button(id, name, () => Promise.resolve(`${addressOf(id)}/audio`)),
+    },
+    { labelKey: "admin.col_name", cell: ({ name }) => name },
+    { labelKey: "admin.col_length", cell: ({ duration_ms: ms }) => t("admin.s", { n: formatNumber(ms / MS_PER_S, 1) }) },
+    { labelKey: "admin.col_added", cell: ({ created_at: at }) => formatDateTime(at) },
+    { labelKey: "admin.col_actions", cell: deleteButton },
+  ];
+  return {
+    refresh,
+    onHide: player.stop,
+    view: () =>
+      html`<p class="soft admin-read">${t("admin.voices_lead")}</p>
+        ${form()}
+        ${table({ captionKey: "admin.voices", emptyKey: "admin.voices_empty", keyOf: ({ id }) => id, columns, rows: voices })}`,
+  };
 }
 
 /**
- * @param {import("./admin-api.js").AdminApi} api
- * @param {import("../shared/voice.js").VoiceLimits} limits
- * @param {() => Promise<unknown>} after
+ * @param {{api: import("./admin-api.js").AdminApi, draw: () => void, limits: import("../shared/voice.js").VoiceLimits,
+ *   after: () => Promise<unknown>}} options
  */
-function uploadForm(api, limits, after) {
-  const file = h("input", {
-    type: "file",
-    id: "voice-file",
-    accept: "audio/*,video/*",
-    required: true,
-    "aria-describedby": "voice-hint voice-problem",
+function makeUploadForm({ api, draw, limits, after }) {
+  const state = { problem: "", isBusy: false, suggested: "" };
+  const partsOf = (/** @type {HTMLFormElement} */ form) => ({
+    chosen: /** @type {HTMLInputElement} */ (form.elements.namedItem("voice-file")).files?.[0],
+    name: /** @type {HTMLInputElement} */ (form.elements.namedItem("voice-name")),
   });
-  const name = h("input", { type: "text", id: "voice-name", maxlength: NAME_MAX_CHARS, autocomplete: "off" });
-  const hint = h("p", { class: "hint", id: "voice-hint" });
-  const problem = h("p", { class: "field-error", id: "voice-problem", role: "alert" });
-  const go = said("button", "common.upload", { type: "submit", class: "button button-primary" });
-  const form = h(
-    "form",
-    { class: "card stack admin-upload", novalidate: true },
-    said("h3", "admin.voice_add"),
-    h(
-      "div",
-      { class: "admin-fields" },
-      h("div", { class: "field" }, said("label", "admin.voice_file", { for: "voice-file" }), file, hint),
-      h("div", { class: "field" }, said("label", "admin.voice_name", { for: "voice-name" }), name),
-    ),
-    problem,
-    h("div", {}, go),
-  );
-  const drawHint = () =>
-    setText(
-      hint,
-      t("admin.voice_limits", {
-        min: formatNumber(limits.minS, 1),
-        max: formatNumber(limits.maxS),
-        size: formatBytes(limits.maxFileBytes),
-      }),
-    );
-  onLangChange(drawHint);
-  drawHint();
-
-  let suggested = "";
-  on(file, "change", () => {
-    const chosen = file.files?.[0];
-    setText(
-      problem,
-      chosen && chosen.size > limits.maxFileBytes ? t("admin.voice_too_large", { size: formatBytes(chosen.size) }) : "",
-    );
-    if (!chosen || (name.value !== "" && name.value !== suggested)) return;
-    suggested = nameOfFile(chosen.name).slice(0, NAME_MAX_CHARS);
-    name.value = suggested;
-  });
-  let isBusy = false;
-  on(form, "submit", async (/** @type {SubmitEvent} */ event) => {
+  const problemOf = (/** @type {File | undefined} */ chosen) => {
+    if (!chosen) return t("admin.voice_none");
+    return chosen.size > limits.maxFileBytes ? t("admin.voice_too_large", { size: formatBytes(chosen.size) }) : "";
+  };
+  const onChoice = (/** @type {{target: HTMLInputElement}} */ { target }) => {
+    const { chosen, name } = partsOf(/** @type {HTMLFormElement} */ (target.form));
+    state.problem = chosen ? problemOf(chosen) : "";
+    draw();
+    if (!chosen || (name.value !== "" && name.value !== state.suggested)) return;
+    state.suggested = nameOfFile(chosen.name).slice(0, NAME_MAX_CHARS);
+    name.value = state.suggested;
+  };
+  /** @param {SubmitEvent} event */
+  const send = async (event) => {
     event.preventDefault();
-    const chosen = file.files?.[0];
-    if (isBusy) return;
-    if (!chosen) return setText(problem, t("admin.voice_none"));
-    if (chosen.size > limits.maxFileBytes)
-      return setText(problem, t("admin.voice_too_large", { size: formatBytes(chosen.size) }));
-    isBusy = true;
-    go.setAttribute("aria-busy", "true");
+    if (state.isBusy) return;
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    const { chosen, name } = partsOf(form);
+    state.problem = problemOf(chosen);
+    state.isBusy = state.problem === "";
+    draw();
+    if (!chosen || !state.isBusy) return;
     const wanted = name.value.trim() || nameOfFile(chosen.name);
     const isDone = await act({
       about: "voice",
@@ -145,9 +99,40 @@ function uploadForm(api, limits, after) {
       done: () => t("admin.voice_added", { name: wanted }),
       after,
     });
-    isBusy = false;
-    go.removeAttribute("aria-busy");
+    state.isBusy = false;
     if (isDone) form.reset();
-  });
-  return form;
+    draw();
+  };
+  const hint = () =>
+    t("admin.voice_limits", {
+      min: formatNumber(limits.minS, 1),
+      max: formatNumber(limits.maxS),
+      size: formatBytes(limits.maxFileBytes),
+    });
+  return () =>
+    html`<form class="card stack admin-upload" novalidate @submit=${send}>
+      <h3>${t("admin.voice_add")}</h3>
+      <div class="admin-fields">
+        <div class="field">
+          <label for="voice-file">${t("admin.voice_file")}</label>
+          <input
+            type="file"
+            id="voice-file"
+            accept="audio/*,video/*"
+            required
+            aria-describedby="voice-hint voice-problem"
+            @change=${onChoice}
+          />
+          <p class="hint" id="voice-hint">${hint()}</p>
+        </div>
+        <div class="field">
+          <label for="voice-name">${t("admin.voice_name")}</label>
+          <input type="text" id="voice-name" maxlength=${NAME_MAX_CHARS} autocomplete="off" />
+        </div>
+      </div>
+      <p class="field-error" id="voice-problem" role="alert">${state.problem}</p>
+      <div>
+        <button type="submit" class="button button-primary" aria-busy=${String(state.isBusy)}>${t("common.upload")}</button>
+      </div>
+    </form>`;
 }

@@ -1,9 +1,9 @@
 // @ts-check
-/** Elements that say something in the language of the page, and words for figures. */
+/** Words for figures and for failures. */
 
-import { h } from "../shared/dom.js";
-import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
+import { formatAgo, formatBytes, formatClock, formatDateTime, formatNumber } from "../shared/formats.js";
 import { hasText, t } from "../shared/i18n.js";
+import { html } from "../shared/lit.js";
 import { problemText } from "../shared/problems.js";
 
 const BYTES_PER_MB = 1024 * 1024;
@@ -11,21 +11,6 @@ const S_PER_HOUR = 3_600;
 const S_PER_DAY = 86_400;
 const MS_PER_S = 1_000;
 export const UNKNOWN = "–";
-
-/**
- * An element whose text follows the language by itself.
- *
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
- * @param {string} key
- * @param {import("../shared/dom.js").Props} [props]
- * @returns {HTMLElementTagNameMap[K]}
- */
-export function said(tag, key, props = {}) {
-  const element = h(tag, props, t(key));
-  element.dataset.t = key;
-  return element;
-}
 
 /** Kinds of conversation are called as the apps they belong to. @type {Record<Http.RequestType, string>} */
 const KIND_KEYS = {
@@ -64,6 +49,10 @@ export function span(seconds) {
 export function ago(time) {
   return time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN;
 }
+
+/** A time and how long ago it was. @param {string} time */
+export const when = (time) =>
+  html`<div class="admin-when"><span>${formatDateTime(time)}</span><span class="small soft">${ago(time)}</span></div>`;
 
 /** @param {number | null | undefined} ms */
 export function milliseconds(ms) {

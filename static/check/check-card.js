@@ -4,8 +4,7 @@
  */
 
 import { fill, find, h, icon, on } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
-import { phraseText } from "../home/readiness-card.js";
+import { onLangChange, phraseText, t } from "../shared/i18n.js";
 
 /** @typedef {import("./results.js").CheckId} CheckId */
 /** @typedef {import("./results.js").Results} Results */

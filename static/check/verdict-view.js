@@ -5,9 +5,8 @@
 
 import { byId, fill, find, h, icon, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, phraseText, t } from "../shared/i18n.js";
 import { toast } from "../shared/toast.js";
-import { phraseText } from "../home/readiness-card.js";
 import { reportText } from "./report.js";
 import { CHECKS, verdictOf } from "./results.js";
 

@@ -2,24 +2,23 @@
 /** Administration. */
 
 import { adminApi, isRefusal } from "../admin/admin-api.js";
-import * as apps from "../admin/apps.js";
-import * as audit from "../admin/audit.js";
-import * as conversations from "../admin/conversations.js";
-import * as durations from "../admin/durations.js";
-import { mountLoginCard } from "../admin/login-card.js";
-import * as logs from "../admin/logs.js";
-import * as overview from "../admin/overview.js";
-import * as presets from "../admin/presets.js";
-import * as queue from "../admin/queue.js";
-import * as recordings from "../admin/recordings.js";
+import { makeApps } from "../admin/apps.js";
+import { makeAudit } from "../admin/audit.js";
+import { makeConversations, makeQueue } from "../admin/conversations.js";
+import { makeDurations } from "../admin/durations.js";
+import { mountLogin, mountSectionNav } from "../admin/frame.js";
+import { makeLogs } from "../admin/logs.js";
+import { makeOverview } from "../admin/overview.js";
+import { makePresets } from "../admin/presets.js";
+import { makeRecordings } from "../admin/recordings.js";
 import { startRefreshing } from "../admin/refresher.js";
-import { mountSectionNav } from "../admin/section-nav.js";
-import * as voices from "../admin/voices.js";
-import { failureText, said } from "../admin/words.js";
-import * as workers from "../admin/workers.js";
+import { makeVoices } from "../admin/voices.js";
+import { failureText } from "../admin/words.js";
+import { makeWorkers } from "../admin/workers.js";
 import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
+import { html, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
@@ -29,32 +28,35 @@ import { toast } from "../shared/toast.js";
  * @typedef {Object} Context what a section works with
  * @property {import("../admin/admin-api.js").AdminApi} api
  * @property {import("../shared/page.js").Page} page
+ * @property {HTMLElement} el what the section's view is rendered in
+ * @property {() => void} draw renders it anew
  *
  * @typedef {Object} Section
+ * @property {() => unknown} view what is known, as a template
  * @property {() => Promise<void>} refresh
  * @property {number} [pauseMs] between two refreshes
  * @property {() => void} [onHide]
  *
- * @typedef {(el: HTMLElement, context: Context) => Section} MountSection
+ * @typedef {(context: Context) => Section} MakeSection
  */
 
 const PAUSE_MS = 5_000;
 const FIRST = "overview";
 const TOKEN_MARK = "#token=";
 
-/** @type {(import("../admin/section-nav.js").SectionEntry & {mount: MountSection})[]} */
+/** @type {(import("../admin/frame.js").SectionEntry & {make: MakeSection})[]} */
 const SECTIONS = [
-  { id: FIRST, icon: "gauge", titleKey: "admin.overview", mount: overview.mountSection },
-  { id: "workers", icon: "server", titleKey: "admin.workers", mount: workers.mountSection },
-  { id: "queue", icon: "people", titleKey: "admin.queue", mount: queue.mountSection },
-  { id: "conversations", icon: "chat", titleKey: "admin.conversations", mount: conversations.mountSection },
-  { id: "durations", icon: "clock", titleKey: "admin.durations", mount: durations.mountSection },
-  { id: "apps", icon: "power", titleKey: "admin.apps", mount: apps.mountSection },
-  { id: "voices", icon: "speaker", titleKey: "admin.voices", mount: voices.mountSection },
-  { id: "presets", icon: "sparkle", titleKey: "admin.presets", mount: presets.mountSection },
-  { id: "recordings", icon: "film", titleKey: "admin.recordings", mount: recordings.mountSection },
-  { id: "logs", icon: "file", titleKey: "admin.logs", mount: logs.mountSection },
-  { id: "audit", icon: "edit", titleKey: "admin.audit", mount: audit.mountSection },
+  { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
+  { id: "workers", icon: "server", titleKey: "admin.workers", make: makeWorkers },
+  { id: "queue", icon: "people", titleKey: "admin.queue", make: makeQueue },
+  { id: "conversations", icon: "chat", titleKey: "admin.conversations", make: makeConversations },
+  { id: "durations", icon: "clock", titleKey: "admin.durations", make: makeDurations },
+  { id: "apps", icon: "power", titleKey: "admin.apps", make: makeApps },
+  { id: "voices", icon: "speaker", titleKey: "admin.voices", make: makeVoices },
+  { id: "presets", icon: "sparkle", titleKey: "admin.presets", make: makePresets },
+  { id: "recordings", icon: "film", titleKey: "admin.recordings", make: makeRecordings },
+  { id: "logs", icon: "file", titleKey: "admin.logs", make: makeLogs },
+  { id: "audit", icon: "edit", titleKey: "admin.audit", make: makeAudit },
 ];
 
 const linked = takeLinkedToken();
@@ -64,7 +66,7 @@ const signOut = byId("sign-out", HTMLButtonElement);
 const freshness = byId("freshness", HTMLElement);
 const place = byId("notice", HTMLElement);
 const notice = mountNotice(place);
-const login = mountLoginCard(byId("login", HTMLElement), { signIn, retry: () => void enter() });
+const login = mountLogin(byId("login", HTMLElement), { signIn, retry: () => void enter() });
 const api = adminApi(() => void leave());
 
 /** @type {Map<string, Section>} */
@@ -83,11 +85,11 @@ async function enter() {
   try {
     state = await getJson("/api/admin/state");
   } catch (error) {
-    login.fail(error);
+    login.show({ kind: "failure", error });
     return;
   }
-  if (!state.is_admin) return login.askToken(false);
-  login.hide();
+  if (!state.is_admin) return login.show({ kind: "token", isSignedOut: false });
+  login.show(null);
   signOut.hidden = !state.needs_token;
   board.hidden = false;
   nav.reveal();
@@ -115,7 +117,7 @@ async function leave() {
   board.hidden = true;
   signOut.hidden = true;
   setText(freshness, "");
-  login.askToken(true);
+  login.show({ kind: "token", isSignedOut: true });
 }
 
 /** @param {string} id */
@@ -128,15 +130,22 @@ async function show(id) {
 }
 
 /** @param {string} id */
-async function sectionOf(id) {
+function sectionOf(id) {
   const known = mounted.get(id);
   if (known) return known;
-  const entry = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
-  const el = byId(`section-${id}`, HTMLElement);
-  el.append(said("h2", entry.titleKey, { id: `title-${id}`, tabindex: -1 }));
-  const section = entry.mount(el, { api, page });
+  const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
+  const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id) });
   mounted.set(id, section);
+  draw(id);
   return section;
+}
+
+/** @param {string} id of a section */
+function draw(id) {
+  const { titleKey } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
+  const view = html`<h2 id="title-${id}" tabindex="-1">${t(titleKey)}</h2>
+    ${mounted.get(id)?.view()}`;
+  render(view, byId(`section-${id}`, HTMLElement));
 }
 
 /** Brings the section that is shown up to date; never throws. */
@@ -144,8 +153,7 @@ async function refresh() {
   if (!desk.isIn) return;
   const id = desk.current;
   try {
-    const section = await sectionOf(id);
-    await section.refresh();
+    await sectionOf(id).refresh();
     desk.failure = null;
   } catch (error) {
     desk.failure = error;
@@ -188,7 +196,12 @@ page.onStatus(({ status }) => {
   nav.setBadge("workers", broken > 0 ? { count: broken, kind: "bad", label: tn("admin.broken", broken) } : null);
   nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
 });
-onLangChange(() => void desk.refresher?.now());
+onLangChange(() => {
+  login.draw();
+  nav.draw();
+  for (const id of mounted.keys()) draw(id);
+  void desk.refresher?.now();
+});
 if (linked === "") await enter();
-else await signIn(linked).catch(() => login.askToken(false));
+else await signIn(linked).catch(() => login.show({ kind: "token", isSignedOut: false }));
 page.ready();

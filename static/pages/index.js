@@ -1,48 +1,73 @@
 // @ts-check
 /** Home. */
 
-import { mountAppCards } from "../home/app-cards.js";
+import { inOrder, isKnownApp } from "../home/app-choice.js";
 import { firstFacts, watchDevices } from "../home/device-facts.js";
-import { mountHero } from "../home/hero.js";
-import { mountModelNote } from "../home/model-note.js";
-import { expectedWaitS, readinessLines } from "../home/readiness.js";
-import { mountReadinessCard } from "../home/readiness-card.js";
-import { mountRecentList } from "../home/recent-list.js";
+import * as view from "../home/home-view.js";
+import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
 import { getJson } from "../shared/api.js";
-import { byId, setText } from "../shared/dom.js";
+import { byId, on, setText } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { render } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
+import { clearRecent, listRecent } from "../shared/recent-sessions.js";
+import { toast } from "../shared/toast.js";
 
 /** @typedef {import("../home/readiness.js").Report} Report */
 /** @typedef {import("../shared/app-nav.js").App} App */
 
 const page = await startPage({ titleKey: "home.page" });
-
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);
-const hero = mountHero({ buttons: place("hero-buttons"), summary: place("hero-summary") });
-const cards = mountAppCards({
-  cards: place("apps"),
-  table: place("compare"),
-  comparison: place("comparison"),
-  empty: place("apps-empty"),
-});
-const card = mountReadinessCard(place("readiness"), place("readiness-news"));
-const note = mountModelNote(place("model-note"));
-mountRecentList({ section: place("recent"), list: place("recent-list"), clear: place("recent-clear") }, localStore());
+const storage = localStore();
 
 const known = {
   browser: firstFacts(),
   report: /** @type {Report | null} */ (null),
   waitS: /** @type {number | null} */ (null),
-  apps: "",
+  apps: /** @type {App[] | null} */ (null),
 };
+/** What was last said of each line. @type {Map<string, string>} */
+const told = new Map();
 
 function draw() {
+  drawReadiness();
+  drawApps();
+  const status = known.report?.status ?? null;
+  const note = place("model-note");
+  note.hidden = !status?.model?.is_demonstration;
+  if (status && !note.hidden) render(view.modelNote(status), note);
+  drawRecent();
+  const key = page.defaults?.recording_enabled ? "home.recorded" : "home.not_recorded";
+  setText(place("recording-note"), page.defaults ? t(key) : "");
+}
+
+function drawReadiness() {
   const lines = readinessLines(known.browser, known.report, known.waitS, formatClock);
-  card.update(lines);
-  hero.setLines(lines);
-  note.update(known.report?.status ?? null);
+  render(view.readiness(lines), place("readiness"));
+  const summary = place("hero-summary");
+  summary.dataset.kind = firstObstacle(lines)?.state ?? "good";
+  render(view.heroSummary(lines), summary);
+  // The first answer to a question is no change, whichever of the questions are still open.
+  const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(told.get(id)));
+  for (const { id, state } of lines) told.set(id, state);
+  if (changed.length > 0) setText(place("readiness-news"), view.readinessNews(changed));
+}
+
+function drawApps() {
+  const apps = inOrder(known.apps ?? []);
+  const compared = apps.filter(({ app_id: id }) => isKnownApp(id));
+  render(view.heroButtons(known.apps), place("hero-buttons"));
+  render(view.appCards(apps), place("apps"));
+  render(view.comparison(compared), place("compare"));
+  place("comparison").hidden = compared.length === 0;
+  place("apps-empty").hidden = apps.length > 0;
+}
+
+function drawRecent() {
+  const sessions = storage ? listRecent(storage) : [];
+  place("recent").hidden = sessions.length === 0;
+  render(view.recentCards(sessions), place("recent-list"));
 }
 
 /** @param {Report} report */
@@ -50,7 +75,12 @@ async function showStatus(report) {
   known.waitS = await waitOf(report);
   known.report = report;
   draw();
-  if (report.isReached) await refreshApps();
+  if (!report.isReached) return;
+  // Cards follow the switches of the administrator.
+  /** @type {{apps: App[]} | null} */
+  const answer = await getJson("/api/apps").catch(() => null);
+  if (answer) known.apps = answer.apps;
+  drawApps();
 }
 
 /**
@@ -64,23 +94,7 @@ async function waitOf({ status }) {
   return queue && expectedWaitS(status, queue.items, queue.running_tasks);
 }
 
-/** Cards follow the switches of the administrator. */
-async function refreshApps() {
-  /** @type {{apps: App[]} | null} */
-  const answer = await getJson("/api/apps").catch(() => null);
-  if (answer) showApps(answer.apps);
-}
-
-/** @param {App[]} apps */
-function showApps(apps) {
-  const seen = JSON.stringify(apps);
-  if (seen === known.apps) return;
-  known.apps = seen;
-  hero.setApps(apps);
-  cards.update(apps);
-}
-
-/** @returns {Storage | null} */
+/** @returns {Storage | null} null where the browser forbids it */
 function localStore() {
   try {
     return localStorage;
@@ -89,18 +103,18 @@ function localStore() {
   }
 }
 
-const drawRecording = () => {
-  const isKnown = page.defaults !== null;
-  const key = page.defaults?.recording_enabled ? "home.recorded" : "home.not_recorded";
-  setText(place("recording-note"), isKnown ? t(key) : "");
-};
-onLangChange(drawRecording);
-drawRecording();
+on(place("recent-clear"), "click", () => {
+  if (storage) clearRecent(storage);
+  drawRecent();
+  toast(t("home.recent_cleared"));
+});
+// Another window may have added one.
+on(window, "storage", drawRecent);
+on(window, "pageshow", drawRecent);
 onLangChange(draw);
 
 const apps = await page.apps;
-if (page.defaults === null && apps.length === 0) hero.setApps(null);
-else showApps(apps);
+if (page.defaults !== null || apps.length > 0) known.apps = apps;
 draw();
 await watchDevices((facts) => {
   known.browser = facts;

@@ -128,6 +128,11 @@ export function tn(key, n, params) {
   return t(form in current.texts ? form : `${key}.other`, { n, ...params });
 }
 
+/** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` asks for the form that fits it */
+export function phraseText({ key, params, n }) {
+  return n === undefined ? t(key, params) : tn(key, n, params);
+}
+
 /** @param {string} key @returns {boolean} whether there is such a text */
 export function hasText(key) {
   return key in current.texts;

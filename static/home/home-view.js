@@ -1,0 +1,143 @@
+// @ts-check
+/** The parts of the home page that follow the server, the devices and this browser's conversations. */
+
+import { appTitle } from "../shared/app-nav.js";
+import { fetchNote } from "../shared/fetch-note.js";
+import { formatDateTime } from "../shared/formats.js";
+import { phraseText, t } from "../shared/i18n.js";
+import { html, icon, nothing, repeat } from "../shared/lit.js";
+import { appLook, chooseStart, isKnownApp } from "./app-choice.js";
+import { firstObstacle } from "./readiness.js";
+
+/** @typedef {import("../shared/app-nav.js").App} App */
+/** @typedef {import("./readiness.js").Line} Line */
+
+const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];
+const LINE_ICONS = { secure: "lock", microphone: "mic", camera: "camera", worker: "server", queue: "people", model: "sparkle" };
+const STATE_ICONS = { asking: "clock", good: "check", caution: "info", bad: "warning" };
+const MOST_SUGGESTIONS = 6;
+/** Tells a live page to begin without a second press. */
+const START_QUERY = "?start=1";
+const STARTS_BY_ITSELF = new Set(["audio_duplex"]);
+
+/** @param {App[] | null} apps null: the server was not reached */
+export function heroButtons(apps) {
+  const { primary, secondary } = chooseStart(apps ?? []);
+  if (primary === null) return html`<p class="soft">${t(apps === null ? "home.apps_unknown" : "home.apps_none")}</p>`;
+  const { app_id: id, name, route } = primary;
+  const others = secondary.map(
+    (app) =>
+      html`<a class="button button-large hero-second" href=${app.route}
+        >${icon(appLook(app.app_id).icon)}${appTitle(app.app_id, app.name)}</a
+      >`,
+  );
+  return html`<a
+      class="button button-primary button-large hero-start"
+      id="start"
+      href=${STARTS_BY_ITSELF.has(id) ? route + START_QUERY : route}
+      >${icon(id === "turnbased" ? "chat" : "mic")}${t(appLook(id).startKey, { app: appTitle(id, name) })}</a
+    >${others}`;
+}
+
+/** Says below the buttons whether it will work. @param {Line[]} lines */
+export function heroSummary(lines) {
+  const obstacle = firstObstacle(lines);
+  const needsLink = obstacle !== null && obstacle.state !== "asking";
+  return html`<span class="dot"></span><span>${obstacle === null ? t("home.ready") : phraseText(obstacle.text)}</span
+    ><a href="#works" ?hidden=${!needsLink}>${t("home.what_to_do")}</a>`;
+}
+
+/** Says that a demonstration model is loaded, what it understands, what is to follow. @param {Http.ServiceStatus} status */
+export function modelNote(status) {
+  const { kind, name, try_saying: sentences } = /** @type {NonNullable<Http.ServiceStatus["model"]>} */ (status.model);
+  const suggestions = (sentences ?? []).slice(0, MOST_SUGGESTIONS);
+  return html`${icon("info")}
+    <div class="stack-tight">
+      <p><strong>${t(`home.model_${kind}`, { name })}</strong> ${t(`home.model_${kind}_next`)}</p>
+      ${
+        suggestions.length > 0
+          ? html`<p class="label">${t("home.try_saying")}</p>
+              <ul class="suggestions">
+                ${suggestions.map((sentence) => html`<li>${t("home.quoted", { sentence })}</li>`)}
+              </ul>`
+          : nothing
+      }
+      ${fetchNote(status)}
+    </div>`;
+}
+
+/** @param {App[]} apps */
+export const appCards = (apps) =>
+  repeat(
+    apps,
+    ({ app_id: id }) => id,
+    ({ app_id: id, name, route }) => {
+      const { icon: picture, needs } = appLook(id);
+      return html`<li>
+        <a class="card card-link app-card" href=${route} data-app=${id}>
+          <span class="app-icon">${icon(picture)}</span>
+          <h3>${appTitle(id, name)}</h3>
+          ${isKnownApp(id) ? html`<p class="soft">${t(`home.app_${id}`)}</p>` : nothing}
+          <ul class="app-needs">
+            ${needs.map((need) => html`<li class="badge">${t(`home.need_${need}`)}</li>`)}
+          </ul>
+        </a>
+      </li>`;
+    },
+  );
+
+/** @param {App[]} apps those we know */
+export const comparison = (apps) =>
+  html`<thead>
+      <tr>
+        <th scope="col">${t("home.compare_mode")}</th>
+        ${ASPECTS.map((aspect) => html`<th scope="col">${t(`home.compare_${aspect}`)}</th>`)}
+      </tr>
+    </thead>
+    <tbody>
+      ${apps.map(
+        ({ app_id: id, name, route }) =>
+          html`<tr>
+            <th scope="row"><a href=${route}>${icon(appLook(id).icon)}${appTitle(id, name)}</a></th>
+            ${ASPECTS.map(
+              (aspect) =>
+                html`<td data-label=${t(`home.compare_${aspect}`)}><span>${t(`home.compare_${aspect}_${id}`)}</span></td>`,
+            )}
+          </tr>`,
+      )}
+    </tbody>`;
+
+/** @param {Line[]} lines */
+export const readiness = (lines) =>
+  lines.map(
+    ({ id, state, text, next, progress }) =>
+      html`<li class="ready-line" data-line=${id} data-state=${state}>
+        <span class="ready-icon">${icon(LINE_ICONS[id])}</span>
+        <div class="ready-words">
+          <p class="ready-name">${t(`home.line_${id}`)}</p>
+          <p class="ready-text">${phraseText(text)}</p>
+          ${progress === undefined ? nothing : html`<progress max="1" .value=${progress} aria-label=${t("home.line_worker")}></progress>`}
+          ${next ? html`<p class="ready-next small soft">${phraseText(next)}</p>` : nothing}
+        </div>
+        <span class="ready-state"
+          >${icon(STATE_ICONS[state])}<span class="visually-hidden">${t(`home.state_${state}`)}</span></span
+        >
+      </li>`,
+  );
+
+/** What screen readers hear of it. @param {Line[]} lines */
+export const readinessNews = (lines) => lines.map(({ id, text }) => `${t(`home.line_${id}`)}: ${phraseText(text)}`).join(" ");
+
+/** @param {readonly import("../shared/recent-sessions.js").RecentSession[]} sessions */
+export const recentCards = (sessions) =>
+  sessions.map(
+    ({ id, appType, savedAt }) =>
+      html`<li>
+        <a class="card card-link recent-card" href="/s/${encodeURIComponent(id)}"
+          >${icon(appLook(appType).icon)}<span
+            ><strong>${appTitle(appType, appType)}</strong
+            ><span class="small soft">${Number.isNaN(Date.parse(savedAt)) ? "" : formatDateTime(savedAt)}</span></span
+          ></a
+        >
+      </li>`,
+  );

@@ -2,23 +2,22 @@
 /** Replays a recording: /s/ID. */
 
 import { getJson } from "../shared/api.js";
-import { byId, fill, find, h, icon } from "../shared/dom.js";
+import { byId, find } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, icon, nothing, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
 import { isOwnRecording } from "../shared/own-recordings.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard } from "../viewer/comment-card.js";
-import { mountConfig } from "../viewer/config-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
 import { mountHead } from "../viewer/head-view.js";
+import { configPanel, makeUnitsPanel, replayPanel } from "../viewer/panels.js";
 import { assetUrl } from "../viewer/recording-types.js";
-import { mountReplay } from "../viewer/replays-view.js";
-import { mountTurns } from "../viewer/turns-view.js";
+import { loadWhatIsSeen, turnBubbles } from "../viewer/turns-view.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @typedef {import("../viewer/recording-types.js").Meta} Meta */
 /** @typedef {import("../viewer/recording-types.js").Recording} Recording */
-/** @typedef {{setSound: (recording: Recording) => void, pause: () => void}} Shown */
 
 const page = await startPage({ titleKey: "viewer.title" });
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
@@ -32,8 +31,8 @@ addEventListener("pagehide", () => leaving.abort());
 
 const head = mountHead(recordingId, {
   onDeleted: () => {
-    fill(content);
-    fill(more);
+    shown.recording = null;
+    draw();
     byId("actions", HTMLElement).hidden = true;
     byId("comment", HTMLElement).hidden = true;
     notice.show("recording_gone", { kind: "caution", actions: [{ label: () => t("viewer.home"), href: "/" }] });
@@ -42,64 +41,78 @@ const head = mountHead(recordingId, {
 });
 const comment = mountCommentCard(byId("comment", HTMLElement), { recordingId, maxChars: page.defaults?.limits.comment_chars });
 
-/** @type {string | null} */
-let waitingKey = null;
-const drawWaiting = () => {
-  waiting.hidden = waitingKey === null;
-  if (waitingKey) fill(waiting, h("span", { class: "spinner", "aria-hidden": "true" }), h("p", {}, t(waitingKey)));
+const shown = {
+  waitingKey: /** @type {string | null} */ (null), // of the text that says what is waited for
+  meta: /** @type {Meta | null} */ (null),
+  recording: /** @type {Recording | null} */ (null),
+  duplex: /** @type {ReturnType<typeof mountDuplex> | null} */ (null),
+  units: /** @type {(() => unknown) | null} */ (null),
 };
-/** @param {string | null} key of the text that says what is waited for */
+
+/** @param {string | null} key */
 function setWaiting(key) {
-  waitingKey = key;
-  drawWaiting();
-}
-onLangChange(drawWaiting);
-
-/** @param {Meta} meta @param {Recording} recording @returns {Shown} */
-function show(meta, recording) {
-  if (recording.mode !== "duplex") {
-    const whole = h("div", { class: "stack" });
-    const bubbles = h("div", {});
-    content.append(whole, bubbles);
-    mountTurns(bubbles, { recording, urlOf });
-    /** @type {HTMLMediaElement | null} */
-    let media = null;
-    return {
-      setSound: ({ merged_replay: sound }) => {
-        if (sound && !media)
-          ({ media } = mountReplay(whole, { name: "sound", url: urlOf(sound), iconName: "wave", isOpen: true }));
-      },
-      pause: () => media?.pause(),
-    };
-  }
-  const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
-  const duplex = mountDuplex(content, { recording, urlOf, nonce, onMissing });
-  return { setSound: duplex.setSound, pause: () => duplex.clock.pause() };
+  shown.waitingKey = key;
+  draw();
 }
 
-/** @param {Recording} recording @param {() => void} onPlay */
-function showFilm({ merged_replay_video: film, merged_replay_subtitles: subtitles }, onPlay) {
-  if (film)
-    mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", subtitles: subtitles && urlOf(subtitles), onPlay });
+function draw() {
+  const { waitingKey, recording, meta, duplex } = shown;
+  waiting.hidden = waitingKey === null;
+  const spinner = html`<span class="spinner" aria-hidden="true"></span>`;
+  render(
+    waitingKey === null
+      ? nothing
+      : html`${spinner}
+          <p>${t(waitingKey)}</p>`,
+    waiting,
+  );
+  render(recording && meta ? contentView(meta, recording) : nothing, content);
+  render(recording && meta ? moreView(meta, recording) : nothing, more);
+  if (recording && !duplex) loadWhatIsSeen(content);
 }
 
-/** @param {Meta} meta @param {Recording} recording @param {() => void} onPlay */
-function showMore(meta, recording, onPlay) {
-  const { browser_recording: upload } = meta;
-  showFilm(recording, onPlay);
-  if (upload) mountReplay(more, { name: "browser", url: urlOf(upload), iconName: "record", onPlay });
-  mountConfig(more, recording.config ?? meta.config ?? {});
+/** @param {Meta} meta @param {Recording} recording */
+function contentView(meta, recording) {
+  if (recording.mode === "duplex")
+    return html`${flawNote(meta)}
+      <div class="duplex"></div>`;
+  const sound = recording.merged_replay;
+  return html`${flawNote(meta)}
+    <div class="stack">${sound ? replayPanel({ name: "sound", url: urlOf(sound) }) : nothing}</div>
+    <div>${turnBubbles(recording, urlOf)}</div>`;
 }
 
 /** @param {Meta} meta */
-function noteFlaws({ problem, files_left_out: lost, status }) {
-  if (!problem && !lost && status !== "failed") return;
-  const box = h("div", { class: "notice", dataset: { kind: "caution" } });
-  content.prepend(box);
-  const draw = () => fill(box, icon("warning"), h("p", {}, lost ? t("viewer.files_lost", { n: lost }) : t("viewer.incomplete")));
-  onLangChange(draw);
-  draw();
+function flawNote({ problem, files_left_out: lost, status }) {
+  if (!problem && !lost && status !== "failed") return nothing;
+  return html`<div class="notice" data-kind="caution">
+    ${icon("warning")}
+    <p>${lost ? t("viewer.files_lost", { n: lost }) : t("viewer.incomplete")}</p>
+  </div>`;
 }
+
+/** @param {Meta} meta @param {Recording} recording */
+function moreView({ browser_recording: upload, config }, recording) {
+  const { merged_replay_video: film, merged_replay_subtitles: subtitles } = recording;
+  const file = { onPlay: pause, subtitles: subtitles && urlOf(subtitles) };
+  return html`${shown.units?.()} ${film ? replayPanel({ ...file, name: "film", url: urlOf(film) }) : nothing}
+  ${upload ? replayPanel({ name: "browser", url: urlOf(upload), onPlay: pause }) : nothing}
+  ${configPanel(recording.config ?? config ?? {})}`;
+}
+
+function pause() {
+  shown.duplex?.clock.pause();
+  content.querySelectorAll("audio").forEach((sound) => sound.pause());
+}
+
+/** @param {Recording} recording */
+function mountCall(recording) {
+  const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
+  const duplex = mountDuplex(find(content, ".duplex", HTMLElement), { recording, urlOf, nonce, onMissing });
+  shown.duplex = duplex;
+  shown.units = makeUnitsPanel({ plan: duplex.plan, onJump: duplex.seek, playFile: duplex.playFile, draw });
+}
+onLangChange(draw);
 
 async function open() {
   void comment.load().catch(() => undefined); // what is wrong is said below
@@ -111,19 +124,21 @@ async function open() {
     },
     signal: leaving.signal,
   });
-  setWaiting(null);
-  const shown = show(meta, recording);
-  noteFlaws(meta);
-  shown.setSound(recording);
-  showMore(meta, recording, shown.pause);
+  Object.assign(shown, { waitingKey: null, meta, recording });
+  draw();
+  if (recording.mode === "duplex") mountCall(recording);
+  shown.duplex?.setSound(recording);
+  draw();
   page.ready();
   if (!mayGetReplay(meta, recording, Date.now())) return;
   setWaiting("viewer.sound_coming");
   const latest = await waitForReplay(recordingId, leaving.signal);
+  if (latest && shown.recording) {
+    const { merged_replay: sound, merged_replay_video: film, merged_replay_subtitles: subtitles } = latest;
+    shown.recording = { ...recording, merged_replay: sound, merged_replay_video: film, merged_replay_subtitles: subtitles };
+    shown.duplex?.setSound(latest);
+  }
   setWaiting(null);
-  if (!latest) return;
-  shown.setSound(latest);
-  if (!recording.merged_replay_video) showFilm(latest, shown.pause);
 }
 
 const allow = (/** @type {boolean} */ isAllowed) => {

@@ -5,8 +5,9 @@
 
 import { getJson, sendJson } from "../shared/api.js";
 import { mountCommentField } from "../shared/comment-field.js";
-import { fill, h, icon, on, setText } from "../shared/dom.js";
+import { find } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, icon, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/own-recordings.js";
 import { toast } from "../shared/toast.js";
@@ -17,78 +18,77 @@ import { pathOf } from "./viewer-source.js";
  * @param {{recordingId: string, maxChars?: number}} options
  */
 export function mountCommentCard(el, { recordingId, maxChars }) {
-  const { text, edit, save, cancel, form, shown, field, notice } = makeParts(maxChars);
-  let comment = "";
-  let isEditing = false;
-  edit.hidden = true;
-
-  const draw = () => {
-    setText(text, comment || t("viewer.no_comment"));
-    text.classList.toggle("soft", comment === "");
-    fill(edit, icon("edit"), t(comment ? "common.edit" : "viewer.add_comment"));
-    fill(save, icon("check"), t("common.save"));
-    fill(cancel, t("common.cancel"));
-    shown.hidden = isEditing;
-    form.hidden = !isEditing;
-  };
+  const state = { comment: "", isEditing: false, isAllowed: false, isSaving: false };
+  const draw = () => render(view(), el);
   const setEditing = (/** @type {boolean} */ wish) => {
-    isEditing = wish;
+    state.isEditing = wish;
     notice.clear();
     draw();
     if (wish) field.area.focus();
-    else edit.focus();
+    else /** @type {HTMLElement} */ (el.querySelector("[data-action=edit-comment]")).focus();
   };
-  on(edit, "click", () => {
-    field.value = comment;
+  const edit = () => {
+    field.value = state.comment;
     setEditing(true);
-  });
-  on(cancel, "click", () => setEditing(false));
-  const keep = async () => {
-    save.disabled = true;
+  };
+  const save = async () => {
+    state.isSaving = true;
+    draw();
     try {
-      await sendJson(
-        "POST",
-        pathOf(recordingId, "comment"),
-        { comment: field.value },
-        { headers: ownerHeaders(localStorage, recordingId) },
-      );
-      comment = field.value;
+      const headers = ownerHeaders(localStorage, recordingId);
+      await sendJson("POST", pathOf(recordingId, "comment"), { comment: field.value }, { headers });
+      state.comment = field.value;
       setEditing(false);
       toast(t("viewer.comment_saved"));
     } catch (error) {
       notice.show(/** @type {{code?: string, message?: string}} */ (error));
     }
-    save.disabled = false;
+    state.isSaving = false;
+    draw();
   };
-  on(save, "click", () => void keep());
-  fill(el, shown, form);
-  onLangChange(draw);
+  const view = () => {
+    const { comment, isEditing, isAllowed, isSaving } = state;
+    return html`<div class="comment-shown" ?hidden=${isEditing}>
+        ${icon("chat")}
+        <p class="comment-text ${comment ? "" : "soft"}">${comment || t("viewer.no_comment")}</p>
+        <button type="button" class="button" data-action="edit-comment" ?hidden=${!isAllowed} @click=${edit}>
+          ${icon("edit")}${t(comment ? "common.edit" : "viewer.add_comment")}
+        </button>
+      </div>
+      <div class="stack-tight" ?hidden=${!isEditing}>
+        <div data-part="field"></div>
+        <div data-part="notice"></div>
+        <div class="row">
+          <button type="button" class="button button-primary" data-action="save-comment" ?disabled=${isSaving} @click=${save}>
+            ${icon("check")}${t("common.save")}
+          </button>
+          <button type="button" class="button" data-action="cancel-comment" @click=${() => setEditing(false)}>
+            ${t("common.cancel")}
+          </button>
+        </div>
+      </div>`;
+  };
   draw();
+  const field = mountCommentField(find(el, "[data-part=field]", HTMLElement), {
+    id: "comment-field",
+    labelKey: "viewer.comment",
+    maxChars,
+  });
+  const notice = mountNotice(find(el, "[data-part=notice]", HTMLElement));
+  onLangChange(draw);
 
   return {
     async load() {
       /** @type {{comment: string}} */
       const answer = await getJson(pathOf(recordingId, "comment"));
-      comment = answer.comment;
+      state.comment = answer.comment;
       el.hidden = false;
       draw();
     },
     /** @param {boolean} isAllowed the recording is one's own, or an administrator looks at it */
     allow(isAllowed) {
-      edit.hidden = !isAllowed;
+      state.isAllowed = isAllowed;
+      draw();
     },
   };
-}
-
-/** @param {number} [maxChars] */
-function makeParts(maxChars) {
-  const text = h("p", { class: "comment-text" });
-  const edit = h("button", { type: "button", class: "button", dataset: { action: "edit-comment" } });
-  const save = h("button", { type: "button", class: "button button-primary", dataset: { action: "save-comment" } });
-  const cancel = h("button", { type: "button", class: "button", dataset: { action: "cancel-comment" } });
-  const [place, noticePlace] = [h("div"), h("div")];
-  const form = h("div", { class: "stack-tight", hidden: true }, place, noticePlace, h("div", { class: "row" }, save, cancel));
-  const shown = h("div", { class: "comment-shown" }, icon("chat"), text, edit);
-  const field = mountCommentField(place, { id: "comment-field", labelKey: "viewer.comment", maxChars });
-  return { text, edit, save, cancel, form, shown, field, notice: mountNotice(noticePlace) };
 }

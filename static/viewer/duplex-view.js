@@ -3,27 +3,42 @@
  * A recorded call: pictures, words and figures at the playhead, and all tracks on one time axis.
  */
 
-import { copyLink } from "./head-view.js";
-import { byId, fill, h, icon, on } from "../shared/dom.js";
+import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
+import { html, icon, nothing, render } from "../shared/lit.js";
 import { readMoment, withMoment } from "./deep-link.js";
+import { mountBigFrame } from "./frame-track.js";
+import { copyLink } from "./head-view.js";
 import { actionOf } from "./keys.js";
 import { latencyFigures } from "./latency-series.js";
-import { mountMoment } from "./moment-view.js";
 import { ReplayClock } from "./replay-clock.js";
 import { indexAt } from "./time-axis.js";
 import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./transport.js";
-import { mountUnitTable } from "./unit-table.js";
 import { planUnits } from "./unit-plan.js";
 
 /** @typedef {import("./recording-types.js").Recording} Recording */
 /** @typedef {import("./unit-plan.js").Plan} Plan */
 /** @typedef {import("./unit-plan.js").SpokenTurn} SpokenTurn */
+/** @typedef {import("./unit-plan.js").Unit} Unit */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
+const LINGER_S = 1.5; // words stay so long after their end
+/** @type {[string, (keyof import("./recording-types.js").UnitTiming)[]][]} */
+const STAGES = [
+  ["input", ["prefill_ms"]],
+  ["words", ["llm_ms"]],
+  ["voice", ["tts_prep_ms", "tts_ms"]],
+  ["sound", ["token2wav_ms"]],
+];
+const MARKS = [
+  ["listen", "viewer.mode_listen"],
+  ["speak", "viewer.mode_speak"],
+  ["late", "viewer.late"],
+  ["gap", "viewer.gap_short"],
+];
 const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one before
 
 /**
@@ -32,8 +47,7 @@ const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one b
  */
 export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   const plan = planUnits(recording);
-  const parts = makeParts();
-  fill(el, parts.root);
+  const parts = makeParts(el);
   const clock = new ReplayClock(parts.audio, plan.durationS);
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
   const moment = mountMoment(parts.moment, { plan, urlOf });
@@ -52,7 +66,6 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
     zoom: timeline.zoom,
     copyMoment: () => void copyLink(withMoment(location.href, clock.atS)),
   });
-  mountUnitTable(byId("more", HTMLElement), { plan, onJump: seek, playFile: (path) => playFile(parts.file, urlOf(path), clock) });
   mountFigures(parts.figures, plan);
 
   const show = () => {
@@ -71,7 +84,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   on(clock, "tick", show);
   on(clock, "change", () => {
     showSoon(); // dragging asks more often than a screen can show
-    parts.root.dataset.playing = String(clock.isPlaying);
+    el.dataset.playing = String(clock.isPlaying);
     if (clock.isPlaying) parts.file.pause();
     else keepMoment(clock.atS);
   });
@@ -83,29 +96,43 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
 
   return {
     clock,
+    plan,
+    seek,
+    playFile: (/** @type {string} */ path) => playFile(parts.file, urlOf(path), clock),
     /** @param {Recording} latest its sound may have been made since */
     setSound({ merged_replay: sound }) {
       if (!sound || clock.hasSound) return;
       clock.setSound(urlOf(sound));
       timeline.setSound(urlOf(sound));
-      parts.root.dataset.sound = "true";
+      el.dataset.sound = "true";
     },
   };
 }
 
-function makeParts() {
-  const [moment, transport, timeline, transcript, figures] = [
-    "moment",
-    "transport",
-    "timeline-box",
-    "card transcript",
-    "figures small soft number",
-  ].map((name) => h("div", { class: name }));
-  const audio = h("audio", { preload: "none", class: "plain-player", hidden: true });
-  const file = h("audio", { preload: "none", hidden: true, dataset: { part: "unit-file" } });
-  const player = h("section", { class: "card player" }, moment, transport, timeline, figures, audio, file);
-  const root = h("div", { class: "duplex" }, player, transcript);
-  return { root, moment, transport, timeline, transcript, figures, audio, file };
+/** @param {HTMLElement} el */
+function makeParts(el) {
+  render(
+    html`<section class="card player">
+        <div class="moment"></div>
+        <div class="transport"></div>
+        <div class="timeline-box"></div>
+        <div class="figures small soft number"></div>
+        <audio preload="none" class="plain-player" hidden></audio>
+        <audio preload="none" hidden data-part="unit-file"></audio>
+      </section>
+      <div class="card transcript"></div>`,
+    el,
+  );
+  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
+  return {
+    moment: part("moment"),
+    transport: part("transport"),
+    timeline: part("timeline-box"),
+    transcript: part("transcript"),
+    figures: part("figures"),
+    audio: find(el, ".plain-player", HTMLAudioElement),
+    file: find(el, "[data-part=unit-file]", HTMLAudioElement),
+  };
 }
 
 /** Where the pictures cannot be drawn, the browser's own player helps. @param {HTMLAudioElement} audio */
@@ -168,59 +195,116 @@ function listenToKeys(clock, { stepUnit, toggleKeys }) {
 function mountFigures(el, plan) {
   const { count, spokeCount, p50Ms, p99Ms, lateCount, gapCount, gapMs } = latencyFigures(plan);
   const draw = () => {
-    const legend = [
-      ["listen", "viewer.mode_listen"],
-      ["speak", "viewer.mode_speak"],
-      ["late", "viewer.late"],
-      ["gap", "viewer.gap_short"],
-    ];
     const texts = [
       tn("viewer.units", count, { n: formatNumber(count), spoke: formatNumber(spokeCount) }),
       p50Ms !== null && p99Ms !== null && t("viewer.typical", { p50: formatNumber(p50Ms), p99: formatNumber(p99Ms) }),
       t("viewer.lates", { n: formatNumber(lateCount) }),
       t("viewer.gaps", { n: formatNumber(gapCount), ms: formatNumber(gapMs) }),
     ];
-    fill(
-      el,
-      h(
-        "span",
-        { class: "legend" },
-        legend.map(([name, key]) =>
-          h("span", { class: "legend-entry" }, h("i", { class: "legend-mark", dataset: { mark: name } }), t(key)),
-        ),
-      ),
-      h("span", {}, texts.filter(Boolean).join(" · ")),
-    );
+    const mark = ([name, key] = MARKS[0]) =>
+      html`<span class="legend-entry"><i class="legend-mark" data-mark=${name}></i>${t(key)}</span>`;
+    render(html`<span class="legend">${MARKS.map(mark)}</span><span>${texts.filter(Boolean).join(" · ")}</span>`, el);
   };
   onLangChange(draw);
   draw();
 }
 
-// All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is
-// marked.
+/**
+ * What happens at the playhead: the picture, what the model is doing, its words, the unit's figures.
+ *
+ * @param {HTMLElement} el
+ * @param {{plan: Plan, urlOf: (path: string) => string}} options
+ */
+function mountMoment(el, { plan, urlOf }) {
+  const hasPicture = plan.pictures.length > 0;
+  el.classList.toggle("has-picture", hasPicture);
+  const draw = (/** @type {Unit | undefined} */ unit) => {
+    const mode = unit?.mode ?? "none";
+    el.dataset.unit = String(unit?.number ?? "");
+    render(
+      html`${hasPicture ? html`<figure class="moment-figure"><img class="moment-picture" alt="" /></figure>` : nothing}
+        <div class="moment-text">
+          <span class="badge moment-mode" data-mode=${mode}><span class="dot"></span>${t(`viewer.mode_${mode}`)}</span>
+          <p class="moment-words"></p>
+          <p class="small soft number moment-figures">${unit ? unitText(unit, plan.unitS) : ""}</p>
+        </div>`,
+      el,
+    );
+  };
+  draw(undefined);
+  const words = find(el, ".moment-words", HTMLElement);
+  const big = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
+  let shownUnit = -2;
+  let latestS = 0;
+  const update = (/** @type {number} */ atS) => {
+    latestS = atS;
+    big?.update(atS);
+    setText(words, wordsAt(plan, atS + 1e-6));
+    const index = indexAt(plan.units, atS + 1e-6, ({ startS }) => startS);
+    if (index === shownUnit) return;
+    shownUnit = index;
+    draw(plan.units[index]);
+  };
+  onLangChange(() => {
+    shownUnit = -2;
+    update(latestS);
+  });
+  return { update };
+}
+
+/** @param {Plan} plan @param {number} atS */
+function wordsAt({ turns }, atS) {
+  const turn = turns[indexAt(turns, atS, ({ startS }) => startS)];
+  if (turn === undefined || atS >= turn.endS + LINGER_S) return "";
+  const said = turn.words.filter((word) => word.atS <= atS).map(({ text }) => text);
+  return said.join("").trim();
+}
 
 /**
+ * "Unit 12 · 26 of 1,000 ms · input 5 · memory 257 tokens".
+ *
+ * @param {Unit} unit
+ * @param {number} unitS
+ */
+function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
+  const timing = chunk.result?.timing ?? {};
+  const parts = [t("viewer.unit", { n: formatNumber(number + 1) })];
+  if (wallMs !== null) parts.push(t("viewer.of_budget", { n: formatNumber(wallMs), max: formatNumber(unitS * 1_000) }));
+  for (const [name, fields] of STAGES) {
+    const ms = fields.reduce((sum, field) => sum + (timing[field] ?? 0), 0);
+    if (ms >= 1) parts.push(t(`viewer.stage_${name}`, { n: formatNumber(ms) }));
+  }
+  if (timing.kv_cache_length) parts.push(t("viewer.memory", { n: formatNumber(timing.kv_cache_length) }));
+  if (isLate) parts.push(t("viewer.late"));
+  if (gapMs > 0) parts.push(t("viewer.gap", { n: formatNumber(gapMs) }));
+  return parts.join(" · ");
+}
+
+/**
+ * All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is
+ * marked.
+ *
  * @param {HTMLElement} el
- * @param {{plan: import("./unit-plan.js").Plan, onJump: (atS: number) => void}} options
+ * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */
 function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
-  const title = h("h2");
-  const isEmpty = turns.length + userWords.length === 0;
-  const list = h("ol", { class: "said-list", tabindex: isEmpty ? null : 0 });
-  fill(el, title, list);
-  /** @type {HTMLButtonElement[]} */
-  let nodes = [];
+  const all = [
+    ...turns.map((turn, index) => ({
+      startS: turn.startS,
+      view: (/** @type {number} */ now) => entry(turn, index === now, onJump),
+    })),
+    ...userWords.map((words) => ({ startS: words.startS, view: () => userEntry(words, onJump) })),
+  ].sort((one, other) => one.startS - other.startS);
   let shown = -1;
   const draw = () => {
-    title.textContent = t("viewer.said");
-    list.setAttribute("aria-label", t("viewer.said"));
-    nodes = turns.map((turn) => entry(turn, onJump));
-    const all = [
-      ...turns.map(({ startS }, index) => ({ startS, node: nodes[index] })),
-      ...userWords.map((words) => ({ startS: words.startS, node: userEntry(words, onJump) })),
-    ].sort((one, other) => one.startS - other.startS);
-    fill(list, isEmpty ? h("li", { class: "empty" }, t("viewer.said_nothing")) : all.map(({ node }) => h("li", {}, node)));
-    shown = -1;
+    const entries = all.map(({ view }) => html`<li>${view(shown)}</li>`);
+    render(
+      html`<h2>${t("viewer.said")}</h2>
+        <ol class="said-list" tabindex=${all.length > 0 ? "0" : nothing} aria-label=${t("viewer.said")}>
+          ${all.length > 0 ? entries : html`<li class="empty">${t("viewer.said_nothing")}</li>`}
+        </ol>`,
+      el,
+    );
   };
   onLangChange(draw);
   draw();
@@ -230,10 +314,10 @@ function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
       const index = indexAt(turns, atS + 1e-6, ({ startS }) => startS);
       const now = index >= 0 && atS <= turns[index].endS ? index : -1;
       if (now === shown) return;
-      nodes[shown]?.removeAttribute("aria-current");
-      nodes[now]?.setAttribute("aria-current", "true");
       shown = now;
-      if (isPlaying && nodes[now]) scrollInside(list, nodes[now]);
+      draw();
+      const node = el.querySelector("[aria-current]");
+      if (isPlaying && node instanceof HTMLElement) scrollInside(find(el, ".said-list", HTMLElement), node);
     },
   };
 }
@@ -245,34 +329,29 @@ function scrollInside(list, node) {
 }
 
 /** @param {import("./unit-plan.js").UserWords} words @param {(atS: number) => void} onJump */
-function userEntry({ startS, text, isTyped }, onJump) {
-  return h(
-    "button",
-    { type: "button", class: "said", dataset: { who: "user" }, on: { click: () => onJump(startS) } },
-    h("span", { class: "small soft number" }, formatClock(startS)),
-    h(
-      "span",
-      { class: "said-text", dir: "auto" },
-      h("strong", { class: "small said-who" }, t(isTyped ? "viewer.you_typed" : "common.you")),
-      " ",
-      text,
-    ),
-  );
-}
+const userEntry = ({ startS, text, isTyped }, onJump) =>
+  html`<button type="button" class="said" data-who="user" @click=${() => onJump(startS)}>
+    <span class="small soft number">${formatClock(startS)}</span>
+    <span class="said-text" dir="auto"
+      ><strong class="small said-who">${t(isTyped ? "viewer.you_typed" : "common.you")}</strong> ${text}</span
+    >
+  </button>`;
 
-/** @param {SpokenTurn} turn @param {(atS: number) => void} onJump */
-function entry({ number, startS, text, isInterrupted }, onJump) {
-  return h(
-    "button",
-    { type: "button", class: "said", dataset: { turn: number }, on: { click: () => onJump(startS) } },
-    h("span", { class: "small soft number" }, formatClock(startS)),
-    h("span", { class: "said-text" }, text.trim()),
-    isInterrupted &&
-      h(
-        "span",
-        { class: "said-cut", title: t("viewer.interrupted") },
-        icon("hand"),
-        h("span", { class: "visually-hidden" }, t("viewer.interrupted")),
-      ),
-  );
-}
+/** @param {SpokenTurn} turn @param {boolean} isNow @param {(atS: number) => void} onJump */
+const entry = ({ number, startS, text, isInterrupted }, isNow, onJump) =>
+  html`<button
+    type="button"
+    class="said"
+    data-turn=${number}
+    aria-current=${isNow ? "true" : nothing}
+    @click=${() => onJump(startS)}
+  >
+    <span class="small soft number">${formatClock(startS)}</span><span class="said-text">${text.trim()}</span>
+    ${
+      isInterrupted
+        ? html`<span class="said-cut" title=${t("viewer.interrupted")}
+            >${icon("hand")}<span class="visually-hidden">${t("viewer.interrupted")}</span></span
+          >`
+        : nothing
+    }
+  </button>`;

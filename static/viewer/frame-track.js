@@ -3,9 +3,9 @@
  * Pictures the model saw: a strip of small ones on the time axis, and the one at the playhead large.
  */
 
-import { fill, h } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, render, repeat } from "../shared/lit.js";
 import { indexAt, spread } from "./time-axis.js";
 
 /** @typedef {import("./unit-plan.js").Picture} Picture */
@@ -21,28 +21,30 @@ const FALLBACK_PX = 900;
 export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
   /** @type {View} */
   let view = { fromS: 0, toS: 1 };
-  /** @type {Map<string, HTMLButtonElement>} */
-  let nodes = new Map();
   const draw = () => {
     const places = Math.max(1, Math.floor((el.clientWidth || FALLBACK_PX) / THUMB_PX));
-    const entries = spread(pictures, view, places, ({ atS }) => atS);
-    /** @type {typeof nodes} */
-    const kept = new Map();
-    for (const { entry, share } of entries) {
-      const node = nodes.get(entry.path) ?? thumb(entry, urlOf, onJump);
-      node.style.left = `${100 * share}%`;
-      node.style.width = `${100 / places}%`;
-      kept.set(entry.path, node);
-    }
-    nodes = kept;
-    fill(el, [...kept.values()]);
+    const thumbs = repeat(
+      spread(pictures, view, places, ({ atS }) => atS),
+      ({ entry }) => entry.path,
+      ({ entry: { atS, path }, share }) => {
+        const label = t("viewer.picture_at", { time: formatClock(atS) });
+        return html`<button
+          type="button"
+          class="thumb"
+          .style=${`left: ${100 * share}%; width: ${100 / places}%`}
+          aria-label=${label}
+          title=${label}
+          @click=${() => onJump(atS)}
+        >
+          <img src=${urlOf(path)} alt="" loading="lazy" decoding="async" draggable="false" />
+        </button>`;
+      },
+    );
+    render(thumbs, el);
   };
   const resize = new ResizeObserver(draw);
   resize.observe(el);
-  onLangChange(() => {
-    nodes.clear();
-    draw();
-  });
+  onLangChange(draw);
   return {
     /** @param {View} wanted */
     update(wanted) {
@@ -51,21 +53,6 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
       draw();
     },
   };
-}
-
-/**
- * @param {Picture} picture
- * @param {(path: string) => string} urlOf
- * @param {(atS: number) => void} onJump
- */
-function thumb({ atS, path }, urlOf, onJump) {
-  const image = h("img", { src: urlOf(path), alt: "", loading: "lazy", decoding: "async", draggable: "false" });
-  const label = t("viewer.picture_at", { time: formatClock(atS) });
-  return h(
-    "button",
-    { type: "button", class: "thumb", "aria-label": label, title: label, on: { click: () => onJump(atS) } },
-    image,
-  );
 }
 
 /**

@@ -6,9 +6,10 @@
 import { sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/app-nav.js";
 import { copyText } from "../shared/copy-text.js";
-import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
+import { byId, on, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
 import { hasText, onLangChange, t } from "../shared/i18n.js";
+import { html, icon, render } from "../shared/lit.js";
 import { ownerHeaders } from "../shared/own-recordings.js";
 import { linkOf } from "../shared/share-link.js";
 import { toast } from "../shared/toast.js";
@@ -26,34 +27,37 @@ const LINK_SHOWN_MS = 20_000;
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
   const dialog = byId("delete-ask", HTMLDialogElement);
-  const download = h("a", {
-    class: "button",
-    href: pathOf(recordingId, "download"),
-    download: true,
-    dataset: { action: "download" },
-  });
-  const copy = h("button", { type: "button", class: "button", dataset: { action: "copy-link" } });
-  const remove = h("button", { type: "button", class: "button button-danger", dataset: { action: "delete" }, hidden: true });
-  fill(actions, download, copy, remove);
   /** @type {Meta | null} */
   let meta = null;
+  let isAllowed = false;
 
+  const buttons = () =>
+    html`<a class="button" href=${pathOf(recordingId, "download")} download data-action="download"
+        >${icon("download")}${t("viewer.download")}</a
+      ><button type="button" class="button" data-action="copy-link" @click=${() => void copyLink(linkOf(recordingId))}>
+        ${icon("link")}${t("viewer.copy_link")}</button
+      ><button
+        type="button"
+        class="button button-danger"
+        data-action="delete"
+        ?hidden=${!isAllowed}
+        @click=${() => dialog.showModal()}
+      >
+        ${icon("trash")}${t("common.delete")}
+      </button>`;
   const draw = () => {
-    fill(download, icon("download"), t("viewer.download"));
-    fill(copy, icon("link"), t("viewer.copy_link"));
-    fill(remove, icon("trash"), t("common.delete"));
+    render(buttons(), actions);
     if (!meta) return;
     const app = appTitle(appOf(meta.app_type), meta.app_type);
     setText(title, app);
     title.removeAttribute("data-t"); // it has its own words now
     document.title = `${app} · ${formatDateTime(meta.created_at)} · MiniCPM-o live`;
-    fill(
+    const texts = factTexts(meta);
+    render(
+      texts.map(([name, text]) => html`<li class="badge number" data-fact=${name}>${text}</li>`),
       facts,
-      factTexts(meta).map(([name, text]) => h("li", { class: "badge number", dataset: { fact: name } }, text)),
     );
   };
-  on(copy, "click", () => void copyLink(linkOf(recordingId)));
-  on(remove, "click", () => dialog.showModal());
   on(dialog, "close", () => {
     if (dialog.returnValue !== "yes") return;
     dialog.returnValue = "";
@@ -68,9 +72,10 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       meta = latest;
       draw();
     },
-    /** @param {boolean} isAllowed the recording is one's own, or an administrator looks at it */
-    allow(isAllowed) {
-      remove.hidden = !isAllowed;
+    /** @param {boolean} wish the recording is one's own, or an administrator looks at it */
+    allow(wish) {
+      isAllowed = wish;
+      draw();
     },
   };
 }

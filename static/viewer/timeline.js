@@ -3,9 +3,10 @@
  * All tracks of a duplex recording on one time axis, with one playhead. Asks for a moment by `onSeek`.
  */
 
-import { fill, h, on } from "../shared/dom.js";
+import { find, on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, render, repeat } from "../shared/lit.js";
 import { mountFrameTrack } from "./frame-track.js";
 import { mountLatency } from "./latency-track.js";
 import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
@@ -28,10 +29,15 @@ const LATE_PX = 4;
  * @param {{plan: Plan, onSeek: (atS: number) => void}} options
  */
 function mountOverview(el, { plan, onSeek }) {
-  const canvas = h("canvas", { "aria-hidden": "true" });
-  const frame = h("div", { class: "overview-frame" });
-  const head = h("div", { class: "overview-head" });
-  el.append(canvas, frame, head);
+  render(
+    html`<canvas aria-hidden="true"></canvas>
+      <div class="overview-frame"></div>
+      <div class="overview-head"></div>`,
+    el,
+  );
+  const canvas = find(el, "canvas", HTMLCanvasElement);
+  const frame = find(el, ".overview-frame", HTMLElement);
+  const head = find(el, ".overview-head", HTMLElement);
   const colours = themeColours(el);
   const painter = mountPainter(canvas, (ctx, width, height) => {
     const perS = width / plan.durationS;
@@ -95,8 +101,7 @@ const DETAIL_S = 10; // below this, marks show tenths
  * @param {TimelineOptions} options
  */
 export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
-  const lanes = makeLanes(plan);
-  el.append(lanes.root);
+  const lanes = drawLanes(el, plan);
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
   const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
   const overview = mountOverview(lanes.overview, { plan, onSeek });
@@ -135,7 +140,10 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
   });
   const resize = new ResizeObserver(() => drawAxis(lanes.axis, view));
   resize.observe(lanes.axis);
-  onLangChange(() => setView(view));
+  onLangChange(() => {
+    drawLanes(el, plan);
+    setView(view);
+  });
   setView(view);
 
   return {
@@ -178,43 +186,43 @@ function onWheel(root, { zoom, pan }) {
   on(root, "wheel", onTurn, { passive: false });
 }
 
-/** @param {Plan} plan */
-function makeLanes(plan) {
-  const lane = (/** @type {string} */ name, /** @type {Node[]} */ ...nodes) =>
-    h("div", { class: `lane lane-${name}`, dataset: { lane: name } }, nodes);
-  const label = (/** @type {string} */ key) => h("span", { class: "lane-label small", "data-t": key }, t(key));
-  const wave = h("div", { class: "wave" });
-  const slider = h(
-    "div",
-    { class: "wave-slider", role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": Math.round(plan.durationS) },
-    wave,
+/** The tracks draw what is in the lanes. @param {HTMLElement} el @param {Plan} plan */
+function drawLanes(el, plan) {
+  render(
+    html`<div class="timeline">
+      <div class="overview"></div>
+      <div class="lanes">
+        <div class="lane lane-axis" data-lane="axis"></div>
+        <div class="lane lane-wave" data-lane="wave">
+          <div class="wave-slider" role="slider" tabindex="0" aria-valuemin="0" aria-valuemax=${Math.round(plan.durationS)}>
+            <div class="wave"></div>
+          </div>
+          <span class="lane-label small">${t("common.you")}</span>
+          <span class="lane-label lane-label-low small">${t("common.model")}</span>
+        </div>
+        <div class="lane lane-text" data-lane="text"></div>
+        <div class="lane lane-frames" data-lane="frames" ?hidden=${plan.pictures.length === 0}></div>
+        <div class="lane lane-latency" data-lane="latency">
+          <div class="latency"></div>
+          <span class="lane-label small">${t("viewer.latency")}</span>
+        </div>
+        <div class="playhead" aria-hidden="true"></div>
+      </div>
+    </div>`,
+    el,
   );
-  const axis = lane("axis");
-  const text = lane("text");
-  const frames = lane("frames");
-  const latency = h("div", { class: "latency" });
-  const head = h("div", { class: "playhead", "aria-hidden": "true" });
-  const overview = h("div", { class: "overview" });
-  frames.hidden = plan.pictures.length === 0;
-  const waveLane = lane(
-    "wave",
-    slider,
-    label("common.you"),
-    h("span", { class: "lane-label lane-label-low small", "data-t": "common.model" }, t("common.model")),
-  );
-  const latencyLane = lane("latency", latency, label("viewer.latency"));
-  const tracks = h("div", { class: "lanes" }, axis, waveLane, text, frames, latencyLane, head);
+  const part = (/** @type {string} */ name) => find(el, `.${name}`, HTMLElement);
   return {
-    root: h("div", { class: "timeline" }, overview, tracks),
-    wave,
-    slider,
-    axis,
-    text,
-    frames,
-    latency,
-    latencyLane,
-    head,
-    overview,
+    root: part("timeline"),
+    wave: part("wave"),
+    slider: part("wave-slider"),
+    axis: part("lane-axis"),
+    text: part("lane-text"),
+    frames: part("lane-frames"),
+    latency: part("latency"),
+    latencyLane: part("lane-latency"),
+    head: part("playhead"),
+    overview: part("overview"),
   };
 }
 
@@ -238,16 +246,14 @@ function momentText(plan, atS) {
 function drawAxis(axis, view) {
   const marks = ticks(view, Math.max(2, Math.floor((axis.clientWidth || 1_000) / TICK_PX)));
   const isFine = view.toS - view.fromS < DETAIL_S && marks.some((mark) => !Number.isInteger(mark));
-  fill(
-    axis,
-    marks.map((mark) => {
-      const share = shareOf(view, mark);
-      const text = isFine ? t("viewer.seconds", { n: formatNumber(mark, 1) }) : formatClock(mark);
-      const node = h("span", { class: "tick small number", dataset: { edge: share > 0.96 ? "end" : "" } }, text);
-      node.style.left = `${100 * share}%`;
-      return node;
-    }),
-  );
+  const tick = (/** @type {number} */ mark) => {
+    const share = shareOf(view, mark);
+    const text = isFine ? t("viewer.seconds", { n: formatNumber(mark, 1) }) : formatClock(mark);
+    return html`<span class="tick small number" data-edge=${share > 0.96 ? "end" : ""} .style=${`left: ${100 * share}%`}
+      >${text}</span
+    >`;
+  };
+  render(marks.map(tick), axis);
 }
 
 /**
@@ -285,21 +291,16 @@ function scrub(places, ruler, seek) {
 function mountTextTrack(el, { turns, onJump }) {
   /** @type {View} */
   let view = { fromS: 0, toS: 1 };
-  let shown = "";
-  const draw = () => {
-    const seen = within(turns, view);
-    const key = `${view.fromS}:${view.toS}`;
-    if (key === shown) return;
-    shown = key;
-    fill(
+  const draw = () =>
+    render(
+      repeat(
+        within(turns, view),
+        ({ number }) => number,
+        (turn) => segment(turn, view, onJump),
+      ),
       el,
-      seen.map((turn) => segment(turn, view, onJump)),
     );
-  };
-  onLangChange(() => {
-    shown = "";
-    draw();
-  });
+  onLangChange(draw);
   return {
     /** @param {View} wanted */
     update(wanted) {
@@ -315,22 +316,18 @@ function mountTextTrack(el, { turns, onJump }) {
  * @param {(atS: number) => void} onJump
  */
 function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {
-  const label = t("viewer.jump_to", { time: formatClock(startS), text });
-  const button = h(
-    "button",
-    {
-      type: "button",
-      class: "segment",
-      title: text,
-      "aria-label": label,
-      dataset: { turn: number, interrupted: isInterrupted },
-      on: { click: () => onJump(startS) },
-    },
-    h("span", {}, text.trim()),
-  );
   const from = Math.max(0, shareOf(view, startS));
   const to = Math.min(1, shareOf(view, endS));
-  button.style.left = `${100 * from}%`;
-  button.style.width = `${100 * (to - from)}%`;
-  return button;
+  return html`<button
+    type="button"
+    class="segment"
+    title=${text}
+    aria-label=${t("viewer.jump_to", { time: formatClock(startS), text })}
+    data-turn=${number}
+    data-interrupted=${isInterrupted ? "true" : "false"}
+    .style=${`left: ${100 * from}%; width: ${100 * (to - from)}%`}
+    @click=${() => onJump(startS)}
+  >
+    <span>${text.trim()}</span>
+  </button>`;
 }

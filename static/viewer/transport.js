@@ -3,9 +3,10 @@
  * The buttons under the pictures: play, steps, speed, zoom, link to the moment, keys.
  */
 
-import { fill, h, icon, on, setText } from "../shared/dom.js";
+import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, icon, live, render } from "../shared/lit.js";
 import { KEY_HELP } from "./keys.js";
 import { SPEEDS } from "./replay-clock.js";
 
@@ -24,107 +25,97 @@ const ZOOM = 2;
  * @param {TransportOptions} options
  */
 export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
-  /** @type {{node: HTMLButtonElement, iconName: string, key: string}[]} */
-  const named = [];
+  let showsKeys = matchMedia("(min-width: 60rem)").matches;
+  const toggleKeys = () => {
+    showsKeys = !showsKeys;
+    draw();
+  };
   const button = (/** @type {string} */ action, /** @type {string} */ iconName, /** @type {() => void} */ run) => {
-    const node = h("button", { type: "button", class: "button button-icon", dataset: { action }, on: { click: run } });
-    named.push({ node, iconName, key: `viewer.${action.replaceAll("-", "_")}` });
-    return node;
+    const label = t(`viewer.${action.replaceAll("-", "_")}`);
+    return html`<button
+      type="button"
+      class="button button-icon"
+      data-action=${action}
+      title=${label}
+      aria-label=${label}
+      @click=${run}
+    >
+      ${icon(iconName)}
+    </button>`;
   };
-  const play = h("button", {
-    type: "button",
-    class: "button button-primary button-icon transport-play",
-    dataset: { action: "play" },
-    on: { click: () => clock.toggle() },
-  });
-  const speed = h(
-    "select",
-    { class: "speed", dataset: { action: "speed" } },
-    SPEEDS.map((value) => h("option", { value })),
-  );
-  const time = h("span", { class: "transport-time number" });
-  const help = h("button", {
-    type: "button",
-    class: "button button-icon",
-    "aria-expanded": "false",
-    dataset: { action: "keys" },
-  });
-  const keys = h("dl", { class: "key-help small", id: "key-help" });
-  help.setAttribute("aria-controls", "key-help");
-  fill(
-    el,
-    h(
-      "div",
-      { class: "transport-line" },
-      button("unit-back", "back", () => stepUnit(-1)),
-      play,
-      button("unit-forward", "forward", () => stepUnit(1)),
-      time,
-      speed,
-      h(
-        "span",
-        { class: "push row transport-tools" },
-        button("zoom-in", "plus", () => zoom(1 / ZOOM)),
-        button("zoom-out", "minus", () => zoom(ZOOM)),
-        button("zoom-fit", "fullscreen", () => zoom(0)),
-        button("link-moment", "link", copyMoment),
-        help,
-      ),
-    ),
-    keys,
-  );
-  const showKeys = (/** @type {boolean} */ isShown) => {
-    keys.hidden = !isShown;
-    help.setAttribute("aria-expanded", String(isShown));
+  const play = () => {
+    const label = t(clock.isPlaying ? "common.pause" : "common.play");
+    return html`<button
+      type="button"
+      class="button button-primary button-icon transport-play"
+      data-action="play"
+      title=${label}
+      aria-label=${label}
+      @click=${() => clock.toggle()}
+    >
+      ${icon(clock.isPlaying ? "pause" : "play")}
+    </button>`;
   };
-  on(help, "click", () => showKeys(keys.hidden === true));
-  on(speed, "change", () => clock.setSpeed(Number(speed.value)));
-
+  const speed = () =>
+    html`<select
+      class="speed"
+      data-action="speed"
+      title=${t("viewer.speed")}
+      aria-label=${t("viewer.speed")}
+      @change=${(/** @type {{target: HTMLSelectElement}} */ { target }) => clock.setSpeed(Number(target.value))}
+    >
+      ${SPEEDS.map(
+        (value) =>
+          html`<option value=${value} .selected=${live(value === clock.speed)}>
+            ${t("viewer.times", { n: speedText(value) })}
+          </option>`,
+      )}
+    </select>`;
+  const help = () =>
+    html`<button
+      type="button"
+      class="button button-icon"
+      data-action="keys"
+      aria-expanded=${String(showsKeys)}
+      aria-controls="key-help"
+      title=${t("viewer.keys")}
+      aria-label=${t("viewer.keys")}
+      @click=${toggleKeys}
+    >
+      ${icon("keyboard")}
+    </button>`;
   const draw = () => {
-    fill(play, icon(clock.isPlaying ? "pause" : "play"));
-    name(play, t(clock.isPlaying ? "common.pause" : "common.play"));
-    speed.value = String(clock.speed);
+    render(
+      html`<div class="transport-line">
+          ${button("unit-back", "back", () => stepUnit(-1))} ${play()} ${button("unit-forward", "forward", () => stepUnit(1))}
+          <span class="transport-time number"></span>
+          ${speed()}
+          <span class="push row transport-tools">
+            ${button("zoom-in", "plus", () => zoom(1 / ZOOM))} ${button("zoom-out", "minus", () => zoom(ZOOM))}
+            ${button("zoom-fit", "fullscreen", () => zoom(0))} ${button("link-moment", "link", copyMoment)} ${help()}
+          </span>
+        </div>
+        <dl class="key-help small" id="key-help" ?hidden=${!showsKeys}>
+          ${KEY_HELP.map(
+            ({ keys, text }) =>
+              html`<div>
+                <dt>${keys.map((key) => html`<kbd>${key}</kbd>`)}</dt>
+                <dd>${t(text)}</dd>
+              </div>`,
+          )}
+        </dl>`,
+      el,
+    );
     drawTime();
   };
-  const drawTime = () => setText(time, `${preciseClock(clock.atS)} / ${formatClock(clock.durationS)}`);
-  const drawWords = () => {
-    for (const { node, iconName, key } of named) {
-      fill(node, icon(iconName));
-      name(node, t(key));
-    }
-    fill(help, icon("keyboard"));
-    name(help, t("viewer.keys"));
-    name(speed, t("viewer.speed"));
-    for (const option of speed.options) option.textContent = t("viewer.times", { n: speedText(Number(option.value)) });
-    fill(keys, KEY_HELP.map(keyRow));
-    draw();
+  const drawTime = () => {
+    setText(find(el, ".transport-time", HTMLElement), `${preciseClock(clock.atS)} / ${formatClock(clock.durationS)}`);
   };
   on(clock, "change", draw);
   on(clock, "tick", drawTime);
-  onLangChange(drawWords);
-  drawWords();
-  showKeys(matchMedia("(min-width: 60rem)").matches);
-  return { toggleKeys: () => showKeys(keys.hidden === true) };
-}
-
-/** @param {HTMLElement} control @param {string} text */
-function name(control, text) {
-  control.title = text;
-  control.setAttribute("aria-label", text);
-}
-
-/** @param {typeof KEY_HELP[number]} row */
-function keyRow({ keys, text }) {
-  return h(
-    "div",
-    {},
-    h(
-      "dt",
-      {},
-      keys.map((key) => h("kbd", {}, key)),
-    ),
-    h("dd", {}, t(text)),
-  );
+  onLangChange(draw);
+  draw();
+  return { toggleKeys };
 }
 
 /** @param {number} speed @returns {string} "0.5", "0.75", "1" */

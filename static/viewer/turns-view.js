@@ -3,9 +3,9 @@
  * A recorded chat or conversation in turns: bubbles with what was said, shown and heard, and their figures.
  */
 
-import { fill, h, icon } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, nothing } from "../shared/lit.js";
 
 /** @typedef {import("./recording-types.js").Recording} Recording */
 /** @typedef {import("./recording-types.js").Turn} Turn */
@@ -13,25 +13,24 @@ import { onLangChange, t } from "../shared/i18n.js";
 
 const MS_PER_S = 1_000;
 
-/**
- * @param {HTMLElement} el
- * @param {{recording: Recording, urlOf: UrlOf}} options
- */
-export function mountTurns(el, { recording, urlOf }) {
-  const turns = recording.turns ?? [];
-  const draw = () => {
-    if (turns.length === 0) return fill(el, h("p", { class: "empty" }, t("viewer.no_turns")));
-    fill(
-      el,
-      h(
-        "ol",
-        { class: "bubbles", "aria-label": t("viewer.conversation") },
-        turns.flatMap((turn) => [asked(turn, urlOf), answered(turn, urlOf)]),
-      ),
-    );
-  };
-  onLangChange(draw);
-  draw();
+/** @param {Recording} recording @param {UrlOf} urlOf */
+export function turnBubbles({ turns = [] }, urlOf) {
+  if (turns.length === 0) return html`<p class="empty">${t("viewer.no_turns")}</p>`;
+  return html`<ol class="bubbles" aria-label=${t("viewer.conversation")}>
+    ${turns.map((turn) => [asked(turn, urlOf), answered(turn, urlOf)])}
+  </ol>`;
+}
+
+/** The length of a sound is asked for when it is seen, the sound itself when it is played. @param {HTMLElement} el */
+export function loadWhatIsSeen(el) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      /** @type {HTMLMediaElement} */ (target).preload = "metadata";
+    }
+  });
+  el.querySelectorAll("audio, video").forEach((media) => seen.observe(media));
 }
 
 /** @param {Turn} turn @param {UrlOf} urlOf */
@@ -39,23 +38,16 @@ function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
   const { text = "", images = [], audio, more_audio: more = [], videos = [], duration_ms: lengthMs, transcript } = input;
   const n = index + 1;
   const sounds = [audio, ...more].filter((path) => path !== undefined);
+  const spoke = !text && sounds.length > 0 && lengthMs;
   return bubble(
     "user",
     atMs,
-    text && h("p", { class: "bubble-text" }, text),
-    images.length > 0 &&
-      h(
-        "div",
-        { class: "bubble-pictures" },
-        images.map((path) => picture(urlOf(path), n)),
-      ),
-    transcript && h("p", { class: "bubble-text", dir: "auto", dataset: { part: "transcript" } }, transcript),
-    sounds.map((path) => player("audio", urlOf(path), t("viewer.your_sound", { n }))),
-    videos.map((path) => player("video", urlOf(path), t("viewer.your_video", { n }))),
-    !text &&
-      sounds.length > 0 &&
-      lengthMs &&
-      h("p", { class: "small soft number" }, t("viewer.you_spoke", { s: seconds(lengthMs) })),
+    html`${text ? html`<p class="bubble-text">${text}</p>` : nothing}
+    ${images.length > 0 ? html`<div class="bubble-pictures">${images.map((path) => picture(urlOf(path), n))}</div>` : nothing}
+    ${transcript ? html`<p class="bubble-text" dir="auto" data-part="transcript">${transcript}</p>` : nothing}
+    ${sounds.map((path) => sound(urlOf(path), t("viewer.your_sound", { n })))}
+    ${videos.map((path) => video(urlOf(path), t("viewer.your_video", { n })))}
+    ${spoke ? html`<p class="small soft number">${t("viewer.you_spoke", { s: seconds(lengthMs) })}</p>` : nothing}`,
   );
 }
 
@@ -66,56 +58,39 @@ function answered({ turn_index: index, output = {}, timing = {}, interrupted, re
   return bubble(
     "model",
     atMs === undefined ? undefined : atMs + (timing.first_audio_ms ?? timing.elapsed_ms ?? 0),
-    h("p", { class: "bubble-text" }, text.trim() || t("viewer.no_answer")),
-    interrupted && h("p", { class: "bubble-cut small" }, icon("hand"), t("viewer.interrupted")),
-    audio && player("audio", urlOf(audio), t("viewer.answer_sound", { n: index + 1 })),
-    figures.length > 0 && h("p", { class: "small soft number", dataset: { part: "figures" } }, figures.join(" · ")),
+    html`<p class="bubble-text">${text.trim() || t("viewer.no_answer")}</p>
+      ${interrupted ? html`<p class="bubble-cut small">${icon("hand")}${t("viewer.interrupted")}</p>` : nothing}
+      ${audio ? sound(urlOf(audio), t("viewer.answer_sound", { n: index + 1 })) : nothing}
+      ${figures.length > 0 ? html`<p class="small soft number" data-part="figures">${figures.join(" · ")}</p>` : nothing}`,
   );
 }
 
 /**
  * @param {"user" | "model"} who
  * @param {number | undefined} atMs
- * @param {...(import("../shared/dom.js").Child | import("../shared/dom.js").Child[])} parts
+ * @param {unknown} parts
  */
-function bubble(who, atMs, ...parts) {
-  const head = h(
-    "p",
-    { class: "bubble-head small" },
-    h("strong", {}, t(who === "user" ? "common.you" : "common.model")),
-    atMs !== undefined && h("span", { class: "soft number" }, formatClock(atMs / MS_PER_S)),
-  );
-  return h("li", { class: "bubble", dataset: { who } }, head, ...parts);
-}
+const bubble = (who, atMs, parts) =>
+  html`<li class="bubble" data-who=${who}>
+    <p class="bubble-head small">
+      <strong>${t(who === "user" ? "common.you" : "common.model")}</strong>
+      ${atMs === undefined ? nothing : html`<span class="soft number">${formatClock(atMs / MS_PER_S)}</span>`}
+    </p>
+    ${parts}
+  </li>`;
 
 /** @param {string} url @param {number} n */
-function picture(url, n) {
-  const label = t("viewer.your_picture", { n });
-  return h(
-    "a",
-    { href: url, target: "_blank", rel: "noopener" },
-    h("img", { src: url, alt: label, loading: "lazy", decoding: "async" }),
-  );
-}
+const picture = (url, n) =>
+  html`<a href=${url} target="_blank" rel="noopener"
+    ><img src=${url} alt=${t("viewer.your_picture", { n })} loading="lazy" decoding="async"
+  /></a>`;
 
-/** Its length is asked for when it is seen, its sound when it is played. @param {"audio" | "video"} kind @param {string} url @param {string} label */
-function player(kind, url, label) {
-  const media = h(kind, {
-    controls: true,
-    preload: "none",
-    src: url,
-    "aria-label": label,
-    class: `bubble-${kind}`,
-    playsinline: kind === "video",
-  });
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-    seen.disconnect();
-    media.preload = "metadata";
-  });
-  seen.observe(media);
-  return media;
-}
+/** @param {string} url @param {string} label */
+const sound = (url, label) => html`<audio controls preload="none" src=${url} aria-label=${label} class="bubble-audio"></audio>`;
+
+/** @param {string} url @param {string} label */
+const video = (url, label) =>
+  html`<video controls preload="none" src=${url} aria-label=${label} class="bubble-video" playsinline></video>`;
 
 /** @param {number} ms */
 function seconds(ms) {

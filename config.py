@@ -44,6 +44,7 @@ from settings.sources import (
     read_file,
     unknown_keys,
 )
+from settings.webrtc import WebRtcSettings
 from settings.workers import LAST_PORT, WorkerPlace
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "TranscriptionSettings",
+    "WebRtcSettings",
     "load_settings",
 ]
 
@@ -118,6 +120,7 @@ class Settings(BaseSettings):
     security: SecuritySettings = Field(default_factory=SecuritySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     openai: OpenAiSettings = Field(default_factory=OpenAiSettings)
+    webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 
     @classmethod

@@ -29,6 +29,7 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.schemas.chat import ChatRequest
+from gateway_modules.openai import calls as openai_calls
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sockets as openai_sockets
 from gateway_modules.openai import transcription as openai_transcription
@@ -121,7 +122,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.include_router(admin.admin_router)
     app.include_router(pages.assets)
     app.include_router(pages.make_documents())
-    for routes in (openai_routes, openai_transcription):
+    for routes in (openai_routes, openai_transcription, openai_calls):
         app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
         app.include_router(routes.router, include_in_schema=False)
     app.include_router(openai_sockets.router)
@@ -135,7 +136,11 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     origins = gateway.settings.security.allowed_origins
     if origins:  # the outermost, so that an allowed page can read refusals too
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["Location"],  # of a call over WebRTC: its id
         )
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
 

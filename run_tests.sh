@@ -10,7 +10,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
-extras=gateway,worker,dev,browser,bench
+extras=gateway,worker,webrtc,dev,browser,bench
 [[ " $* " == *" --all "* ]] && extras+=,charts,stores
 scripts/setup.sh "$extras" || exit 1
 scripts/setup.sh pages --with-checks || exit 1

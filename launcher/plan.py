@@ -56,6 +56,7 @@ class Programs:
     tiny_checkpoint: tuple[str, ...] = (sys.executable, "-m", "MiniCPMO45.tiny")
     embedded_checkpoint: tuple[str, ...] = (sys.executable, "-m", "core.nano_assets")
     cascade: tuple[str, ...] = (sys.executable, "-m", "core.cascade.assets")
+    webrtc: tuple[str, ...] = (sys.executable, "-m", "webrtc")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ProgramPlan:
     """One program.
 
     Attributes:
-        name: "gateway", or "worker_0" and so on.
+        name: "gateway", "webrtc", or "worker_0" and so on.
         environment: all variables it gets.
         host, port: it listens on.
         scheme: "http" or "https".
@@ -212,6 +213,22 @@ class Planner:
             (service.gateway_host, service.gateway_port),
             scheme="https" if certfile else "http",
         )
+
+    def webrtc(self, gateway: ProgramPlan, certfile: Path | None) -> ProgramPlan | None:
+        """Return the process that serves WebRTC, None where it is off.
+
+        Args:
+            gateway: where its calls go.
+            certfile: of the gateway; None is plain HTTP.
+        """
+        webrtc = self.settings.webrtc
+        if not webrtc.enabled:
+            return None
+        flags = ["--gateway", gateway.url.replace("http", "ws", 1)]
+        if certfile:
+            flags += ["--gateway-certfile", str(certfile)]
+        address = (webrtc.host, webrtc.port)
+        return self._program("webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address)
 
     def _worker(self, index: int, devices: Sequence[Gpu | None]) -> ProgramPlan:
         device, sharing = devices[index], devices.count(devices[index])

@@ -27,6 +27,7 @@ class Program:
 
     Attributes:
         note: what it is doing or why it failed.
+        trusted: what its certificate is checked against; None for plain HTTP, and for workers.
         ready_since_s: on the loop's clock; None if it has not been ready since its start.
     """
 
@@ -35,6 +36,7 @@ class Program:
     phase: Phase = Phase.STOPPED
     health: Health = field(default_factory=Health)
     note: str = ""
+    trusted: ssl.SSLContext | None = None
     child: Child | None = None
     ready_since_s: float | None = None
 
@@ -118,15 +120,15 @@ class Supervisor:
         self._pace = pace
         self._limits_s = (drain_s, load_limit_s)
         self._client = HealthClient(pace.answer_limit_s, worker_tls)
-        self._trusted: ssl.SSLContext | None = None
         self._phase, self._started = Phase.STARTING, datetime.now(UTC)
         self._workers: list[Program] = []
         self._gateway: Program | None = None
+        self._webrtc: Program | None = None
 
     @property
     def programs(self) -> list[Program]:
         """Every program, workers first."""
-        return [*self._workers, *([self._gateway] if self._gateway else [])]
+        return [*self._workers, *(each for each in (self._webrtc, self._gateway) if each)]
 
     async def start_workers(self, plans: Sequence[ProgramPlan]) -> None:
         """Start the workers together and wait until each has loaded its model.
@@ -154,8 +156,7 @@ class Supervisor:
         Raises:
             StartError: it ended or does not answer.
         """
-        self._trusted = trusted
-        self._gateway = Program(plan, Restarts(self._pace.restarts))
+        self._gateway = Program(plan, Restarts(self._pace.restarts), trusted=trusted)
         self._launch(self._gateway)
         late = await self._await_ready([self._gateway], self._pace.ready_limit_s)
         if late and not late.health.answers:
@@ -163,6 +164,19 @@ class Supervisor:
             raise StartError("the gateway runs but does not answer")
         if late:
             self._display.error(f"The gateway answers but is still {late.health.stage}.")
+
+    async def start_webrtc(self, plan: ProgramPlan) -> None:
+        """Start the process that serves WebRTC.
+
+        Raises:
+            StartError: it ended or does not answer.
+        """
+        self._webrtc = Program(plan, Restarts(self._pace.restarts))
+        self._launch(self._webrtc)
+        late = await self._await_ready([self._webrtc], self._pace.ready_limit_s)
+        if late:
+            self._quote(late)
+            raise StartError("the WebRTC process runs but does not answer")
 
     def set_phase(self, phase: Phase) -> None:
         """Change the system's phase, which other commands read from disk."""
@@ -184,8 +198,8 @@ class Supervisor:
     async def stop(self) -> None:
         """End the gateway, then the workers; running sessions may finish first."""
         self.set_phase(Phase.STOPPING)
-        await self._end([self._gateway] if self._gateway else [])
-        await self._end(self._workers)
+        for programs in ([self._gateway], [self._webrtc], self._workers):
+            await self._end([program for program in programs if program])
         await self._client.close()
 
     def _save(self) -> None:
@@ -236,10 +250,10 @@ class Supervisor:
 
     async def _check(self, program: Program) -> Health:
         url = program.plan.health_url
-        if program is self._gateway:
-            health = await self._client.gateway(url, self._trusted)
-        else:
+        if program in self._workers:
             health = await self._client.worker(url)
+        else:
+            health = await self._client.gateway(url, program.trusted)
         if program.update(health, self._now_s()):
             self._save()
         return health

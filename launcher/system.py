@@ -147,6 +147,9 @@ class System:
         trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
         self._supervisor.urls = self._urls(await asyncio.to_thread(lan_addresses))
         gateway = self._planner.gateway(worker_count, certfile, keyfile)
+        if webrtc := self._planner.webrtc(gateway, certfile):
+            check_port(webrtc.host, webrtc.port)
+            await self._supervisor.start_webrtc(webrtc)
         await self._supervisor.start_gateway(gateway, trusted)
         self._announce(certificate)
 

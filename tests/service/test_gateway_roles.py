@@ -110,6 +110,11 @@ OPENAI = [
     admin("POST", "/v1/audio/voices"),
     Row("POST", "/v1/realtime/client_secrets", body={}),
     Row("POST", "/v1/realtime/sessions", body={}),
+    Row("POST", "/v1/realtime/calls"),
+    Row("POST", "/v1/realtime/calls/{call_id}/hangup"),
+    Row("DELETE", "/v1/realtime/calls/{call_id}"),
+    Row("POST", "/v1/live/sessions", body={"transport": {"type": "webrtc", "sdp": ""}}),
+    Row("POST", "/v1/live/sessions/{call_id}/hangup"),
 ]
 TABLE = [
     *(Row("GET", route) for route in PUBLIC),

@@ -35,6 +35,7 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
     "MiniCPMO45/processing/tokenizer.py": "the compiled tokenizer raises plain Exception",
     "core/cascade/backend.py": "a thread's edge: logged, and the small model stays",
+    "webrtc/calls.py": "one call's failure is logged and ends that call, not others",
     "core/engine/passes.py": "one conversation's failure becomes its own outcome, not others'",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",
     "core/serving/threads.py": "a thread's edge: logged, and becomes the project's error",

@@ -171,3 +171,18 @@ def test_workers_of_other_machines_are_listed_beside_ours_and_all_speak_tls() ->
     assert listed == "127.0.0.1:22400,gpu-7,dns:more:22400"
     (worker,) = plans.workers([])
     assert (worker.url, flag(worker, "--name")) == ("https://127.0.0.1:22400", "worker_0")
+
+
+def test_webrtc_is_a_process_of_its_own_where_it_is_on() -> None:
+    off = planner()
+    assert off.webrtc(off.gateway(1, None, None), None) is None
+    on = planner({"webrtc": {"enabled": True, "port": 22_391}})
+    gateway = on.gateway(1, Path("/c.pem"), Path("/k.pem"))
+    plan = on.webrtc(gateway, Path("/c.pem"))
+    assert plan is not None
+    assert (plan.host, plan.port) == ("127.0.0.1", 22_391)
+    assert flag(plan, "--gateway") == "wss://127.0.0.1:8006"
+    assert flag(plan, "--gateway-certfile") == "/c.pem"
+    assert flag(on.webrtc(on.gateway(1, None, None), None) or plan, "--gateway") == (
+        "ws://127.0.0.1:8006"
+    )

@@ -50,6 +50,7 @@ BROWSER = frozenset({"playwright"})
 DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
 CASCADE = frozenset({"hibari", "xllamacpp"})
+PEERS = frozenset({"aiortc"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx jsonschema obstore prometheus_client python_multipart "
@@ -136,9 +137,10 @@ LAYERS = (
             "gateway_modules",
             "recording",
             "session_recorder",
+            "webrtc",
         ),
         ("0 words", "1 rules", "2 media", "4 engine", "5 use"),
-        MEDIA | WORDS | NETWORK | CASCADE,
+        MEDIA | WORDS | NETWORK | CASCADE | PEERS,
     ),
     Layer(
         "7 programs",
@@ -155,6 +157,7 @@ LAYERS = (
             "core.whisper_assets",
             "benchmarks",
             "training",
+            "webrtc.__main__",
             # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
             "core.schemas.export.__main__",
             "core.schemas.export.client_types",

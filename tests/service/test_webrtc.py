@@ -1,0 +1,215 @@
+"""Calls over WebRTC, real ICE and DTLS on this machine, through gateway and worker."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import soundfile
+
+from core.schemas.webrtc import SDP_MAX_CHARS
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from tests.fakes.gateway_stage import HOST, HURRY, LIMIT_S, Stage, on_stage, settings_for, until
+from tests.fakes.webrtc_peer import RATE_HZ, Peer, call, webrtc_process
+from tests.source_tree import ROOT
+from webrtc.calls import Calls
+from worker import WorkerOptions, create_app
+
+KEY = "sk-the-right-one"
+TIMES = FakeTimes(prefill_ms=1, piece_ms=1, unit_ms=5)
+BAD_OFFER = "v=0\r\n"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Scene:
+    """A gateway before a worker, the WebRTC process, and the peers that call."""
+
+    def __init__(self, stage: Stage, calls: Calls, stack: AsyncExitStack) -> None:
+        self.stage, self.calls, self._stack = stage, calls, stack
+
+    def peer(self) -> Peer:
+        """Return a client that hangs up at the end."""
+        peer = Peer()
+        self._stack.push_async_callback(peer.close)
+        return peer
+
+    async def called(self, **session: Any) -> tuple[Peer, str]:
+        """Return a client whose session has begun, and where its call is."""
+        peer = self.peer()
+        answer = await call(self.stage, peer, **session)
+        assert answer.status_code == 201, answer.text
+        assert answer.headers["content-type"] == "application/sdp"
+        await peer.accept(answer.text)
+        await peer.hear("session.created")
+        return peer, answer.headers["location"]
+
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
+    """Run a test on a scene; afterwards no call, socket, ticket or task is left."""
+
+    def decorate(test: Test) -> Callable[[Path], None]:
+        async def play(folder: Path) -> None:
+            settings = settings_for(
+                folder,
+                recording={"enabled": False},
+                security={"api_keys": [KEY], "worker_secret": "shared by the programs"},
+                webrtc={"enabled": True, "port": free_port(), **webrtc},
+            )
+            before = asyncio.all_tasks()
+            stage = Stage(settings, 1, HURRY)
+            options = WorkerOptions(slots=4)
+            app = create_app(settings, lambda: FakeBackend(TIMES), options)
+            stage.workers[0].app = app  # type: ignore[assignment]
+            await stage.start()
+            stage.http.headers["Authorization"] = f"Bearer {KEY}"
+            try:
+                async with asyncio.timeout(LIMIT_S), webrtc_process(settings, stage.port) as calls:
+                    async with AsyncExitStack() as stack:
+                        await test(Scene(stage, calls, stack))
+                await stage.check_quiet()
+            finally:
+                await stage.stop()
+            await until(lambda: not asyncio.all_tasks() - before, "a task is left")
+
+        @functools.wraps(test)
+        def run(tmp_path: Path) -> None:
+            asyncio.run(play(tmp_path))
+
+        del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask it for its arguments
+        return run
+
+    return decorate
+
+
+def speech() -> np.ndarray:
+    """Somebody's hello at 48 kHz, 16 bits."""
+    samples, rate_hz = soundfile.read(ROOT / "examples" / "hello.wav", dtype="int16")
+    at = np.linspace(0, len(samples) - 1, len(samples) * RATE_HZ // rate_hz)
+    return np.interp(at, np.arange(len(samples)), samples).astype(np.int16)
+
+
+@played()
+async def test_an_answer_is_heard_and_speech_cuts_it_at_what_was_heard(scene: Scene) -> None:
+    peer, place = await scene.called(instructions="Be brief.")
+    peer.say("response.create")
+    started = await peer.hear("output_audio_buffer.started")
+    await until(lambda: peer.is_loud, "nothing was heard")
+    peer.mouth.sound = speech()
+    await peer.hear("input_audio_buffer.speech_started")
+    cleared = await peer.hear("output_audio_buffer.cleared")
+    assert cleared["response_id"] == started["response_id"]
+    truncated = await peer.hear("conversation.item.truncated")
+    assert 0 < truncated["audio_end_ms"] < 10_000
+    await until(lambda: not peer.is_loud, "it is still heard")
+    assert (await scene.stage.http.post(f"{place}/hangup")).status_code == 200
+    await until(lambda: peer.connection.connectionState == "closed", "it did not end")
+    gone = await scene.stage.http.delete(place)
+    assert gone.status_code == 404
+
+
+@played()
+async def test_a_client_clears_what_it_does_not_want_to_hear(scene: Scene) -> None:
+    secret = await scene.stage.http.post(
+        "/v1/realtime/client_secrets", json={"session": {"instructions": "Sing."}}
+    )
+    peer = scene.peer()
+    answer = await scene.stage.http.post(
+        "/v1/realtime/calls?model=gpt-realtime",
+        content=await peer.offer(),
+        headers={
+            "content-type": "application/sdp",
+            "authorization": f"Bearer {secret.json()['value']}",
+        },
+    )
+    assert answer.status_code == 201, answer.text
+    await peer.accept(answer.text)
+    assert (await peer.hear("session.updated"))["session"]["instructions"] == "Sing."
+    peer.say("input_audio_buffer.append", audio="", event_id="mine")
+    async with asyncio.timeout(LIMIT_S):
+        refused = await peer.arrived.get()
+        while refused["type"] != "error":
+            refused = await peer.arrived.get()
+    assert refused["error"]["event_id"] == "mine"
+    peer.say("response.create")
+    await peer.hear("output_audio_buffer.started")
+    peer.say("response.cancel")
+    peer.say("output_audio_buffer.clear")
+    await peer.hear("output_audio_buffer.cleared")
+
+
+@played()
+async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
+    peer = scene.peer()
+    transport = {"type": "webrtc", "sdp": await peer.offer()}
+    body = {"session": {"model": "gpt-live-1"}, "transport": transport}
+    answer = await scene.stage.http.post("/v1/live/sessions", json=body)
+    assert answer.status_code == 200, answer.text
+    await peer.accept(answer.json()["transport"]["sdp"])
+    started = await peer.hear("session.started")
+    assert started["session"]["id"] == answer.json()["session"]["id"]
+    await until(lambda: peer.is_loud, "nothing was heard")
+    peer.say("session.close")
+    assert (await peer.hear("session.closed"))["reason"] == "close_requested"
+
+
+@played(max_peers=1, ice_timeout_s=0.5)
+async def test_a_peer_too_many_is_refused_and_one_that_never_comes_is_dropped(
+    scene: Scene,
+) -> None:
+    absent, other = scene.peer(), scene.peer()
+    assert (await call(scene.stage, absent)).status_code == 201
+    full = await call(scene.stage, other)
+    assert full.status_code == 503
+    assert "1 calls" in full.json()["error"]["message"]
+    await until(lambda: not len(scene.calls), "it still waits")
+
+
+@played()
+async def test_bad_offers_are_refused_with_their_fault(scene: Scene) -> None:
+    async def post(**request: Any) -> httpx.Response:
+        return await scene.stage.http.post("/v1/realtime/calls", **request)
+
+    sdp = {"content-type": "application/sdp"}
+    files = {"sdp": (None, BAD_OFFER), "session": (None, "no JSON")}
+    for answer, said in (
+        (await post(content=BAD_OFFER, headers=sdp), "audio"),
+        (await post(content="v=0\r\n" * SDP_MAX_CHARS, headers=sdp), f"{SDP_MAX_CHARS}"),
+        (await post(content="", headers=sdp), "missing"),
+        (await post(files=files), "session: it is not JSON"),
+        (await post(json={}), "content-type"),
+    ):
+        assert answer.status_code == 400, answer.text
+        assert said in answer.json()["error"]["message"]
+    fault = (await post(content=BAD_OFFER, headers=sdp)).json()["error"]
+    assert fault["param"] == "sdp"
+    wrong_key = sdp | {"authorization": "Bearer wrong"}
+    assert (await post(content=BAD_OFFER, headers=wrong_key)).status_code == 401
+    page = sdp | {"origin": "https://evil.example"}
+    assert (await post(content=BAD_OFFER, headers=page)).status_code == 403
+    async with httpx.AsyncClient(trust_env=False) as stranger:
+        url = f"{scene.stage.settings.webrtc.url}/calls"
+        assert (await stranger.post(url, json={})).status_code == 401
+
+
+@on_stage()
+async def test_without_the_process_the_answer_says_how_to_have_it(stage: Stage) -> None:
+    for path in ("/v1/realtime/calls", "/v1/live/sessions", "/v1/realtime/calls/rtc_1/hangup"):
+        answer = await stage.http.post(path, json={})
+        assert answer.status_code == 501
+        assert "pip install 'minicpmo-live[webrtc]'" in answer.json()["error"]["message"]

@@ -1,0 +1,72 @@
+"""`python -m webrtc`: serves WebRTC peers beside a gateway; the launcher starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+import uvicorn
+
+from config import PRIVATE_UMASK, SettingsError, load_settings
+from core.logging_setup import setup_logging
+from core.serving.server import check_exposure
+from webrtc.ports import PortRangeLoop
+
+UNUSABLE: Final = 2  # exit status when the flags or the configuration cannot be used
+
+
+def pinned(certfile: Path) -> ssl.SSLContext:
+    """Return what lets in the gateway with this certificate, whatever names it has."""
+    context = ssl.create_default_context(cafile=str(certfile))
+    context.check_hostname = False  # it names public hosts, perhaps, and not this machine
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def main(
+    gateway: Annotated[str, typer.Option(help="The gateway, as wss://127.0.0.1:8006.")],
+    gateway_certfile: Annotated[
+        Path | None, typer.Option(help="Its certificate, PEM, where it serves TLS.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind to.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind to.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+) -> None:
+    """Serve until a signal comes."""
+    if find_spec("aiortc") is None:
+        typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
+        raise typer.Exit(UNUSABLE)
+    from webrtc.app import create_app  # needs it
+    from webrtc.calls import GatewayPlace
+
+    os.umask(PRIVATE_UMASK)
+    try:
+        settings = load_settings(config, {"webrtc.host": host, "webrtc.port": port})
+        check_exposure(settings.webrtc.host, settings.security)
+        tls = pinned(gateway_certfile) if gateway_certfile else None
+    except (SettingsError, ValueError, OSError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(UNUSABLE) from None
+    writer = setup_logging(
+        settings.logging.level, json_lines=settings.logging.json_lines, program="webrtc"
+    )
+    app = create_app(settings, GatewayPlace(gateway, tls))
+    served = uvicorn.Config(
+        app, settings.webrtc.host, settings.webrtc.port, log_config=None, access_log=False
+    )
+    make_loop = partial(PortRangeLoop, settings.webrtc.ports)
+    try:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(uvicorn.Server(served).serve())
+    finally:
+        writer.close()
+
+
+if __name__ == "__main__":
+    typer.run(main)

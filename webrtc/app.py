@@ -1,0 +1,76 @@
+"""HTTP of the WebRTC process: the gateway alone asks here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from fastapi import FastAPI, Request
+from pydantic import TypeAdapter
+from starlette.responses import JSONResponse, Response
+
+from config import Settings
+from core.errors import OmniError
+from core.schemas.openai_errors import parse_body
+from core.schemas.webrtc import CALLS_PATH, CallOffer
+from core.serving.server import SecretGate
+from gateway_modules.web.answers import OPENAI_PREFIX, error_answer
+from webrtc.call import Limits
+from webrtc.calls import Calls, GatewayPlace, RefusedError
+
+OFFER: Final[TypeAdapter[CallOffer]] = TypeAdapter(CallOffer)
+
+
+def create_app(settings: Settings, place: GatewayPlace) -> FastAPI:
+    """Return the application; its calls end with it.
+
+    Args:
+        settings: The configuration.
+        place: Where the gateway is.
+    """
+    webrtc = settings.webrtc
+    limits = Limits(webrtc.ice_timeout_s, webrtc.public_address)
+    calls = Calls(place, limits, webrtc.max_peers, settings.openai.max_wait_s)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await calls.close()
+
+    app = FastAPI(title="WebRTC", lifespan=lifespan, openapi_url=None)
+    app.state.calls = calls
+    app.add_exception_handler(OmniError, _on_omni_error)
+    app.add_exception_handler(RefusedError, _on_refused)
+    secret = settings.security.worker_secret
+    app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Say that this process serves, and how many calls it has."""
+        return JSONResponse({"status": "healthy", "ready": True, "calls": len(calls)})
+
+    @app.post(CALLS_PATH)
+    async def begin(request: Request) -> Response:
+        """Answer an offer."""
+        answer = await calls.begin(parse_body(OFFER, await request.body()))
+        return JSONResponse(answer.model_dump())
+
+    @app.delete(CALLS_PATH + "/{call_id}")
+    async def hang_up(call_id: str) -> Response:
+        """End a call."""
+        await calls.hang_up(call_id)
+        return Response()
+
+    return app
+
+
+async def _on_omni_error(request: Request, error: Exception) -> Response:
+    return error_answer(error, OPENAI_PREFIX)  # the gateway passes it on as it is
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return Response(error.body, error.status, media_type="application/json")

@@ -1,0 +1,215 @@
+"""One call: a peer connection on one side, a WebSocket of the gateway's on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc.exceptions import InvalidStateError
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from core.errors import BadRequestError
+from webrtc.channel import LABEL, EventChannel, TooSlowError
+from webrtc.dialect import (
+    Dialect,
+    Effect,
+    Finish,
+    Flush,
+    Play,
+    ToClient,
+    ToServer,
+    append_event,
+    error_event,
+)
+from webrtc.microphone import Microphone
+from webrtc.outbox import Outbox
+from webrtc.playout import Note, Playout
+from webrtc.sdp import with_address
+from webrtc.speech_track import SpeechTrack
+
+CONNECTED: Final = "connected"
+OVER: Final = frozenset({"failed", "closed"})
+LAST_WORDS_S: Final = 1.0  # for events that are still on their way to the peer when a call ends
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is allowed to a peer.
+
+    Attributes:
+        ice_timeout_s: how long it may take to connect.
+        public_address: shown in our candidates in place of this machine's own.
+    """
+
+    ice_timeout_s: float
+    public_address: str | None = None
+
+
+class Call:
+    """Carries sound and events both ways until one side ends it."""
+
+    def __init__(
+        self, socket: ClientConnection, dialect: Dialect, playout: Playout, limits: Limits
+    ) -> None:
+        """Prepare; `answer` and `run` do the rest, and `close` belongs to the caller.
+
+        Args:
+            socket: open, with the session's first event sent.
+            dialect: the protocol that is spoken on it.
+            playout: what the peer is to hear.
+            limits: what is allowed to the peer.
+        """
+        self._socket, self._dialect, self._playout = socket, dialect, playout
+        self._limits = limits
+        self._peer = RTCPeerConnection()
+        self._outbox, self._channel = Outbox(), EventChannel()
+        self._track: MediaStreamTrack | None = None
+        self._changed = asyncio.Event()
+        self._problem = ""
+        self._log = structlog.get_logger("webrtc")
+
+    async def answer(self, sdp: str) -> str:
+        """Return the answer to an offer, complete with candidates.
+
+        Raises:
+            BadRequestError: The offer cannot be used.
+        """
+        peer = self._peer
+        peer.on("track", self._take_track)
+        peer.on("datachannel", self._take_channel)
+        peer.on("connectionstatechange", self._changed.set)
+        try:
+            await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
+            peer.addTrack(SpeechTrack(self._playout, self._note))
+            await peer.setLocalDescription(await peer.createAnswer())
+        # What aiortc raises on what it cannot read is its parser's own.
+        except (ValueError, KeyError, IndexError, AssertionError, InvalidStateError) as error:
+            raise BadRequestError(f"sdp: it cannot be used ({error}).") from error
+        return with_address(peer.localDescription.sdp, self._limits.public_address)
+
+    async def run(self) -> None:
+        """Serve until the peer is gone, hangs up or does not come, or the gateway closes."""
+        works = (self._receive(), self._send(), self._hear(), self._watch())
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except (ConnectionClosed, TooSlowError) as error:
+            self._problem = self._problem or str(error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Send what is still on its way, and end both sides."""
+        try:
+            if self._peer.connectionState == CONNECTED:
+                await asyncio.wait_for(self._channel.drain(), LAST_WORDS_S)
+        except TimeoutError:
+            pass
+        finally:
+            await self._socket.close()
+            await self._peer.close()
+            underruns = self._playout.underruns
+            self._log.info("call ended", reason=self._problem, underruns=underruns)
+
+    # --- what runs ---
+
+    async def _receive(self) -> None:
+        async for text in self._socket:
+            if isinstance(text, str):
+                self.carry_out(self._dialect.from_server(text))
+
+    async def _send(self) -> None:
+        while True:
+            await self._socket.send(await self._outbox.get())
+
+    async def _hear(self) -> None:
+        microphone = Microphone()
+        assert self._track is not None
+        while True:
+            try:
+                frame = await self._track.recv()
+            except MediaStreamError:
+                return
+            assert isinstance(frame, AudioFrame)
+            pcm = microphone.heard(frame)
+            if pcm:
+                self._outbox.put_sound(append_event(self._dialect, pcm))
+
+    async def _watch(self) -> None:
+        """Return when the peer did not come in time, or has gone."""
+        try:
+            async with asyncio.timeout(self._limits.ice_timeout_s):
+                await self._until(frozenset({CONNECTED}) | OVER)
+        except TimeoutError:
+            self._problem = f"not connected after {self._limits.ice_timeout_s:g} s"
+            return
+        await self._until(OVER)
+
+    async def _until(self, states: frozenset[str]) -> None:
+        while self._peer.connectionState not in states:
+            self._changed.clear()
+            await self._changed.wait()
+
+    # --- what happens ---
+
+    def _take_track(self, track: MediaStreamTrack) -> None:
+        self._track = track
+
+    def _take_channel(self, channel: RTCDataChannel) -> None:
+        """Take the first channel of the right name; it is open already."""
+        if channel.label == LABEL:
+            channel.on("message", self._say)
+            self._guarded(lambda: self._channel.open(channel))
+
+    def _say(self, text: str | bytes) -> None:
+        if isinstance(text, bytes):
+            refused = error_event("invalid_event", "Events are sent as text, not as bytes.")
+            effects: Sequence[Effect] = [ToClient(refused)]
+        else:
+            effects = self._dialect.from_client(text)
+        self._guarded(lambda: self.carry_out(effects))
+
+    def _note(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self._guarded(partial(self.carry_out, self._dialect.noted(note)))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Do what a callback does; where it fails, the gateway's side ends, and so the call."""
+        try:
+            act()
+        except TooSlowError as error:
+            self._problem = str(error)
+            self._socket.transport.abort()
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out what an event leads to.
+
+        Raises:
+            TooSlowError: The peer does not take its events.
+        """
+        for effect in effects:
+            match effect:
+                case ToServer(text):
+                    if not self._outbox.put_event(text):
+                        why = "Too many events at once; this one was not handled."
+                        self._channel.send(error_event("invalid_event", why))
+                case ToClient(text):
+                    self._channel.send(text)
+                case Play(part, pcm):
+                    self._playout.add(part, pcm)
+                case Finish(response_id):
+                    self._playout.finish(response_id)
+                case Flush():
+                    self.carry_out(self._dialect.flushed(self._playout.clear()))

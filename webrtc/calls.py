@@ -1,0 +1,189 @@
+"""The calls of this process: how one begins, and that each ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import ssl
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+import structlog
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from core.errors import ErrorCode, NotFoundError, QueueFullError, WorkerUnreachableError
+from core.schemas.webrtc import CallAnswer, CallOffer
+from webrtc.call import Call, Limits
+from webrtc.dialect import Dialect, Live, Realtime, read
+from webrtc.playout import Playout
+from webrtc.sdp import check_offer
+
+ID_BYTES: Final = 12
+OPEN_TIMEOUT_S: Final = 10.0  # of the WebSocket, beside the wait in the queue
+CLOSE_TIMEOUT_S: Final = 1.0
+EVENT_MAX_BYTES: Final = 1024 * 1024  # of the server's events, which are shorter
+REPLY_ROOM_MS: Final = 120_000  # of a reply that comes faster than it is played; 5.8 MB
+LIVE_ROOM_MS: Final = 400  # of sound that is paced already
+LIVE_LEAD_MS: Final = 40  # what the paced sound may be late without a gap
+
+
+class RefusedError(Exception):
+    """The gateway refused the session; status and body are for the client as they are."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.body = status, body
+
+
+@dataclass(frozen=True)
+class GatewayPlace:
+    """Where the gateway is.
+
+    Attributes:
+        url: begins with ws: or wss:.
+        tls: what its certificate is checked against.
+    """
+
+    url: str
+    tls: ssl.SSLContext | None = None
+
+
+class Calls:
+    """Owns every call's task."""
+
+    def __init__(self, place: GatewayPlace, limits: Limits, peers_max: int, wait_s: float) -> None:
+        """Begin with none.
+
+        Args:
+            place: where the gateway is.
+            limits: what is allowed to one peer.
+            peers_max: calls at once, those that begin among them.
+            wait_s: how long a session may wait in the gateway's queue.
+        """
+        self._place, self._limits = place, limits
+        self._peers_max, self._wait_s = peers_max, wait_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beginning = 0
+        self._log = structlog.get_logger("webrtc")
+
+    def __len__(self) -> int:
+        return len(self._tasks) + self._beginning
+
+    async def begin(self, offer: CallOffer) -> CallAnswer:
+        """Answer an offer and serve the call from now on.
+
+        Raises:
+            OmniError: The offer cannot be used, there are too many calls, or no session begins.
+            RefusedError: The gateway refused the session.
+        """
+        check_offer(offer.sdp)
+        if len(self) >= self._peers_max:
+            raise QueueFullError(
+                f"There are {self._peers_max} calls over WebRTC; please try again later."
+            )
+        self._beginning += 1
+        try:
+            async with AsyncExitStack() as stack:
+                call_id, call, sdp = await self._opened(offer, stack)
+                task = asyncio.create_task(self._serve(call_id, call))
+                self._tasks[call_id] = task
+                stack.pop_all()  # the task closes it from here on
+        finally:
+            self._beginning -= 1
+        return CallAnswer(call_id=call_id, sdp=sdp)
+
+    async def hang_up(self, call_id: str) -> None:
+        """End a call.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        task = self._tasks.get(call_id)
+        if task is None:
+            raise NotFoundError("There is no such call.")
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """End every call."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _opened(self, offer: CallOffer, stack: AsyncExitStack) -> tuple[str, Call, str]:
+        dialect: Dialect = Realtime() if offer.protocol == "realtime" else Live()
+        socket = await self._connect(offer, dialect)
+        stack.push_async_callback(socket.close)
+        playout = Playout(REPLY_ROOM_MS)
+        first, call_id = "", f"rtc_{secrets.token_hex(ID_BYTES)}"
+        try:
+            await socket.send(dialect.opening(offer.session))
+            if offer.protocol == "live":
+                playout = Playout(LIVE_ROOM_MS, LIVE_LEAD_MS, drops_oldest=True)
+                first = await self._first(socket)
+                call_id = read(first)["session"]["id"]
+        except ConnectionClosed as closed:
+            raise WorkerUnreachableError(f"The session ended at once: {closed}") from closed
+        call = Call(socket, dialect, playout, self._limits)
+        stack.push_async_callback(call.close)
+        if first:
+            call.carry_out(dialect.from_server(first))
+        return call_id, call, await call.answer(offer.sdp)
+
+    async def _connect(self, offer: CallOffer, dialect: Dialect) -> ClientConnection:
+        query = f"?{urlencode({'model': offer.model})}" if offer.model else ""
+        headers = {"Authorization": f"Bearer {offer.key}"} if offer.key else {}
+        if offer.client:
+            headers["X-Forwarded-For"] = offer.client  # its limits are the client's, not ours
+        try:
+            return await connect(
+                f"{self._place.url}{dialect.path}{query}",
+                ssl=self._place.tls,
+                additional_headers=headers,
+                compression=None,
+                proxy=None,
+                max_size=EVENT_MAX_BYTES,
+                open_timeout=OPEN_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
+            )
+        except InvalidStatus as refused:
+            answer = refused.response
+            raise RefusedError(answer.status_code, answer.body.decode("utf-8", "replace")) from None
+        except (OSError, WebSocketException) as error:
+            raise WorkerUnreachableError(f"The gateway cannot be reached: {error}") from error
+
+    async def _first(self, socket: ClientConnection) -> str:
+        """Wait for the beginning of a GPT-Live session.
+
+        Raises:
+            OmniError: It does not begin.
+            RefusedError: Its settings are wrong.
+        """
+        try:
+            async with asyncio.timeout(self._wait_s + OPEN_TIMEOUT_S):
+                async for text in socket:
+                    assert isinstance(text, str)
+                    event = read(text)
+                    if event.get("type") == "session.started":
+                        return text
+                    if event.get("type") == "error":
+                        raise RefusedError(400, json.dumps({"error": event["error"]}))
+        except TimeoutError:
+            raise QueueFullError() from None
+        raise WorkerUnreachableError("The session ended before it began.")
+
+    async def _serve(self, call_id: str, call: Call) -> None:
+        try:
+            await call.run()
+        except Exception:
+            self._log.exception("call failed", call_id=call_id, error_code=ErrorCode.INTERNAL)
+        finally:
+            try:
+                await call.close()
+            finally:
+                del self._tasks[call_id]

@@ -1,0 +1,251 @@
+"""What passes between a data channel and our WebSocket: all but sound, unchanged. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from webrtc.playout import RATE_HZ, Heard, Note, Part, Started
+
+PCM: Final = {"type": "audio/pcm", "rate": RATE_HZ}
+EVENT_ID_BYTES: Final = 10
+SOUND_ON_CHANNEL: Final = "Sound goes over the audio track, not as events."
+
+Json = dict[str, Any]  # Any: JSON
+
+
+@dataclass(frozen=True)
+class ToServer:
+    """Send an event to the gateway."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToClient:
+    """Send an event over the data channel."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Play:
+    """Play sound, 16-bit mono at 24 kHz."""
+
+    part: Part
+    pcm: bytes
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A response has no more sound."""
+
+    response_id: str
+
+
+@dataclass(frozen=True)
+class Flush:
+    """Drop what has not been played."""
+
+
+Effect = ToServer | ToClient | Play | Finish | Flush
+
+
+class Dialect(Protocol):
+    """One of OpenAI's protocols as it is spoken over WebRTC."""
+
+    path: str
+    append: str
+
+    def opening(self, session: Json) -> str:
+        """Return the event that begins a session with its settings."""
+
+    def from_client(self, text: str) -> list[Effect]:
+        """Say what an event of the client leads to."""
+
+    def from_server(self, text: str) -> list[Effect]:
+        """Say what an event of the server leads to."""
+
+    def noted(self, note: Note) -> list[Effect]:
+        """Say what follows from the beginning or the end of a response's sound."""
+
+    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
+        """Say what follows from sound that was dropped."""
+
+
+class Realtime:
+    """Realtime: the server knows what was played, so that it truncates by itself."""
+
+    path = "/v1/realtime"
+    append = "input_audio_buffer.append"
+
+    def __init__(self) -> None:
+        """Begin with a session that interrupts, as the protocol's default does."""
+        self._interrupts = True
+
+    def opening(self, session: Json) -> str:
+        """Return `session.update`."""
+        settings = {"type": "realtime", **without(session, ("model",))}
+        return json.dumps({"type": "session.update", "session": with_pcm(settings)})
+
+    def from_client(self, text: str) -> list[Effect]:
+        """Refuse sound, clear what is ours to clear, and pass the rest on."""
+        event = read(text)
+        match event.get("type"):
+            case self.append:
+                return [ToClient(refusal(event, "event_id"))]
+            case "output_audio_buffer.clear":
+                return [Flush()]
+            case "session.update" if isinstance(event.get("session"), dict):
+                session = with_pcm(event["session"])
+                return [ToServer(json.dumps({**event, "session": session}))]
+            case _:
+                return [ToServer(text)]
+
+    def from_server(self, text: str) -> list[Effect]:
+        """Play sound, and pass the rest on."""
+        event = read(text)
+        passed: list[Effect] = [ToClient(text)]
+        match event.get("type"):
+            case "response.output_audio.delta":
+                part = Part(event["response_id"], event["item_id"], event["content_index"])
+                return [Play(part, decoded(event["delta"]))]
+            case "response.done":
+                return [*passed, Finish(event["response"]["id"])]
+            case "session.created" | "session.updated":
+                turns = inside(event, ("session", "audio", "input", "turn_detection"))
+                self._interrupts = isinstance(turns, dict) and turns.get("interrupt_response", True)
+                return passed
+            case "input_audio_buffer.speech_started" if self._interrupts:
+                return [*passed, Flush()]
+            case _:
+                return passed
+
+    def noted(self, note: Note) -> list[Effect]:
+        """Tell the client."""
+        word = "started" if isinstance(note, Started) else "stopped"
+        return [_buffer_event(word, note.response_id)]
+
+    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
+        """Tell the client, and truncate what it has not heard."""
+        responses = dict.fromkeys(each.part.response_id for each in heard)
+        told: list[Effect] = [_buffer_event("cleared", each) for each in responses]
+        return told + [
+            ToServer(
+                json.dumps(
+                    {
+                        "type": "conversation.item.truncate",
+                        "item_id": each.part.item_id,
+                        "content_index": each.part.content_index,
+                        "audio_end_ms": each.played_ms,
+                    }
+                )
+            )
+            for each in heard
+        ]
+
+
+class Live:
+    """GPT-Live: the server's sound is paced already, and falls silent by itself."""
+
+    path = "/v1/live/sessions"
+    append = "session.input_audio.append"
+
+    def opening(self, session: Json) -> str:
+        """Return `session.start`."""
+        audio = session.get("audio")
+        audio = {**(audio if isinstance(audio, dict) else {}), "format": PCM}
+        return json.dumps({"type": "session.start", "session": {**session, "audio": audio}})
+
+    def from_client(self, text: str) -> list[Effect]:
+        """Refuse sound, and pass the rest on."""
+        event = read(text)
+        if event.get("type") == self.append:
+            return [ToClient(refusal(event, "client_event_id"))]
+        return [ToServer(text)]
+
+    def from_server(self, text: str) -> list[Effect]:
+        """Play sound, and pass the rest on."""
+        event = read(text)
+        if event.get("type") == "session.output_audio.delta":
+            return [Play(Part(), decoded(event["delta"]))]
+        return [ToClient(text)]
+
+    def noted(self, note: Note) -> list[Effect]:
+        """Nothing: there are no responses."""
+        return []
+
+    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
+        """Nothing: the client cannot ask for it."""
+        return []
+
+
+def append_event(dialect: Dialect, pcm: bytes) -> str:
+    """Return the event that carries what a client says."""
+    return f'{{"type":"{dialect.append}","audio":"{base64.b64encode(pcm).decode()}"}}'
+
+
+def read(text: str) -> Json:
+    """Return an event, {} if it is none: the server says what is wrong with it."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def decoded(sound: str) -> bytes:
+    """Return sound, nothing if it is damaged."""
+    try:
+        return base64.b64decode(sound)
+    except binascii.Error:
+        return b""
+
+
+def without(session: Json, names: Sequence[str]) -> Json:
+    return {name: value for name, value in session.items() if name not in names}
+
+
+def with_pcm(session: Json) -> Json:
+    """Return a session's settings with the formats that this process speaks, whatever they say."""
+    session = without(session, ("input_audio_format", "output_audio_format"))
+    audio = session.get("audio")
+    audio = audio if isinstance(audio, dict) else {}
+    for side in ("input", "output"):
+        given = audio.get(side)
+        audio = {**audio, side: {**(given if isinstance(given, dict) else {}), "format": PCM}}
+    return {**session, "audio": audio}
+
+
+def inside(part: object, path: Sequence[str]) -> object:
+    """Return what JSON has at a path, None if nothing."""
+    for key in path:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part
+
+
+def error_event(code: str, message: str, named: Json | None = None) -> str:
+    """Return an error as both protocols have it."""
+    error = {"type": "invalid_request_error", "code": code, "message": message}
+    event = {"type": "error", "event_id": f"event_{secrets.token_hex(EVENT_ID_BYTES)}"}
+    return json.dumps({**event, "error": {**error, **(named or {})}})
+
+
+def refusal(event: Json, names_event: str) -> str:
+    """Return the answer to sound on the data channel."""
+    named = {names_event: event["event_id"]} if isinstance(event.get("event_id"), str) else {}
+    return error_event("invalid_event", SOUND_ON_CHANNEL, named)
+
+
+def _buffer_event(word: str, response_id: str) -> ToClient:
+    event = {
+        "type": f"output_audio_buffer.{word}",
+        "event_id": f"event_{secrets.token_hex(EVENT_ID_BYTES)}",
+        "response_id": response_id,
+    }
+    return ToClient(json.dumps(event))

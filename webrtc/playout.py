@@ -1,0 +1,142 @@
+"""What is still to be played to a peer, and how much of it was. Pure.
+
+Samples are 16-bit, mono, 24 kHz. Time is counted in the frames that are taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+RATE_HZ: Final = 24_000
+FRAME_MS: Final = 20
+SAMPLE_BYTES: Final = 2
+FRAME_BYTES: Final = RATE_HZ * FRAME_MS // 1_000 * SAMPLE_BYTES
+MS_BYTES: Final = RATE_HZ * SAMPLE_BYTES // 1_000
+FINISHED_KEPT: Final = 32  # ids of finished responses; more do not wait to be played at once
+
+
+@dataclass(frozen=True)
+class Part:
+    """Whose sound it is; all are "" or 0 in a protocol without responses."""
+
+    response_id: str = ""
+    item_id: str = ""
+    content_index: int = 0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """How much of a part was played when the rest was dropped."""
+
+    part: Part
+    played_ms: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """The first sample of a response is on its way."""
+
+    response_id: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The last sample of a response is on its way."""
+
+    response_id: str
+
+
+Note = Started | Stopped
+
+
+class Playout:
+    """A bounded queue of sound that is taken a frame at a time."""
+
+    def __init__(self, room_ms: int, lead_ms: int = 0, *, drops_oldest: bool = False) -> None:
+        """Begin empty.
+
+        Args:
+            room_ms: the most that waits.
+            lead_ms: silence before what comes after the queue ran dry, so that a source which is
+                paced itself may be late by as much.
+            drops_oldest: what gives way when the queue is full: the oldest sound, or the newest.
+        """
+        self._room_bytes, self._lead_bytes = room_ms * MS_BYTES, lead_ms * MS_BYTES
+        self._drops_oldest = drops_oldest
+        self._waiting: deque[tuple[Part, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._playing: str | None = None
+        self._played: dict[Part, int] = {}
+        self._finished: deque[str] = deque(maxlen=FINISHED_KEPT)
+        self._dropped: str | None = None
+        self.underruns = 0  # times that a response ran dry before its end
+
+    @property
+    def waiting_ms(self) -> int:
+        return self._waiting_bytes // MS_BYTES
+
+    def add(self, part: Part, pcm: bytes) -> None:
+        """Append sound; that of a response which was cleared is dropped."""
+        if part.response_id and part.response_id == self._dropped:
+            return
+        pcm = pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES]
+        if pcm and not self._waiting:
+            pcm = bytes(self._lead_bytes) + pcm
+        if not self._drops_oldest:
+            pcm = pcm[: self._room_bytes - self._waiting_bytes]
+        if pcm:
+            self._waiting.append((part, pcm))
+            self._waiting_bytes += len(pcm)
+        while self._waiting_bytes > self._room_bytes:
+            self._cut(self._waiting_bytes - self._room_bytes)
+
+    def finish(self, response_id: str) -> None:
+        """Note that a response has no more sound."""
+        self._finished.append(response_id)
+
+    def take(self) -> tuple[bytes, list[Note]]:
+        """Take the next frame, filled up with silence, and say which responses begin and end."""
+        frame, notes = bytearray(), list[Note]()
+        while self._waiting and len(frame) < FRAME_BYTES:
+            part = self._waiting[0][0]
+            if part.response_id != self._playing:
+                notes += self._stop()
+                self._playing = part.response_id
+                notes.append(Started(part.response_id))
+            taken = self._cut(FRAME_BYTES - len(frame))
+            self._played[part] = self._played.get(part, 0) + len(taken)
+            frame += taken
+        if not self._waiting and self._playing is not None:
+            if self._playing in self._finished:
+                notes += self._stop()
+            elif 0 < len(frame) < FRAME_BYTES:
+                self.underruns += 1
+        return bytes(frame.ljust(FRAME_BYTES, b"\0")), notes
+
+    def clear(self) -> list[Heard]:
+        """Drop what waits; return how much was played of each part that is cut, in order."""
+        cut = dict.fromkeys(part for part, _ in self._waiting)
+        heard = [Heard(part, self._played.get(part, 0) // MS_BYTES) for part in cut]
+        if heard:
+            self._dropped = heard[-1].part.response_id
+            self._playing = None
+            self._played.clear()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return heard
+
+    def _stop(self) -> list[Note]:
+        ended, self._playing = self._playing, None
+        self._played.clear()
+        return [] if ended is None else [Stopped(ended)]
+
+    def _cut(self, wanted_bytes: int) -> bytes:
+        """Take from the first part alone, at most as much as is wanted."""
+        part, pcm = self._waiting.popleft()
+        if len(pcm) > wanted_bytes:
+            self._waiting.appendleft((part, pcm[wanted_bytes:]))
+        taken = pcm[:wanted_bytes]
+        self._waiting_bytes -= len(taken)
+        return taken

@@ -1,0 +1,61 @@
+"""Offers as clients make them: what is taken, what is refused. Pure.
+
+Source: RFC 8866 (SDP), RFC 8839 (ICE in SDP), RFC 7587 (Opus).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from core.errors import BadRequestError
+from core.schemas.webrtc import SDP_MAX_CHARS
+
+LINES_MAX: Final = 1_000
+CANDIDATES_MAX: Final = 32  # each is an address that we send checks to
+OPUS: Final = re.compile(r"^a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE | re.MULTILINE)
+HOST_CANDIDATE: Final = re.compile(
+    r"^(a=candidate:\S+ \d+ udp \d+ )(\d+\.\d+\.\d+\.\d+)( \d+ typ host.*)$", re.MULTILINE
+)
+CONNECTION: Final = re.compile(r"^c=IN IP4 \S+", re.MULTILINE)
+
+
+def check_offer(sdp: str) -> None:
+    """Refuse an offer that is no offer of a call.
+
+    Raises:
+        BadRequestError: It has a fault, which is named.
+    """
+    if len(sdp) > SDP_MAX_CHARS:
+        raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
+    lines = [line.strip() for line in sdp.splitlines()]
+    if not lines or lines[0] != "v=0":
+        raise BadRequestError("sdp: it does not begin with v=0.")
+    if len(lines) > LINES_MAX:
+        raise BadRequestError(f"sdp: {len(lines)} lines; {LINES_MAX} are allowed.")
+    candidates = sum(line.startswith("a=candidate:") for line in lines)
+    if candidates > CANDIDATES_MAX:
+        raise BadRequestError(f"sdp: {candidates} candidates; {CANDIDATES_MAX} are allowed.")
+    media = [line[2:].split()[0] for line in lines if line.startswith("m=") and len(line) > 2]
+    if media.count("audio") != 1:
+        raise BadRequestError(f"sdp: {media.count('audio')} audio sections; there must be one.")
+    if media.count("application") != 1 or len(media) != 2:
+        raise BadRequestError("sdp: beside the audio there must be one data channel, and no more.")
+    if OPUS.search(sdp) is None:
+        raise BadRequestError("sdp: the audio section has no opus/48000/2.")
+    for attribute in ("ice-ufrag", "ice-pwd", "fingerprint"):
+        if not any(line.startswith(f"a={attribute}:") for line in lines):
+            raise BadRequestError(f"sdp: a={attribute} is missing.")
+
+
+def with_address(sdp: str, address: str | None) -> str:
+    """Return an answer whose candidates of this machine show a public address.
+
+    Args:
+        sdp: the answer.
+        address: IPv4, behind which ports lead to the same ports here; None leaves it as it is.
+    """
+    if address is None:
+        return sdp
+    shown = HOST_CANDIDATE.sub(rf"\g<1>{address}\g<3>", sdp)
+    return CONNECTION.sub(f"c=IN IP4 {address}", shown)

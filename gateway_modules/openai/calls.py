@@ -66,7 +66,7 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
     if isinstance(answered, Response):
         return answered
     headers = {"Location": f"/v1/realtime/calls/{answered.call_id}"}
-    return Response(answered.sdp, HTTPStatus.CREATED, headers, media_type=SDP)
+    return Response(answered.sdp, int(HTTPStatus.CREATED), headers, media_type=SDP)
 
 
 @router.post("/live/sessions")

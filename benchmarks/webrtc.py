@@ -1,0 +1,339 @@
+"""WebRTC beside WebSocket: `python -m benchmarks.webrtc`.
+
+A paced source says a burst a second; one client hears it over a WebSocket, others over the WebRTC
+process and a relay that delays and loses packets. Predicted: docs/webrtc.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, Final, cast
+
+import httpx
+import numpy as np
+import typer
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
+from av import AudioFrame
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from benchmarks.launched import HOST, free_ports
+from benchmarks.processes import cpu_s
+from benchmarks.summary import format_table
+from core.schemas.webrtc import CALLS_PATH
+from webrtc.playout import RATE_HZ
+
+PIECE_S: Final = 0.1
+EVERY: Final = 10  # pieces; one of them is loud
+LOUD: Final = 3_000
+START_LIMIT_S: Final = 120.0
+JITTER_S: Final = 0.05
+PLAYER_S: Final = 0.1  # what a player keeps ahead, so that jitter is not heard
+FRAME_S: Final = 0.02
+CANDIDATE: Final = re.compile(r"^(a=candidate:\S+ 1 udp \d+ )(\d[\d.]+) (\d+)( typ host.*)$")
+SETTLE_S: Final = 2.0  # connecting, and the first pieces, are not counted
+
+
+@dataclass(frozen=True)
+class Way:
+    """One network."""
+
+    name: str
+    loss: float
+    jitter_s: float
+
+
+@dataclass
+class Found:
+    """What one way showed.
+
+    Attributes:
+        delays_ms: of each burst, from its sending to its first loud sample.
+        frames: that were due; late: those that came after their time, or never.
+    """
+
+    delays_ms: list[float] = field(default_factory=list)
+    frames: int = 0
+    late: int = 0
+    cpu_share: float = 0.0
+
+
+class Source:
+    """Speaks GPT-Live's part of a gateway: sound every 100 ms, one piece in ten loud."""
+
+    def __init__(self) -> None:
+        self.sent_s: list[float] = []
+
+    async def speak(self, socket: ServerConnection) -> None:
+        """Serve one client until it goes."""
+        await socket.recv()
+        started = {"type": "session.started", "session": {"id": "live_benchmark"}}
+        await socket.send(json.dumps(started))
+        hearing = asyncio.create_task(self._hear(socket))
+        samples = int(RATE_HZ * PIECE_S)
+        tone = (np.sin(np.arange(samples) * 0.2) * LOUD * 3).astype("<i2").tobytes()
+        begun_s, at = time.monotonic(), 0
+        try:
+            while not hearing.done():
+                await asyncio.sleep(max(0.0, begun_s + at * PIECE_S - time.monotonic()))
+                is_loud = at % EVERY == 0
+                sound = base64.b64encode(tone if is_loud else bytes(samples * 2)).decode()
+                if is_loud:
+                    self.sent_s.append(time.monotonic())
+                event = {"type": "session.output_audio.delta", "delta": sound}
+                await socket.send(json.dumps(event))
+                at += 1
+        except ConnectionClosed:
+            pass
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, socket: ServerConnection) -> None:
+        async for _ in socket:
+            pass
+
+
+class Ear:
+    """Notes when sound became loud, and which frames came in time."""
+
+    def __init__(self, source: Source) -> None:
+        self.found = Found()
+        self._source, self._was_loud = source, False
+        self._from_s = time.monotonic() + SETTLE_S
+        self._arrivals: dict[int, float] = {}
+
+    def hear(self, samples: np.ndarray[Any, Any]) -> None:
+        """Take sound that arrived now."""
+        now_s, is_loud = time.monotonic(), int(np.abs(samples).max()) > LOUD
+        if is_loud and not self._was_loud and now_s > self._from_s and self._source.sent_s:
+            self.found.delays_ms.append((now_s - self._source.sent_s[-1]) * 1_000)
+        self._was_loud = is_loud
+
+    def take(self, frame: AudioFrame) -> None:
+        """Take a decoded frame."""
+        channels = len(frame.layout.channels)
+        self.hear(frame.to_ndarray().reshape(-1, channels)[:, 0])
+        if time.monotonic() > self._from_s:
+            self._arrivals[(frame.pts or 0) // 960] = time.monotonic()
+
+    def judge(self) -> Found:
+        """Count what a player with some sound ahead would have missed."""
+        if self._arrivals:
+            first, last = min(self._arrivals), max(self._arrivals)
+            lags = [at_s - (n - first) * FRAME_S for n, at_s in self._arrivals.items()]
+            due_s = statistics.median(lags) + PLAYER_S
+            in_time = sum(lag <= due_s for lag in lags)
+            self.found.frames = last - first + 1
+            self.found.late = self.found.frames - in_time
+        return self.found
+
+
+class Relay(asyncio.DatagramProtocol):
+    """One side of the way between two peers: what arrives here leaves by the other side."""
+
+    def __init__(self, loss: float, jitter_s: float) -> None:
+        self.other: Relay | None = None
+        self.peer: tuple[str, int] | None = None
+        self._loss, self._jitter_s, self._random = loss, jitter_s, random.Random(1)
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the socket."""
+        self.transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """Pass a packet on a little later, or not at all."""
+        self.peer = addr
+        if self._random.random() >= self._loss and self.other is not None:
+            delay_s = self._random.random() * self._jitter_s
+            asyncio.get_running_loop().call_later(delay_s, self.other.send, data)
+
+    def send(self, data: bytes) -> None:
+        """Send to the peer of this side, once it is known."""
+        if self.peer is not None and self.transport is not None and not self.transport.is_closing():
+            self.transport.sendto(data, self.peer)
+
+
+def through(sdp: str, port_of: Callable[[str, int], int]) -> str:
+    """Return a description whose only candidate is the relay's port on the same address."""
+    lines, has_one = [], False
+    for line in sdp.splitlines():
+        found = CANDIDATE.match(line)
+        if found and not has_one:
+            has_one = True
+            port = port_of(found[2], int(found[3]))
+            lines.append(f"{found[1]}{found[2]} {port}{found[4]}")
+        elif not line.startswith("a=candidate"):
+            lines.append(line)
+    return "\r\n".join(lines) + "\r\n"
+
+
+async def over_websocket(source: Source, url: str, seconds: float) -> Found:
+    """Hear the source as a client of the WebSocket."""
+    ear, until_s = Ear(source), time.monotonic() + seconds + SETTLE_S
+    async with connect(url, compression=None, proxy=None) as socket:
+        await socket.send(json.dumps({"type": "session.start", "session": {}}))
+        async for text in socket:
+            event = json.loads(text)
+            if event["type"] == "session.output_audio.delta":
+                ear.hear(np.frombuffer(base64.b64decode(event["delta"]), "<i2"))
+            if time.monotonic() > until_s:
+                break
+    return ear.judge()
+
+
+async def relayed(sdp: str, near: Relay, far: Relay) -> None:
+    """Open both ends of a relay on the address of a description's first candidate."""
+    near.other, far.other = far, near
+    address = next(found for found in map(CANDIDATE.match, sdp.splitlines()) if found)[2]
+    for end in (near, far):
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            partial(_itself, end), local_addr=(address, 0)
+        )
+
+
+def _itself(end: Relay) -> Relay:
+    return end
+
+
+def place_of(end: Relay, other: Relay) -> Callable[[str, int], int]:
+    """Return what shows one end of a relay, and leads its other end to the real place."""
+
+    def place(host: str, real_port: int) -> int:
+        other.peer = (host, real_port)
+        assert end.transport is not None
+        return int(end.transport.get_extra_info("sockname")[1])
+
+    return place
+
+
+async def over_webrtc(
+    source: Source, process: subprocess.Popen[bytes], port: int, seconds: float, way: Way
+) -> Found:
+    """Hear the source through the WebRTC process and the relay."""
+    peer = RTCPeerConnection()
+    near, far = Relay(way.loss, way.jitter_s), Relay(way.loss, way.jitter_s)
+    tasks: list[asyncio.Task[None]] = []
+    ears: list[Ear] = []
+
+    async def keep(track: MediaStreamTrack) -> None:
+        ears.append(Ear(source))
+        try:
+            while True:
+                frame = await track.recv()
+                assert isinstance(frame, AudioFrame)
+                ears[0].take(frame)
+        except MediaStreamError:
+            return
+
+    peer.on("track", lambda track: tasks.append(asyncio.create_task(keep(track))))
+    peer.addTrack(AudioStreamTrack())
+    peer.createDataChannel("oai-events")
+    await peer.setLocalDescription(await peer.createOffer())
+    await relayed(peer.localDescription.sdp, near, far)
+    try:
+        sdp = through(peer.localDescription.sdp, place_of(far, near))
+        async with httpx.AsyncClient(trust_env=False, timeout=START_LIMIT_S) as client:
+            url = f"http://{HOST}:{port}{CALLS_PATH}"
+            answer = await client.post(url, json={"protocol": "live", "sdp": sdp})
+        answer.raise_for_status()
+        sdp = through(answer.json()["sdp"], place_of(near, far))
+        await peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
+        await asyncio.sleep(SETTLE_S)
+        used_s = cpu_s(process.pid)
+        await asyncio.sleep(seconds)
+        share = (cpu_s(process.pid) - used_s) / seconds
+    finally:
+        await peer.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for end in (near, far):
+            if end.transport is not None:
+                end.transport.close()
+    found = ears[0].judge()
+    found.cpu_share = share
+    return found
+
+
+WAYS: Final = (
+    Way("WebRTC, no jitter", 0, 0),
+    Way("WebRTC, 50 ms jitter, 0 % lost", 0, JITTER_S),
+    Way("WebRTC, 50 ms jitter, 3 % lost", 0.03, JITTER_S),
+    Way("WebRTC, 50 ms jitter, 5 % lost", 0.05, JITTER_S),
+)
+
+
+def _started(gateway_port: int, port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "webrtc", "--gateway", f"ws://{HOST}:{gateway_port}"]
+    variables = {"OMNI_LOGGING_LEVEL": "WARNING"}
+    return subprocess.Popen([*command, "--port", str(port)], env=os.environ | variables)
+
+
+@asynccontextmanager
+async def webrtc_process(gateway_port: int, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Run the process that is measured."""
+    process = _started(gateway_port, port)
+    try:
+        async with asyncio.timeout(START_LIMIT_S), httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                try:
+                    await client.get(f"http://{HOST}:{port}/health")
+                    break
+                except httpx.HTTPError:
+                    await asyncio.sleep(PIECE_S)
+        yield process
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+
+
+async def measure(seconds: float) -> dict[str, Found]:
+    """Hear the source over each way in turn."""
+    port = free_ports(2)
+    found: dict[str, Found] = {}
+
+    async def fresh(socket: ServerConnection) -> None:
+        await sources[-1].speak(socket)
+
+    sources = [Source()]
+    async with serve(fresh, HOST, port, compression=None):
+        url = f"ws://{HOST}:{port}/v1/live/sessions"
+        found["WebSocket"] = await over_websocket(sources[-1], url, seconds)
+        async with webrtc_process(port, port + 1) as process:
+            for way in WAYS:
+                sources.append(Source())
+                found[way.name] = await over_webrtc(sources[-1], process, port + 1, seconds, way)
+    return found
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="Length of each call, s.")] = 20,
+) -> None:
+    """Measure and print a table."""
+    rows = []
+    for name, found in asyncio.run(measure(seconds)).items():
+        delay = f"{statistics.median(found.delays_ms):.0f}" if found.delays_ms else "-"
+        late = f"{100 * found.late / found.frames:.1f} %" if found.frames else "-"
+        cpu = f"{found.cpu_share:.3f}" if found.frames else "-"
+        rows.append([name, delay, late, cpu])
+    header = ["way", "delay p50, ms", "frames late or lost", "CPU s per call-second"]
+    print(format_table(header, rows))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -386,6 +386,9 @@ declare namespace Http {
     session_retention_days: number; // Days kept; -1: for ever.
     max_storage_gb: number; // Room for recordings, GB; -1: any.
     min_free_gb: number; // Nothing is recorded with less of the disk free, GB.
+    store: string; // Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in the data folder.
+    keep_local_h: number; // A worker keeps what the store has for so long, hours.
+    checkpoint_upload_s: number; // Upload what a running talk has so often, s; 0: never.
   };
 
   /** One voice in a list. */

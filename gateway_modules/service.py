@@ -156,6 +156,7 @@ class Gateway:
     async def stop(self) -> None:
         """End; where nobody was left waiting, the next gateway need not wait for anybody."""
         await self.pool.stop()
+        self.recordings.close()
         self.store.close()
         if not self.pool.tickets.has_holders:
             (self.data_dir / TICKET_FILE).unlink(missing_ok=True)

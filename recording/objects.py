@@ -72,6 +72,10 @@ class Running(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
 
 class ObjectStore:
     """A `RecordingStore`. Seals do not change, so they are remembered."""
@@ -176,6 +180,9 @@ class ObjectStore:
         if not dry_run:
             self._finish_deleting(days)
         return cleanup_listed(self, self._state, days, gigabytes, dry_run=dry_run)
+
+    def close(self) -> None:
+        self._running.close()
 
     def _finish_deleting(self, days: float) -> None:
         """Delete what is half deleted, and what nobody has sealed for as long as one is kept."""

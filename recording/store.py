@@ -109,6 +109,10 @@ class RecordingStore(Protocol):
         """Delete by age and use; see `cleanup_sessions`."""
         ...
 
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
 
 class FolderStore:
     """The recordings of one data folder."""
@@ -165,6 +169,9 @@ class FolderStore:
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         return cleanup_sessions(self._data_dir, days, gigabytes, dry_run=dry_run)
+
+    def close(self) -> None:
+        pass
 
     def _folder(self, recording_id: str) -> Path:
         return recording_folder(self._data_dir, recording_id)

@@ -35,9 +35,9 @@ MANY_LINES = 60  # more than twice what the log's box shows
 
 
 def test_a_voice_is_added_heard_and_deleted_after_a_yes(
-    visit: Visits, make_site: SiteMaker, tmp_path: Path
+    visit: Visits, shared_site: SiteMaker, tmp_path: Path
 ) -> None:
-    system = make_site(workers=1)
+    system = shared_site(workers=1)
     page = visit("/admin#voices", at=system)
     expect(section(page, "voices")).to_contain_text("No voice was added yet.")
     expect(page.locator("#voice-hint")).to_contain_text("0.5 to 30 s")
@@ -218,9 +218,9 @@ def test_cleaning_up_shows_first_what_would_go(visit: Visits, make_site: SiteMak
 
 
 def test_the_log_is_followed_filtered_and_waits_for_the_reader(
-    visit: Visits, make_site: SiteMaker
+    visit: Visits, shared_site: SiteMaker
 ) -> None:
-    system = make_site(workers=1)
+    system = shared_site(workers=1)
     page = visit("/admin#logs", at=system)
     lines = page.locator(".admin-log-line")
     expect(lines.first).to_be_visible()

@@ -25,8 +25,10 @@ from tests.system.running import RunningSystem
 pytestmark = pytest.mark.matrix
 
 
-def test_a_worker_is_taken_out_of_service_and_put_back(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=2)
+def test_a_worker_is_taken_out_of_service_and_put_back(
+    visit: Visits, shared_site: SiteMaker
+) -> None:
+    system = shared_site(workers=2)
     page = visit("/admin#workers", at=system)
     card = page.locator("[data-worker=worker_1]")
     expect(card).to_contain_text("Free")
@@ -47,9 +49,9 @@ def is_back(system: RunningSystem) -> bool:
 
 
 def test_a_worker_is_restarted_after_a_yes_and_comes_back(
-    visit: Visits, make_site: SiteMaker
+    visit: Visits, shared_site: SiteMaker
 ) -> None:
-    system = make_site(workers=1, slots=2)
+    system = shared_site(workers=1, slots=2)
     before = system.pid("worker_0")
     page = visit("/admin#workers", at=system)
     card = page.locator("[data-worker=worker_0]")
@@ -120,8 +122,8 @@ def test_memory_errors_and_kept_histories_of_a_worker_are_told(
 # --- queue and conversations ---
 
 
-def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
+def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1)
     with talking(system), talking(system, is_served=False) as waiting:
         page = visit("/admin#queue", at=system)
         row = section(page, "queue").locator("tbody tr")
@@ -142,9 +144,9 @@ def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, make_site: Sit
 
 
 def test_somebody_whose_turn_came_meanwhile_is_not_cancelled(
-    visit: Visits, make_site: SiteMaker
+    visit: Visits, shared_site: SiteMaker
 ) -> None:
-    system = make_site(workers=1, slots=1)
+    system = shared_site(workers=1, slots=1)
     with talking(system), talking(system, is_served=False):
         page = visit("/admin#queue", at=system)
         section(page, "queue").get_by_role("button", name="Take out").click()
@@ -154,8 +156,8 @@ def test_somebody_whose_turn_came_meanwhile_is_not_cancelled(
         expect_toast(page, "No longer in the queue")
 
 
-def test_a_conversation_is_stopped_after_a_yes(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=2)
+def test_a_conversation_is_stopped_after_a_yes(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=2)
     with talking(system) as session_id:
         page = visit("/admin#conversations", at=system)
         row = section(page, "conversations").locator("tbody tr")
@@ -223,8 +225,8 @@ def test_measured_durations_stand_beside_the_expected_ones(
     expect(page.locator("[data-eta=chat] .hint")).to_have_text("Not measured yet.")
 
 
-def test_an_app_is_switched_off_and_back_by_undo(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1)
+def test_an_app_is_switched_off_and_back_by_undo(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1)
 
     def is_on() -> bool:
         apps = call(system, "GET", "/api/admin/apps")["apps"]

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.kernels.products import Quantisable
 from MiniCPMO45.kernels.quantised import QuantisedWeight
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
 from MiniCPMO45.loading.checkpoint_source import (
@@ -21,7 +22,6 @@ from MiniCPMO45.loading.checkpoint_source import (
     require_full_precision,
 )
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.linears import Quantisable
 from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 from MiniCPMO45.settings import Weights

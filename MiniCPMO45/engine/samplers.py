@@ -11,6 +11,7 @@ import math
 import struct
 from array import array
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -90,14 +91,12 @@ class UnitSampler:
                 not greedy takes two numbers from its conversation's generator.
         """
         words = self._staging.begin()
-        for row, decision in enumerate(decisions):
+        for row, decision in zip_longest(words, decisions):
             if decision is None:
-                UNIT_WORDS.pack_into(words[row].data, 0, *UNUSED_TOKEN)
+                UNIT_WORDS.pack_into(row.data, 0, *UNUSED_TOKEN)
             else:
                 self._forbid(decision)
-                _write_decision(words[row], decision)
-        for row in range(len(decisions), len(words)):
-            UNIT_WORDS.pack_into(words[row].data, 0, *UNUSED_TOKEN)
+                _write_decision(row, decision)
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
@@ -198,10 +197,11 @@ class CodeSampler:
         """
         words = self._staging.begin()
         words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
-        for row, request in enumerate(requests):
-            _write_codes(words[row], request)
-        for row in range(len(requests), len(words)):
-            CODE_WORDS.pack_into(words[row].data, 0, *UNUSED_CODE)
+        for row, request in zip_longest(words, requests):
+            if request is None:
+                CODE_WORDS.pack_into(row.data, 0, *UNUSED_CODE)
+            else:
+                _write_codes(row, request)
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:

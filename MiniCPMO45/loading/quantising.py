@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from MiniCPMO45.kernels.products import Quantisable
 from MiniCPMO45.kernels.quantised import Scheme, quantise
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.model.linears import Quantisable
 from MiniCPMO45.settings import Weights
 
 LANGUAGE_MODEL = "llm."

@@ -18,9 +18,16 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
 from MiniCPMO45.kernels.device import runs_kernels
-from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu, rms_norm
+from MiniCPMO45.kernels.products import (
+    Embedding,
+    JoinedWeight,
+    Linear,
+    linear_add,
+    norm_linear,
+    norm_swiglu,
+    rms_norm,
+)
 from MiniCPMO45.kernels.stream_norms import gated_norm
-from MiniCPMO45.model.linears import Embedding, JoinedWeight, Linear
 
 Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
 

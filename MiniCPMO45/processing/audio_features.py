@@ -88,26 +88,6 @@ class LogFloor(Enum):
     DYNAMIC = auto()  # DYNAMIC_RANGE_LOG10 below the loudest bin
 
 
-def log_mel(audio: np.ndarray | Tensor, floor: LogFloor) -> Tensor:
-    """Log-mel of a signal as it stands: edges mirrored, nothing padded, last frame left out.
-
-    Args:
-        audio: [n] float32 mono at 16 kHz, n > 200.
-        floor: where quiet bins are cut off; DYNAMIC looks at this signal only.
-
-    Returns:
-        float32 [80, n // 160], on the device of `audio`.
-
-    Raises:
-        ValueError: the signal is not one-dimensional or too short to mirror.
-    """
-    samples = as_samples(audio)
-    if samples.shape[0] < MIN_REFLECT_SAMPLES:
-        raise ValueError(f"{samples.shape[0]} samples, at least {MIN_REFLECT_SAMPLES} needed")
-    frames = log10_mel(mirror_edges(samples), samples.shape[0] // HOP_SAMPLES)
-    return normalise(frames, floor, frames.max())
-
-
 def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) -> list[Tensor]:
     """Log-mels of a whole clip, one per piece of 30 s.
 

@@ -101,7 +101,7 @@ class MelState:
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be handed out [80, k].
         frames_start: number of the first of these.
-        core_start, core_end: frames last handed out, without convolution context.
+        core_end: one past the last frame that was handed out, without convolution context.
     """
 
     buffer: SampleBuffer = SampleBuffer()
@@ -109,7 +109,6 @@ class MelState:
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
     frames_start: int = 0
-    core_start: int = 0
     core_end: int = 0
 
     @property
@@ -197,7 +196,6 @@ def push(
     if state.stable_frames_global < stop and not is_last:
         return nothing
     mel = _normalised(state, unstable, start, stop)
-    state.core_start = state.core_end
     state.core_end += chunk_frames
     _forget_frames(state, state.core_end - timing.redundancy_frames)
     return mel

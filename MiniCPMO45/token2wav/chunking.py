@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
 
 TIMING = SpeechTiming()
 HOP_CODES = 25  # progress of a full call: one second
@@ -97,19 +96,6 @@ def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
     if start < len(codes):
         pieces.append(Piece(tuple(codes[start:]), is_last=True))
     return pieces
-
-
-def count_samples(piece: Piece, *, is_first: bool) -> int:
-    """Samples the vocoder answers a call with.
-
-    Args:
-        piece: the call.
-        is_first: no call of this turn came before.
-    """
-    overlap = OVERLAP_FRAMES * TIMING.samples_per_mel_frame
-    if not piece.is_last:
-        return (len(piece.codes) - TIMING.lookahead_codes) * TIMING.samples_per_code
-    return len(piece.codes) * TIMING.samples_per_code + (0 if is_first else overlap)
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:

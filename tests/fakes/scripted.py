@@ -42,8 +42,9 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.kernels.products import Rope, rotate
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.streaming_mel import MelState
-from MiniCPMO45.token2wav.chunking import Piece, count_samples
+from MiniCPMO45.token2wav.chunking import Piece
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+from tests.fakes.vocoder_lengths import count_samples
 
 R = TypeVar("R")
 Row = int | Tensor  # a token to be certain of, or a whole row of logits

@@ -204,7 +204,7 @@ def _mel_note(state: MelState, mel: Tensor, timing: StreamTiming) -> dict[str, A
         "stable_T_global": state.stable_frames_global,
         "buffer_len_samples": state.buffer_len_samples,
         "left_samples_dropped": state.base_frames * HOP_SAMPLES,
-        "core_start": state.core_start,
+        "core_start": state.core_end - timing.unit_samples // HOP_SAMPLES,
         "core_end": state.core_end,
     }
 

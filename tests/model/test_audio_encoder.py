@@ -23,8 +23,9 @@ from MiniCPMO45.model.audio_encoder import (
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.processing.audio_features import LogFloor, embedding_count, log_mel
+from MiniCPMO45.processing.audio_features import LogFloor, embedding_count
 from MiniCPMO45.processing.streaming_mel import MelState, push
+from tests.fakes.textbook_mel import textbook_log_mel
 
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
 LLM_WIDTH = 24
@@ -134,7 +135,7 @@ def test_a_stream_of_audio_equals_the_whole_clip(ears: Ears) -> None:
         item = _item(push(state, piece), cache, is_first=index == 0)
         embeddings += ears.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
-    mel = log_mel(audio, LogFloor.FIXED)
+    mel = textbook_log_mel(audio, LogFloor.FIXED)
     whole = ears.embedder.embed_clips([mel], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
 

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.batch import VoiceTooLongError, check_voice_length
-from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer, count_samples
+from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
+from tests.fakes.vocoder_lengths import count_samples
 
 WAVE_TOLERANCE = 2e-5  # float32 sums in another order; the excitation adds up phases
 VOICES = ((PROMPT_CODES, 3), (30, 9), (75, 5))  # codes and seed; around the history's length

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from MiniCPMO45.token2wav.chunking import (
     Piece,
     SpeechBuffer,
-    count_samples,
     cut_whole_reply,
     finish_unit,
     to_int16,
 )
+from tests.fakes.vocoder_lengths import count_samples
 
 SILENCE = (4218, 4218, 4218)
 

@@ -146,12 +146,9 @@ export function openSessionLink(options) {
       lostAtMs = Date.now();
       options.onConnection?.(false);
     } else if (Date.now() - lostAtMs > graceS * MS_PER_S) return false;
-    retryTimer = setTimeout(
-      () => {
-        socket = connect({ resume_token: token, last_seq: String(lastSeq), ...place });
-      },
-      retryDelayMs(tries),
-    );
+    retryTimer = setTimeout(() => {
+      socket = connect({ resume_token: token, last_seq: String(lastSeq), ...place });
+    }, retryDelayMs(tries));
     tries += 1;
     return true;
   }

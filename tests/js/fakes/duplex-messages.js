@@ -29,7 +29,7 @@ export const PREPARED = {
  * @returns {import("../../../static/shared/protocol.js").Queued}
  */
 export function queued(position, etaS = 10 * position) {
-  const wait = { estimated_wait_s: etaS, eta_seconds: etaS };
+  const wait = { estimated_wait_s: etaS, eta_seconds: etaS, return_ticket: "" };
   return { type: "queued", ticket_id: "t1", session_secret: SECRET, position, queue_length: position, ...wait };
 }
 

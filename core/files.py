@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +112,29 @@ def _sync(path: Path | str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def ensure_token(path: Path, size_bytes: int) -> str:
+    """Return what a file keeps; without one, make it of so many random bytes.
+
+    Raises:
+        OSError: It can be neither read nor written, or the file is empty.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    except FileExistsError:
+        return _kept(path)
+    token = secrets.token_urlsafe(size_bytes)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{token}\n")
+    return token
+
+
+def _kept(path: Path) -> str:
+    if path.stat().st_mode & ~FILE_MODE & 0o777:
+        path.chmod(FILE_MODE)
+    token = path.read_text(encoding="utf8").strip()
+    if not token:
+        raise OSError(f"{path} is empty: delete it, and the next start makes a new token.")
+    return token

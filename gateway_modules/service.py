@@ -21,7 +21,7 @@ from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import client_context
-from gateway_modules.admin.admin_sessions import ensure_admin_token, ensure_token
+from gateway_modules.admin.admin_sessions import ensure_admin_token
 from gateway_modules.admin.app_registry import AppRegistry
 from gateway_modules.admin.audit import AuditLog
 from gateway_modules.admin.earlier_files import take_over_files
@@ -39,7 +39,7 @@ from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.eta_store import EtaStore
 from gateway_modules.queue.running_recordings import RunningRecordings
-from gateway_modules.queue.tokens import KEY_BYTES, ReturnTickets
+from gateway_modules.queue.tokens import TICKET_FILE, opened_tickets
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace
@@ -67,7 +67,6 @@ from recording.store import FolderStore, RecordingStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
-TICKET_FILE: Final = "ticket_secret"  # there as long as somebody may have a ticket
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
 
 LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
@@ -356,27 +355,12 @@ def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessio
     return LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
 
 
-def _tickets(settings: Settings) -> ReturnTickets:
-    """Return what signs places in the queue, as the gateway before did if that is known.
-
-    Never of another secret: whoever has a ticket could try out guesses of it.
-
-    Raises:
-        OSError: Its secret can be neither read nor written.
-    """
-    configured, file = settings.security.ticket_secret, settings.service.data_dir / TICKET_FILE
-    if configured is not None:
-        return ReturnTickets(configured.get_secret_value().encode(), is_gathering=True)
-    is_gathering = file.exists()
-    return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), is_gathering=is_gathering)
-
-
 def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
     service, secret = settings.service, settings.security.worker_secret
     return WorkerPool(
         worker_addresses,
         max_queue_size=service.max_queue_size,
-        tickets=_tickets(settings),
+        tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
         max_waiting_per_client=settings.limits.waiting_per_client,
         eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
         client=WorkerClient(

@@ -11,13 +11,18 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
+from pydantic import SecretStr
+
+from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES
 from gateway_modules.queue.worker_connection import utc_now
 
 TICKET_LIFE_S: Final = 60  # without being confirmed; as long as a session waits for its client
 KEY_BYTES: Final = 32
+TICKET_FILE: Final = "ticket_secret"  # there as long as somebody may have a ticket
 MARK_BYTES: Final = 16  # of the signature
 MICROSECONDS: Final = 1_000_000
 
@@ -93,3 +98,18 @@ class ReturnTickets:
         signed = f"{named}/{session_id}/{kind}".encode("utf-8", "surrogatepass")
         mark = hmac.digest(self._key, signed, "sha256")[:MARK_BYTES]
         return base64.urlsafe_b64encode(mark).decode().rstrip("=")
+
+
+def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTickets:
+    """Return what signs places in the queue, as the gateway before did if its key is known.
+
+    Never with another secret: whoever has a ticket could try out guesses of it.
+
+    Raises:
+        OSError: The key can be neither read nor written.
+    """
+    if configured is not None:
+        return ReturnTickets(configured.get_secret_value().encode(), is_gathering=True)
+    file = data_dir / TICKET_FILE
+    is_gathering = file.exists()
+    return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), is_gathering=is_gathering)

@@ -28,7 +28,7 @@ const known = {
   apps: /** @type {App[] | null} */ (null),
 };
 /** What was last said of each line. @type {Map<string, string>} */
-const told = new Map();
+const reported = new Map();
 
 function draw() {
   drawReadiness();
@@ -49,8 +49,8 @@ function drawReadiness() {
   summary.dataset.kind = firstObstacle(lines)?.state ?? "good";
   render(view.heroSummary(lines), summary);
   // The first answer to a question is no change, whichever of the questions are still open.
-  const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(told.get(id)));
-  for (const { id, state } of lines) told.set(id, state);
+  const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(reported.get(id)));
+  for (const { id, state } of lines) reported.set(id, state);
   if (changed.length > 0) setText(place("readiness-news"), view.readinessNews(changed));
 }
 

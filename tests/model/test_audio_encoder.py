@@ -135,8 +135,7 @@ def test_a_stream_of_audio_equals_the_whole_clip(ears: Ears) -> None:
         item = _item(push(state, piece), cache, is_first=index == 0)
         embeddings += ears.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
-    mel = textbook_log_mel(audio, LogFloor.FIXED)
-    whole = ears.embedder.embed_clips([mel], BLOCK)[0]
+    whole = ears.embedder.embed_clips([textbook_log_mel(audio, LogFloor.FIXED)], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
 
 

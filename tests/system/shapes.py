@@ -98,8 +98,8 @@ CHUNK: dict[str, Check] = {
 }
 STOPPED: dict[str, Check] = {"session_id": name, "recording_session_id": or_null(name)}
 COMMON: dict[str, dict[str, Check]] = {
-    "queued": PLACE | {"session_secret": secret},
-    "queue_update": PLACE,
+    "queued": PLACE | {"session_secret": secret, "return_ticket": name},
+    "queue_update": PLACE | {"return_ticket": name},
     "queue_done": {"worker_id": name, "position": exactly(0), "session_secret": secret},
     "error": {"error": name, "message": name, "code": name, "fatal": exactly(True)},
     "warning": {"code": name, "message": name},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import signal
@@ -25,10 +24,8 @@ from recording.store import files_in
 from tests.source_tree import ROOT
 from tests.system.client import RATE_HZ, DuplexClient
 
-pytestmark = [
-    pytest.mark.matrix,
-    pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="needs the extra stores"),
-]
+pytest.importorskip("moto", reason="needs the extra stores")
+pytestmark = pytest.mark.matrix
 
 TALKS = 50
 AT_ONCE = 8

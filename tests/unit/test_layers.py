@@ -164,7 +164,7 @@ LAYERS = (
             "core.schemas.export.pages",
             "core.schemas.export.typedefs",
         ),
-        ("0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
+        ("client", "0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
         MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE | SPEECH | PEERS,
     ),
 )

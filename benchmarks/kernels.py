@@ -31,6 +31,7 @@ PREFILL_TILE = 16
 STEP_TOKENS = {"llm": 4_096, "tts": 256}
 LONG_TOKENS = 8_192
 CACHE_TOKENS = (4_096, 16_384)  # at which values and codes are compared
+MOST_CACHE_TOKENS = 262_144  # of all sequences: 39 GB of values
 US_PER_S = 1e6
 ROTATED_BYTES = 5e8  # of weights taken in turn: ten times the L2 cache
 EXIT_REFUSED = 2
@@ -124,7 +125,7 @@ class Measured:
         """Measure attention alone, over values and over codes."""
         step = DecoderStep(self.shape, self.head_columns)
         for tokens in CACHE_TOKENS:
-            for rows in STEP_ROWS:
+            for rows in (each for each in STEP_ROWS if each * tokens <= MOST_CACHE_TOKENS):
                 for has_codes in (False, True):
                     yield self._attention(step, rows, 1, tokens, has_codes=has_codes)
             for has_codes in (False, True):

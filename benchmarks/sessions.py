@@ -50,6 +50,8 @@ class Load:
         checkpoint: what the workers load; None is the fake backend.
         device: of the checkpoint.
         cache: how the checkpoint's keys and values are held.
+        weights: how its language model's weights are kept.
+        slots: of each worker; None is what its card or the largest crowd asks for.
     """
 
     crowds: tuple[Crowd, ...]
@@ -60,6 +62,8 @@ class Load:
     checkpoint: Path | None = None
     device: Device = Device.CPU
     cache: str = "bf16"
+    weights: str = "bf16"
+    slots: int | None = None
 
     @property
     def most_sessions(self) -> int:
@@ -70,7 +74,9 @@ class Load:
 def plan_of(load: Load) -> Plan:
     """Return the system that such a load needs; a card's worker chooses its slots by itself."""
     service: dict[str, object] = {"max_queue_size": 100_000}
-    if load.device is Device.CPU:
+    if load.slots is not None:
+        service["worker_slots"] = load.slots
+    elif load.device is Device.CPU:
         slots = -(-load.most_sessions // load.workers)
         if slots > SLOTS_MAX:
             most = load.workers * SLOTS_MAX
@@ -85,7 +91,8 @@ def plan_of(load: Load) -> Plan:
     }
     if load.checkpoint is None:
         return Plan(workers=load.workers, backend="fake", config=config)
-    config["model"] = {"model_path": str(load.checkpoint.resolve()), "cache": load.cache}
+    kept = {"cache": load.cache, "weights": load.weights}
+    config["model"] = {"model_path": str(load.checkpoint.resolve()), **kept}
     config["logging"] = {"level": "INFO"}
     return Plan(
         workers=load.workers,
@@ -182,6 +189,8 @@ def main(
     cache: Annotated[
         list[str] | None, typer.Option(help="bf16 or int8; given twice, one after the other.")
     ] = None,
+    weights: Annotated[str, typer.Option(help="bf16, fp8 or int4.")] = "bf16",
+    slots: Annotated[int | None, typer.Option(min=1, help="Of each worker.")] = None,
     record: Annotated[bool, typer.Option(help="Record the sessions.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Keep logs and the like here.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
@@ -199,6 +208,8 @@ def main(
         record,
         checkpoint,
         device,
+        weights=weights,
+        slots=slots,
     )
     verdicts: list[Verdict] = []
     for kind in cache or (load.cache,):
@@ -213,7 +224,7 @@ def measure(load: Load, folder: Path | None, json_path: Path | None) -> list[Ver
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as place:
         Path(place).mkdir(parents=True, exist_ok=True)
         with LaunchedSystem(Path(place), plan_of(load)) as system:
-            print(f"up after {system.start_s:.1f} s, cache {load.cache}")
+            print(f"up after {system.start_s:.1f} s, cache {load.cache}, weights {load.weights}")
             measured = measure_churn(system, load) if load.churn else measure_crowds(system, load)
     if json_path is not None:
         host = processes.describe_host("websockets", "uvicorn", "starlette")

@@ -19,7 +19,13 @@ from MiniCPMO45.kernels.attention_kernels import (
     rotate_and_store,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.device import overlaps_launches, runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import (
+    fitting_stages,
+    overlaps_launches,
+    runs_kernels,
+    tl,
+    triton,
+)
 from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
@@ -264,13 +270,14 @@ class Attention:
 
     def _cut(self) -> dict[str, int]:
         group = self.heads // self.kv_layer.shape[2]
+        page_bytes = 2 * PAGE_TOKENS * self._wide * self.kv_layer.element_size()
         lines = triton.next_power_of_2(self.rows.rows_per_tile * group)
         return {
             "LINES": max(lines, FEWEST_LINES),
             "WIDE": self._wide,
             "SPLITS": self.plan.splits,
             "num_warps": self.plan.warps,
-            "num_stages": self.plan.stages,
+            "num_stages": fitting_stages(self.qkv, self.plan.stages, page_bytes),
             **self._shape(),
         }
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.device import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import fitting_stages, runs_kernels, tl, triton
 
 SNAKE_EPS = 1e-9
 SNAKE_BLOCK = 512  # values of one program
@@ -457,7 +457,7 @@ def _launch_convolve(
         CHANNELS=channels,
         DEPTH=depth,
         num_warps=8 if frames * channels > 64 * 128 else 4,
-        num_stages=3,
+        num_stages=fitting_stages(x, 3, depth * (frames + channels) * x.element_size()),
     )
     return total, active
 

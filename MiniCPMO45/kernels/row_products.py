@@ -12,6 +12,7 @@ from torch import Tensor
 from MiniCPMO45.kernels.device import (
     LINE,
     await_rows,
+    fitting_stages,
     let_next_start,
     overlaps_launches,
     prefetch_line,
@@ -248,6 +249,8 @@ def multiply_rows(
         )
         return out
     values, scales = _stored(weight)
+    columns = plan.block_n * (1 + is_gated)
+    column_bytes = columns * values.element_size() + block_m * x.element_size()
     _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
         x,
         values,
@@ -266,7 +269,7 @@ def multiply_rows(
         EARLY_K=EARLY_INPUTS if k >= EARLY_INPUTS else 0,
         OVERLAPS=overlaps,
         num_warps=plan.warps,
-        num_stages=plan.stages,
+        num_stages=fitting_stages(x, plan.stages, plan.block_k * column_bytes),
         launch_pdl=overlaps,
     )
     return out

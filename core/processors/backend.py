@@ -211,6 +211,7 @@ class RealBackend:
             if self._device.type == "cuda":
                 slots = self._executor.options.slots
                 self.unit_s_by_sessions = measure_units(self._context, slots)
+                logger.info("units took, s by sessions: %s", self.unit_s_by_sessions)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
         self.tidy()

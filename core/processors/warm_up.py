@@ -20,7 +20,7 @@ from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.unit_input import SlicedPicture, slice_pictures
 
 WARM_UP_TOKENS: Final = 12
-MEASURED_TOGETHER: Final = 16  # sessions: enough to show what each adds, with little memory
+MEASURED_TOGETHER: Final = 64  # sessions: so many that what one more adds is seen
 ROUNDS: Final = 3  # the shortest counts: the first one also makes what is made at first use
 PICTURE_SIZE: Final = (1280, 720)  # what the pages send
 SECOND: Final = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)

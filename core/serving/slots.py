@@ -22,6 +22,7 @@ from core.schemas.worker import WorkerStatus
 MS_PER_S: Final = 1_000
 UNIT_MS: Final = 1_000  # the only unit length the model was trained on
 HEADROOM: Final = 0.8  # ours: of a unit's length, that nearly every unit may take
+CALM: Final = 0.6  # ours: of a unit's length, that nearly every unit takes where one more may begin
 SLOW_SHARE: Final = 0.05  # ours: of the units; so many may be slower, for what happens once
 MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
 PROOF_S: Final = 600.0  # ours: how long it is remembered that so many were served in time
@@ -30,6 +31,7 @@ SETTLE_S: Final = 3.0  # ours: after so long it shows what a new session costs
 FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
 UNITS_MIN: Final = 20  # ours: fewer say nothing: one slow one would decide
 UNITS_KEPT: Final = 4_096
+LEAST_S: Final = 1e-3  # ours: nothing is taken to cost less
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,13 @@ class Capacity:
         self._has_memory = has_memory
         self._units: deque[_Unit] = deque(maxlen=UNITS_KEPT)
         self._last_s: dict[str, float] = {}  # by session: when it had a unit
-        self._expected: int | None = None  # sessions, from what was measured at the start
+        self._costs: UnitCosts | None = None  # measured at the start
         self._proven = 0  # sessions that were served in time together, or that were too many
         self._proven_s = -PROOF_S  # when
 
     def expect(self, unit_s_by_sessions: Mapping[int, float]) -> None:
-        """Begin with what was measured before the first session; see `expected_sessions`."""
-        self._expected = expected_sessions(unit_s_by_sessions)
+        """Begin with what was measured before the first session; see `UnitCosts.of`."""
+        self._costs = UnitCosts.of(unit_s_by_sessions)
 
     def note(self, session_id: str, share: float) -> None:
         """Learn from one unit.
@@ -87,7 +89,7 @@ class Capacity:
 
     def _in_time(self, ages_s: Sequence[float]) -> int:
         settled = sum(age_s >= SETTLE_S for age_s in ages_s)
-        first = FIRST if self._expected is None else min(FIRST, self._expected)
+        first = FIRST if self._costs is None else min(FIRST, self._costs.sessions)
         growth = settled + max(first, settled)
         bound = self._bound()
         if bound is None:
@@ -102,7 +104,9 @@ class Capacity:
 
     def _proof(self) -> int:
         is_recent = self._now_s() < self._proven_s + PROOF_S
-        return self._proven if is_recent else self._expected or 0
+        if is_recent:
+            return self._proven
+        return 0 if self._costs is None else self._costs.sessions
 
     def _bound(self) -> int | None:
         """Return how many sessions the units of late speak for; None if they are too few."""
@@ -110,29 +114,65 @@ class Capacity:
             self._units.popleft()
         if len(self._units) < UNITS_MIN:
             return None
-        bounds = sorted(unit.talking * HEADROOM / max(unit.share, 1e-3) for unit in self._units)
+        bounds = sorted(self._spoken_for(unit) for unit in self._units)
         return int(bounds[int(SLOW_SHARE * len(bounds))])
+
+    def _spoken_for(self, unit: _Unit) -> float:
+        """Return how many sessions there may be if all units took as long as this one."""
+        share = max(unit.share, LEAST_S)
+        if self._costs is None:
+            return unit.talking * HEADROOM / share
+        each_s = max(1.0 - self._costs.idle_s / share, LEAST_S) / max(unit.talking, 1)
+        return self._costs.room_s / each_s
 
     def _is_overloaded(self) -> bool:
         slow = sum(unit.share > HEADROOM for unit in self._units)
         return slow > SLOW_SHARE * len(self._units)
 
 
-def expected_sessions(unit_s_by_sessions: Mapping[int, float]) -> int | None:
-    """Return how many sessions units measured at the start leave room for, at least 1.
+@dataclass(frozen=True)
+class UnitCosts:
+    """What units cost the engine, which serves all that wait in one round after the other.
 
-    Each session more is taken to add as much as the measured ones did on average.
+    A round of n units takes a + b n seconds, and n of them come during one: with N sessions of a
+    unit a second each a round takes a / (1 - b N). A unit waits for up to one round and takes one.
+    So what the first session costs is nothing to what the last one does.
 
-    Args:
-        unit_s_by_sessions: how long a unit of so many sessions together took, in seconds; of two
-            numbers of sessions, or the answer is None.
+    Attributes:
+        alone_s: a, what a round takes beside its units.
+        each_s: b, what each unit adds.
     """
-    if len(unit_s_by_sessions) < 2:
-        return None
-    (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
-    each_s = max((many_s - few_s) / (many - few), 1e-3)
-    spare_s = HEADROOM * UNIT_MS / MS_PER_S - few_s
-    return max(1, few + int(spare_s / each_s))
+
+    alone_s: float
+    each_s: float
+
+    @classmethod
+    def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:
+        """Read the costs off rounds that were measured; None of fewer than two numbers of units.
+
+        Args:
+            unit_s_by_sessions: how long a round of so many units took, in seconds.
+        """
+        if len(unit_s_by_sessions) < 2:
+            return None
+        (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
+        each_s = max((many_s - few_s) / (many - few), LEAST_S)
+        return cls(max(0.0, few_s - few * each_s), each_s)
+
+    @property
+    def idle_s(self) -> float:
+        """What a unit takes at most where the engine has next to nothing else to do."""
+        return 2 * self.alone_s
+
+    @property
+    def room_s(self) -> float:
+        """Seconds of each second that units may take, so that nearly all of them stay calm."""
+        return max(0.0, 1.0 - self.idle_s / CALM)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there is room for, at least 1."""
+        return max(1, int(self.room_s / self.each_s))
 
 
 class CapacityObserver:

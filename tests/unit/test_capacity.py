@@ -15,7 +15,7 @@ from core.schemas.queue import RequestType
 from core.serving import slots
 from core.serving.fake_backend import FakeBackend
 from core.serving.runtime import WorkerRuntime
-from core.serving.slots import Capacity, CapacityObserver, Owner, Slots, expected_sessions
+from core.serving.slots import Capacity, CapacityObserver, Owner, Slots, UnitCosts
 
 LONG_S = 60.0
 
@@ -52,35 +52,56 @@ def test_before_anything_is_known_a_few_may_begin_and_then_as_many_again() -> No
     assert made.sessions([LONG_S] * 16 + [0.0] * 4) == 32
 
 
+@pytest.mark.parametrize("unit_s_by_sessions", [{}, {1: 0.05}], ids=["unmeasured", "one slot"])
+def test_less_than_two_rounds_say_nothing(unit_s_by_sessions: dict[int, float]) -> None:
+    assert UnitCosts.of(unit_s_by_sessions) is None
+
+
 @pytest.mark.parametrize(
     ("unit_s_by_sessions", "sessions"),
     [
-        ({}, None),  # a backend that measures nothing
-        ({1: 0.05}, None),  # one slot
-        ({1: 0.0625, 5: 0.1875}, 24),  # 31 ms for each one more
-        ({1: 0.05, 2: 0.3}, 4),
+        ({1: 0.0625, 5: 0.1875}, 28),  # 31 ms a round and 31 for each session
+        ({1: 0.05, 2: 0.3}, 4),  # all of it for the sessions
+        ({1: 0.25, 9: 0.375}, 14),  # most of it for the round
         ({1: 0.9, 16: 9.0}, 1),
         ({1: 3.0, 16: 3.0}, 1),
     ],
 )
-def test_units_measured_at_the_start_say_how_many_sessions_to_expect(
-    unit_s_by_sessions: dict[int, float], sessions: int | None
+def test_rounds_measured_at_the_start_say_how_many_sessions_to_expect(
+    unit_s_by_sessions: dict[int, float], sessions: int
 ) -> None:
-    assert expected_sessions(unit_s_by_sessions) == sessions
+    costs = UnitCosts.of(unit_s_by_sessions)
+    assert costs is not None and costs.sessions == sessions
+
+
+@pytest.mark.parametrize(("alone_s", "each_s"), [(0.08, 0.0095), (0.02, 0.03), (0.2, 0.001)])
+def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: float) -> None:
+    """Units come evenly spread and are served in rounds of all that wait."""
+    costs = UnitCosts(alone_s, each_s)
+    due = [(index / costs.sessions) for index in range(60 * costs.sessions)]
+    now_s, waits = 0.0, []
+    while due:
+        now_s = max(now_s, due[0])
+        served = [each for each in due if each <= now_s]
+        now_s += alone_s + each_s * len(served)
+        waits += [now_s - each for each in served]
+        due = due[len(served) :]
+    late = sorted(waits)[int((1 - slots.SLOW_SHARE) * len(waits))]
+    assert slots.CALM / 2 < late < slots.HEADROOM
 
 
 def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
     made, clock = worker()
     made.expect({1: 0.0625, 5: 0.1875})
-    assert made.sessions([]) == 24, "all who come at once find their place"
-    talk(made, clock, 24, share=0.9, seconds=40)
-    assert allowed(made, 24) == 21, "they are fewer than was expected"
+    assert made.sessions([]) == 28, "all who come at once find their place"
+    talk(made, clock, 28, share=0.9, seconds=40)
+    assert allowed(made, 28) == 26, "they are fewer than was expected"
     clock.now_s += 2 * slots.MEMORY_S
-    assert made.sessions([]) == 21, "what was late is remembered"
-    talk(made, clock, 21, share=0.5, seconds=40)
-    assert allowed(made, 21) == 33, "and then there may be more"
+    assert made.sessions([]) == 26, "what was late is remembered"
+    talk(made, clock, 26, share=0.3, seconds=40)
+    assert allowed(made, 26) == 29, "and then there may be more"
     clock.now_s += 2 * slots.PROOF_S
-    assert made.sessions([]) == 24
+    assert made.sessions([]) == 28
 
 
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
@@ -97,7 +118,7 @@ def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
         assert runtime.slots.capacity == slots.FIRST
         try:
             await runtime.load()
-            assert runtime.slots.capacity == 24
+            assert runtime.slots.capacity == 28
         finally:
             runtime.close()
 

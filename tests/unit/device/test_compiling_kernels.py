@@ -15,14 +15,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-def compile_for(capability, kernel, types, constants):
+def compile_for(capability, kernel, types, constants, **options):
     names = kernel.arg_names
     left_out = {name: None for name in names if name not in types and name not in constants}
     constants = {name: value for name, value in (constants | left_out).items() if name in names}
     signature = {name: "constexpr" if name in constants else types[name] for name in names}
     at = {(names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=at)
-    triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    pointers = [place for place, name in enumerate(names) if "*" in signature[name]]
+    aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=at, attrs=aligned)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 """
 
 PRODUCTS = """
@@ -76,9 +78,58 @@ for capability in (80, 90, 120):
 """
 
 
+# The cuts that take the most, with the tiles in flight that a card has shared memory for: KiB of a
+# program by compute capability, from NVIDIA's CUDA programming guide, "compute capabilities".
+SHARED_MEMORY = """
+from MiniCPMO45.kernels import attention_kernels, row_products
+from MiniCPMO45.kernels.attention import AttentionPlan
+from MiniCPMO45.kernels.device import stages_within
+from MiniCPMO45.kernels.product_plans import BYTES_MANY, DEEP, SHALLOW
+
+SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
+TYPES = dict(x="*bf16", N="i32", M="i32", out="*bf16")
+MAP = {name: "*i32" for name in "positions sequences page_table tile_first_row tile_rows".split()}
+PASS = MAP | dict(queries="*bf16", mixed="*bf16", max_pages="i32", scale="fp32")
+PASS |= dict(kv_layer="*bf16", kv_scales="*fp32", parts="*fp32", part_stats="*fp32")
+LANGUAGE = dict(H=32, KVH=8, D=128, WIDE=128, LINES=64, PAGE=64, SPLITS=4)
+STAGES = AttentionPlan(4, warps=4, stages=4)
+
+
+def check(name, capability, compiled, stages):
+    taken, there = compiled.metadata.shared, SHARED_KIB[capability] * 1024
+    assert taken <= there, f"{name} on {capability} with {stages} stages: {taken} of {there} bytes"
+
+
+for capability, kib in SHARED_KIB.items():
+    bytes_ = kib * 1024
+    for kind, item, plan, gate in (
+        ("bf16", 2, DEEP, False), ("bf16", 2, SHALLOW, True), ("i8", 1, BYTES_MANY, True)
+    ):
+        step = plan.block_k * (plan.block_n * (1 + gate) * item + 64 * 2)
+        stages = stages_within(bytes_, plan.stages, step)
+        types = TYPES | dict(weight="*" + kind) | (dict(scales="*fp32") if item == 1 else {})
+        sizes = dict(K=4096, BLOCK_M=64, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k, EARLY_K=512)
+        parts = dict(HAS_SCALES=item == 1, HAS_GATE=gate, HAS_RESIDUAL=False, OVERLAPS=False)
+        options = dict(num_warps=plan.warps, num_stages=stages)
+        compiled = compile_for(
+            capability, row_products._multiply_rows, types, sizes | parts, **options
+        )
+        check(f"a product of {kind}", capability, compiled, stages)
+    stages = stages_within(bytes_, STAGES.stages, 2 * 64 * 128 * 2)
+    rest = dict(IS_CODED=False, OVERLAPS=False)
+    options = dict(num_warps=STAGES.warps, num_stages=stages)
+    compiled = compile_for(
+        capability, attention_kernels.attend_tile, PASS, LANGUAGE | rest, **options
+    )
+    check("attention", capability, compiled, stages)
+"""
+
+
 @pytest.mark.interpreted
-@pytest.mark.parametrize("kernels", [PRODUCTS, ATTENTION], ids=["products", "attention"])
-def test_kernels_compile_for_ampere_hopper_and_blackwell(kernels: str) -> None:
+@pytest.mark.parametrize(
+    "kernels", [PRODUCTS, ATTENTION, SHARED_MEMORY], ids=["products", "attention", "shared memory"]
+)
+def test_kernels_compile_for_ampere_ada_hopper_and_blackwell(kernels: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILING + kernels], env=environment, capture_output=True, text=True

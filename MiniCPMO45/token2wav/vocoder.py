@@ -302,7 +302,12 @@ class Token2Wav:
             for n_rows in sorted(rows, reverse=True)
             for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]
-        return [self._piece(key)[1] for key in keys]
+        pieces = []
+        for key in keys:
+            program, piece = self._piece(key)
+            program.load((), ())  # no stream's memory is touched while it is captured
+            pieces.append(piece)
+        return pieces
 
     def _answer(self, calls: Sequence[StreamCall]) -> list[Tensor]:
         program, run = self._prepared(self._key_of(calls))
@@ -345,7 +350,6 @@ class Token2Wav:
         if key not in self._pieces:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
                 program = self._program(key)
-                program.load((), ())  # so that it may be rehearsed
             name = f"vocoder, {key.n_rows} x {key.shape.codes} codes"
             self._pieces[key] = program, Piece(name, program.run)
         return self._pieces[key]

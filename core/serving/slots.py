@@ -141,10 +141,13 @@ class UnitCosts:
     Attributes:
         alone_s: a, what a round takes beside its units.
         each_s: b, what each unit adds.
+        measured: units of the largest round there was. Conversations that go on cost more than those
+            that have just begun, so no more are expected before some have been served.
     """
 
     alone_s: float
     each_s: float
+    measured: int
 
     @classmethod
     def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:
@@ -157,7 +160,7 @@ class UnitCosts:
             return None
         (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
         each_s = max((many_s - few_s) / (many - few), LEAST_S)
-        return cls(max(0.0, few_s - few * each_s), each_s)
+        return cls(max(0.0, few_s - few * each_s), each_s, many)
 
     @property
     def idle_s(self) -> float:
@@ -172,7 +175,7 @@ class UnitCosts:
     @property
     def sessions(self) -> int:
         """How many sessions there is room for, at least 1."""
-        return max(1, int(self.room_s / self.each_s))
+        return max(1, min(self.measured, int(self.room_s / self.each_s)))
 
 
 class CapacityObserver:

@@ -60,9 +60,10 @@ def test_less_than_two_rounds_say_nothing(unit_s_by_sessions: dict[int, float]) 
 @pytest.mark.parametrize(
     ("unit_s_by_sessions", "sessions"),
     [
-        ({1: 0.0625, 5: 0.1875}, 28),  # 31 ms a round and 31 for each session
-        ({1: 0.05, 2: 0.3}, 4),  # all of it for the sessions
-        ({1: 0.25, 9: 0.375}, 14),  # most of it for the round
+        ({1: 0.0625, 33: 1.0625}, 28),  # 31 ms a round and 31 for each session
+        ({1: 0.25, 5: 1.25}, 4),  # all of it for the sessions
+        ({1: 0.25, 17: 0.5}, 14),  # most of it for the round
+        ({1: 0.0625, 5: 0.1875}, 5),  # more were not measured
         ({1: 0.9, 16: 9.0}, 1),
         ({1: 3.0, 16: 3.0}, 1),
     ],
@@ -77,7 +78,7 @@ def test_rounds_measured_at_the_start_say_how_many_sessions_to_expect(
 @pytest.mark.parametrize(("alone_s", "each_s"), [(0.08, 0.0095), (0.02, 0.03), (0.2, 0.001)])
 def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: float) -> None:
     """Units come evenly spread and are served in rounds of all that wait."""
-    costs = UnitCosts(alone_s, each_s)
+    costs = UnitCosts(alone_s, each_s, measured=1_000)
     due = [(index / costs.sessions) for index in range(60 * costs.sessions)]
     now_s, waits = 0.0, []
     while due:
@@ -92,7 +93,7 @@ def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: floa
 
 def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
     made, clock = worker()
-    made.expect({1: 0.0625, 5: 0.1875})
+    made.expect({1: 0.0625, 33: 1.0625})
     assert made.sessions([]) == 28, "all who come at once find their place"
     talk(made, clock, 28, share=0.9, seconds=40)
     assert allowed(made, 28) == 26, "they are fewer than was expected"
@@ -113,7 +114,7 @@ def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
 def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
     async def scenario() -> None:
         backend = FakeBackend()
-        backend.unit_s_by_sessions = {1: 0.0625, 5: 0.1875}
+        backend.unit_s_by_sessions = {1: 0.0625, 33: 1.0625}
         runtime = WorkerRuntime(lambda: backend, 64)
         assert runtime.slots.capacity == slots.FIRST
         try:

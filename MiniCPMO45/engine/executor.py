@@ -123,7 +123,9 @@ class Executor:
         speech_rows = SPEECH_ROWS_EACH * self.options.conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
         self._speech = SpeechRunner(model.tts, self.tts_store, limits)
-        self._vision = SliceEncoder(model.vpm, model.resampler)
+        self._vision = SliceEncoder(
+            model.vpm, model.resampler, most_rows=self.options.conversations
+        )
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
@@ -255,11 +257,11 @@ class Executor:
     def _capture(self) -> CardMemory:
         start = time.perf_counter()
         rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
-        families = (
+        families = (  # what needs the most memory first, for the others to use again
+            [*self._vision.pieces(), *self._audio.pieces(rows)],
             self._text.prefill_pieces,
             self._text.decode_pieces,
             self._speech.pieces,
-            [*self._audio.pieces(rows), *self._vision.pieces()],
             [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
         for part in (self.llm_store, self.tts_store, self._vision):

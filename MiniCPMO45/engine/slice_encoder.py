@@ -24,6 +24,7 @@ USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture 1:1, 16:9 or 4:3, eith
 PADDED = 1088  # covers one slice's area at any side ratio up to 10:1
 LONGEST_SIDE = 140  # patches; twice the table's step
 ROWS = (1, 2, 4, 8, 16)  # slices of a pass; the last bounds its memory
+MOST_ROWS = ROWS[-1]
 
 
 class SliceEncoder:
@@ -41,6 +42,7 @@ class SliceEncoder:
         resampler: Resampler,
         *,
         has_fixed_passes: bool | None = None,
+        most_rows: int = MOST_ROWS,
     ) -> None:
         """Fuse the weights.
 
@@ -48,11 +50,13 @@ class SliceEncoder:
             vision: the vision tower, loaded.
             resampler: the resampler behind it, loaded.
             has_fixed_passes: pad to fixed shapes; None does so on a card.
+            most_rows: slices of a pass; those of a card for few conversations need less memory.
         """
         self.vision, self.resampler = vision, resampler
         self.device = vision.post_layernorm.weight.device
         self._is_on_card = self.device.type == "cuda"
         self._has_fixed = self._is_on_card if has_fixed_passes is None else has_fixed_passes
+        self._rows = tuple(count for count in ROWS if count <= most_rows)
         self._passes: dict[tuple[int, int], tuple[FixedPass, Piece[Tensor]]] = {}
         fuse_attention(vision)
 
@@ -73,8 +77,8 @@ class SliceEncoder:
         answers: dict[int, Tensor] = {}
         for (length, is_fixed), indices in by_shape.items():
             run = self._run_fixed if is_fixed else self._run_exact
-            for start in range(0, len(indices), ROWS[-1]):
-                batch = indices[start : start + ROWS[-1]]
+            for start in range(0, len(indices), self._rows[-1]):
+                batch = indices[start : start + self._rows[-1]]
                 encoded = run(length, [slices[index] for index in batch])
                 answers.update(zip(batch, encoded, strict=True))
         return [answers[index] for index in range(len(slices))]
@@ -93,10 +97,10 @@ class SliceEncoder:
         blank = PixelSlice(pixels, (side, side), (0, 0), (side, side))
         self.load([blank], torch.empty(1, 1, PATCH_VALUES, device=self.device))
 
-    def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
+    def pieces(self) -> list[Piece[Tensor]]:
         """Return the passes to be captured before the first call."""
         lengths = (*USUAL_COUNTS, PADDED)
-        return [self._fixed(length, n)[1] for n in sorted(rows, reverse=True) for length in lengths]
+        return [self._fixed(length, count)[1] for count in self._rows[::-1] for length in lengths]
 
     def forward(self, patches: Tensor, grid: PatchGrid) -> Tensor:
         """Encode patch vectors [B, L, 588]; returns [B, num_queries, H]."""
@@ -140,7 +144,7 @@ class SliceEncoder:
         return list(self.forward(patches, self.grid([each.size for each in slices], length)))
 
     def _run_fixed(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
-        fixed, piece = self._fixed(length, next(n for n in ROWS if n >= len(slices)))
+        fixed, piece = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
         fixed.load(slices)
         # A copy, because the next replay writes over the original.
         return list(piece.run()[: len(slices)].clone())

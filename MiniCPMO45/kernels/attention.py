@@ -270,14 +270,16 @@ class Attention:
 
     def _cut(self) -> dict[str, int]:
         group = self.heads // self.kv_layer.shape[2]
+        lines = max(triton.next_power_of_2(self.rows.rows_per_tile * group), FEWEST_LINES)
         page_bytes = 2 * PAGE_TOKENS * self._wide * self.kv_layer.element_size()
-        lines = triton.next_power_of_2(self.rows.rows_per_tile * group)
+        query_bytes = lines * self._wide * self.qkv.element_size()
+        stages = fitting_stages(self.qkv, self.plan.stages, page_bytes, kept_bytes=2 * query_bytes)
         return {
-            "LINES": max(lines, FEWEST_LINES),
+            "LINES": lines,
             "WIDE": self._wide,
             "SPLITS": self.plan.splits,
             "num_warps": self.plan.warps,
-            "num_stages": fitting_stages(self.qkv, self.plan.stages, page_bytes),
+            "num_stages": stages,
             **self._shape(),
         }
 

@@ -103,23 +103,25 @@ def overlaps_launches(x: Tensor) -> bool:
 SPARE_SHARED_BYTES = 12 * 1024  # what a program keeps beside its tiles
 
 
-def stages_within(shared_bytes: int, stages: int, stage_bytes: int) -> int:
+def stages_within(shared_bytes: int, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
     """Return how many tiles a program may have in flight: fewer on cards with less shared memory.
 
     Args:
         shared_bytes: of a program; 227 KiB with compute capability 9.0, 99 with 8.6, 8.9 and 12.0.
         stages: that are the fastest where there is room.
         stage_bytes: of the tiles of one step of the loop.
+        kept_bytes: of what stays through all steps.
     """
-    return max(1, min(stages, (shared_bytes - SPARE_SHARED_BYTES) // stage_bytes))
+    room = shared_bytes - SPARE_SHARED_BYTES - kept_bytes
+    return max(1, min(stages, room // stage_bytes))
 
 
-def fitting_stages(x: Tensor, stages: int, stage_bytes: int) -> int:
+def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
     """Return `stages_within` for the device of a tensor."""
     if not x.is_cuda:
         return stages
-    properties = torch.cuda.get_device_properties(x.device)
-    return stages_within(properties.shared_memory_per_block_optin, stages, stage_bytes)
+    shared = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
+    return stages_within(shared, stages, stage_bytes, kept_bytes)
 
 
 logger = logging.getLogger(__name__)

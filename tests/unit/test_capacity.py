@@ -60,9 +60,9 @@ def test_less_than_two_rounds_say_nothing(unit_s_by_sessions: dict[int, float]) 
 @pytest.mark.parametrize(
     ("unit_s_by_sessions", "sessions"),
     [
-        ({1: 0.0625, 33: 1.0625}, 28),  # 31 ms a round and 31 for each session
-        ({1: 0.25, 5: 1.25}, 4),  # all of it for the sessions
-        ({1: 0.25, 17: 0.5}, 14),  # most of it for the round
+        ({1: 0.0625, 33: 1.0625}, 19),  # 31 ms a round and 31 for each new session
+        ({1: 0.25, 5: 1.25}, 2),  # all of it for the sessions
+        ({1: 0.25, 17: 0.5}, 9),  # most of it for the round
         ({1: 0.0625, 5: 0.1875}, 5),  # more were not measured
         ({1: 0.9, 16: 9.0}, 1),
         ({1: 3.0, 16: 3.0}, 1),
@@ -94,21 +94,22 @@ def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: floa
 def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
     made, clock = worker()
     made.expect({1: 0.0625, 33: 1.0625})
-    assert made.sessions([]) == 28, "all who come at once find their place"
-    talk(made, clock, 28, share=0.9, seconds=40)
-    assert allowed(made, 28) == 26, "they are fewer than was expected"
+    assert made.sessions([]) == 19, "all who come at once find their place"
+    talk(made, clock, 19, share=0.9, seconds=40)
+    assert allowed(made, 19) == 18, "they are fewer than was expected"
     clock.now_s += 2 * slots.MEMORY_S
-    assert made.sessions([]) == 26, "what was late is remembered"
-    talk(made, clock, 26, share=0.3, seconds=40)
-    assert allowed(made, 26) == 29, "and then there may be more"
+    assert made.sessions([]) == 18, "what was late is remembered"
+    talk(made, clock, 18, share=0.15, seconds=40)
+    assert made.sessions([10.0] * 18) == 18, "they have not yet been seen at their dearest"
+    assert allowed(made, 18) == 27, "and then there may be more"
     clock.now_s += 2 * slots.PROOF_S
-    assert made.sessions([]) == 28
+    assert made.sessions([]) == 19
 
 
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
     made, _ = worker()
     made.expect({1: 0.3, 3: 0.8})
-    assert made.sessions([]) == 3 < slots.FIRST
+    assert made.sessions([]) == 2 < slots.FIRST
 
 
 def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
@@ -119,7 +120,7 @@ def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
         assert runtime.slots.capacity == slots.FIRST
         try:
             await runtime.load()
-            assert runtime.slots.capacity == 28
+            assert runtime.slots.capacity == 19
         finally:
             runtime.close()
 

@@ -115,7 +115,7 @@ for capability, kib in SHARED_KIB.items():
             capability, row_products._multiply_rows, types, sizes | parts, **options
         )
         check(f"a product of {kind}", capability, compiled, stages)
-    stages = stages_within(bytes_, STAGES.stages, 2 * 64 * 128 * 2)
+    stages = stages_within(bytes_, STAGES.stages, 2 * 64 * 128 * 2, 2 * 64 * 128 * 2)
     rest = dict(IS_CODED=False, OVERLAPS=False)
     options = dict(num_warps=STAGES.warps, num_stages=stages)
     compiled = compile_for(

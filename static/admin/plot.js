@@ -21,6 +21,7 @@ const TICK_SPACE_PX = 36;
 const TIME_AXIS_PX = 32;
 const TIME_SPACE_PX = 84;
 const S_PER_MINUTE = 60;
+const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis, when little was measured yet
 
 /**
  * @typedef {Object} PlotOptions
@@ -120,7 +121,7 @@ function optionsOf(chart, { css, tick, tell, size, font }) {
     ...size,
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
-    scales: { x: { time: true }, left: { range }, right: { range } },
+    scales: { x: { time: true, range: spanOf }, left: { range }, right: { range } },
     axes,
     series: [
       {},
@@ -135,6 +136,11 @@ function optionsOf(chart, { css, tick, tell, size, font }) {
     ],
     hooks: { setCursor: [tell] },
   };
+}
+
+/** @param {Plot} _ @param {number} first @param {number} last @returns {[number, number]} */
+function spanOf(_, first, last) {
+  return [Math.min(first, last - LEAST_SPAN_S), last];
 }
 
 /** @param {Line} line */

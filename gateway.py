@@ -203,7 +203,9 @@ def main(
     os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
-        addresses = [part.strip() for part in workers.split(",")] if workers else None
+        addresses = None  # an empty list is one too: whoever started this lists them later
+        if workers is not None:
+            addresses = [part.strip() for part in workers.split(",") if part.strip()]
         certfile, keyfile = certificate(settings)
         app = create_app(settings, addresses, host_names=served_names(certfile))
     except (SettingsError, ValueError, OSError) as error:

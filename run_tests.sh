@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
 extras=gateway,worker,webrtc,dev,browser,bench
-[[ " $* " == *" --all "* ]] && extras+=,charts,stores
+[[ " $* " == *" --all "* ]] && extras+=,charts,stores,ray
 scripts/setup.sh "$extras" || exit 1
 scripts/setup.sh pages --with-checks || exit 1
 node=$(scripts/find_node.sh) || exit 1

@@ -2,14 +2,17 @@
 # Starts everything: sets up the environment, then workers and gateway; watches and stops them.
 #   ./start_all.sh [--workers N] [--http] [--port P] [--config FILE] [--detach]
 #   ./start_all.sh --status | --stop | --help
+#   ./start_all.sh --ray ADDRESS [--workers N|LEAST:MOST] ...   # over many machines: docs/ray.md
 # Settings: config.example.json, copied to config.json; or OMNI_<SECTION>_<KEY>.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=$here/.venv/bin/python
+extras=gateway,worker
+case " $* " in *" --ray"*) extras+=,ray ;; esac
 
 # Without the pages' libraries everything works but their pictures: said there, and no reason to stop.
 install() {
-    "$here/scripts/setup.sh" gateway,worker && { "$here/scripts/setup.sh" pages || true; }
+    "$here/scripts/setup.sh" "$extras" && { "$here/scripts/setup.sh" pages || true; }
 }
 
 # In a process group of its own, so that whatever ends this script ends pip as well.

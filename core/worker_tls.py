@@ -37,7 +37,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
     """
     if not settings.security.worker_tls:
         return None
-    context = ssl.create_default_context(cafile=_ca_file(settings))
+    context = ssl.create_default_context(cafile=worker_ca(settings))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 
@@ -57,7 +57,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     if security.worker_certfile is not None:
         context.load_cert_chain(security.worker_certfile, security.worker_keyfile)
         return context
-    signed = _signed(_ca_file(settings))
+    signed = _signed(worker_ca(settings))
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the library reads files only
         file.write(signed)
         file.flush()
@@ -65,8 +65,12 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _ca_file(settings: Settings) -> Path:
-    """Return the CA's file, made if it is ours and missing."""
+def worker_ca(settings: Settings) -> Path:
+    """Return the CA's file, made if it is ours and missing.
+
+    Raises:
+        OSError: It can be neither read nor made.
+    """
     if settings.security.worker_ca is not None:
         return settings.security.worker_ca
     path = settings.service.data_dir / CA_FILE

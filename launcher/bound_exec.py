@@ -1,26 +1,26 @@
-"""Runs a program that ends with its parent: `python bound_exec.py PARENT_PID COMMAND...`
+"""Runs a program that ends with its parent: `bound_exec.py PARENT SIGNAL COMMAND...`
 
-A killed launcher cannot stop what it started, so the kernel does: the program gets SIGTERM when
-its parent is gone. Standard library only: this runs before every program.
+A killed launcher cannot stop what it started, so the kernel does: the program gets the signal when
+its parent is gone, SIGTERM to finish what it does, SIGKILL to be gone at once. Standard library
+only: this runs before every program.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
 
 PR_SET_PDEATHSIG = 1  # source: prctl(2), Linux
 
 
-def main(parent: int, command: list[str]) -> None:
+def main(parent: int, number: int, command: list[str]) -> None:
     """Request the signal, then become the command; the process id stays."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() == parent:  # otherwise the parent ended before the signal was requested
         os.execvp(command[0], command)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

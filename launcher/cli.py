@@ -7,23 +7,48 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from config import PRIVATE_UMASK, SettingsError, load_settings
+from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace
 from launcher.plan import Backend, Options, Planner, Programs
 from launcher.run_folder import AlreadyRunningError, RunFolder
+from launcher.scaling import Bounds
 from launcher.system import EXIT_FAILED, System, announce_admin
 
 EXIT_USAGE = 2
 DETACH_FLAG = "--detach"
 STANDARD_OUTPUT = 1
+
+Workers = Annotated[
+    Bounds | None,
+    typer.Option(
+        parser=Bounds.parse,
+        metavar="N",
+        help="Workers to start; with --ray also LEAST:MOST.",
+        show_default="one per GPU, or one without GPU",
+    ),
+]
+Https = Annotated[
+    bool | None,
+    typer.Option("--https/--http", help="TLS or plain HTTP.", show_default="as configured"),
+]
+GatewayPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="Port of the gateway.", show_default="as configured"),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Run on a cluster of Ray: auto, or host:port."),
+]
+Now = Annotated[bool, typer.Option("--now", help="With --ray and --stop: let nothing finish.")]
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,20 @@ class Setup:
     pace: Pace = Pace()
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What is to happen on a cluster: the options of the same names."""
+
+    address: str
+    config: Path | None
+    workers: Bounds | None
+    backend: Backend | None
+    status: bool
+    stop: bool
+    detach: bool
+    now: bool
+
+
 def create_app(setup: Setup) -> typer.Typer:
     """Return the command line."""
     app = typer.Typer(
@@ -54,22 +93,9 @@ def start_command(setup: Setup) -> Callable[..., None]:
     """Return the command that starts, shows and stops the system."""
 
     def start_all(
-        workers: Annotated[
-            int | None,
-            typer.Option(
-                min=1, help="Workers to start.", show_default="one per GPU, or one without GPU"
-            ),
-        ] = None,
-        https: Annotated[
-            bool | None,
-            typer.Option("--https/--http", help="TLS or plain HTTP.", show_default="as configured"),
-        ] = None,
-        port: Annotated[
-            int | None,
-            typer.Option(
-                min=1, max=65535, help="Port of the gateway.", show_default="as configured"
-            ),
-        ] = None,
+        workers: Workers = None,
+        https: Https = None,
+        port: GatewayPort = None,
         config: Annotated[
             Path | None,
             typer.Option(help="Configuration file.", show_default="config.json, if there is one"),
@@ -80,6 +106,8 @@ def start_command(setup: Setup) -> Callable[..., None]:
         status: Annotated[bool, typer.Option("--status", help="Show what runs.")] = False,
         stop: Annotated[bool, typer.Option("--stop", help="Stop what runs.")] = False,
         detach: Annotated[bool, typer.Option(DETACH_FLAG, help="Run in the background.")] = False,
+        ray: Ray = None,
+        now: Now = False,
     ) -> None:
         """Start the gateway and its workers, watch them, and stop them on Ctrl-C."""
         try:
@@ -87,7 +115,14 @@ def start_command(setup: Setup) -> Callable[..., None]:
         except SettingsError as error:
             typer.echo(f"The configuration cannot be used:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
-        options = Options(config.resolve() if config else None, workers, backend)
+        if ray is not None:
+            wish = Wish(ray, config, workers, backend, status, stop, detach, now)
+            raise typer.Exit(_on_cluster(settings, wish, setup.pace))
+        if now or (workers and workers.least < workers.most):
+            typer.echo("--now and --workers LEAST:MOST are for clusters: --ray ADDRESS", err=True)
+            raise typer.Exit(EXIT_USAGE)
+        count = workers.most if workers else None
+        options = Options(config.resolve() if config else None, count, backend)
         planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
         folder = RunFolder(planner.run_folder)
         if status:
@@ -102,6 +137,29 @@ def start_command(setup: Setup) -> Callable[..., None]:
         raise typer.Exit(code)
 
     return start_all
+
+
+def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
+    """Do what is wished on a cluster of Ray; return the exit code."""
+    display = Display()
+    try:
+        from launcher import ray_control  # late: Ray is optional
+    except ImportError:
+        display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
+        return EXIT_FAILED
+    limit_s = settings.service.drain_timeout_s + pace.end_margin_s
+    try:
+        if wish.status:
+            return ray_control.show_status(wish.address, display)
+        if wish.stop:
+            return ray_control.stop(wish.address, display, limit_s, now=wish.now)
+        make = partial(ray_control.make_cluster, settings, wish.config, wish.backend)
+        return ray_control.start(
+            wish.address, settings, make, wish.workers, display, detach=wish.detach
+        )
+    except (OSError, ray_control.ClusterError) as error:
+        display.error(str(error))
+        return EXIT_FAILED
 
 
 def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class ProgramPlan:
         host, port: it listens on.
         scheme: "http" or "https".
         runs_on: for people: a GPU or "CPU".
+        orphaned: the signal it gets when its launcher has ended.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ProgramPlan:
     log: LogFile
     pid_file: Path
     runs_on: str = ""
+    orphaned: signal.Signals = signal.SIGTERM
 
     @property
     def url(self) -> str:
@@ -230,10 +233,16 @@ class Planner:
         address = (webrtc.host, webrtc.port)
         return self._program("webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address)
 
-    def _worker(self, index: int, devices: Sequence[Gpu | None]) -> ProgramPlan:
+    def seat(self, name: str, device: Gpu | None) -> ProgramPlan:
+        """Return the worker of a seat, alone on its GPU; the settings say where it listens."""
+        return self._worker(0, [device], name)
+
+    def _worker(
+        self, index: int, devices: Sequence[Gpu | None], name: str | None = None
+    ) -> ProgramPlan:
         device, sharing = devices[index], devices.count(devices[index])
         service = self.settings.service
-        name = worker_name(service.worker_host, index)
+        name = worker_name(service.worker_host, index, name)
         flags = ["--worker-index", str(index), "--name", name]
         # A worker sees its own GPU only, as the first; the number is for people.
         visible = device.visible_as if device else ""

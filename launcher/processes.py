@@ -39,9 +39,12 @@ async def until(is_true: Callable[[], bool], poll_s: float, limit_s: float = mat
     return True
 
 
-def bound_command(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the command such that the program ends when this process does, however it does."""
-    return (sys.executable, "-I", "-S", str(BOUND_EXEC), str(os.getpid()), *command)
+def bound_command(
+    command: Sequence[str], number: signal.Signals = signal.SIGTERM
+) -> tuple[str, ...]:
+    """Return the command such that the program gets a signal when this process has ended."""
+    parent = str(os.getpid())
+    return (sys.executable, "-I", "-S", str(BOUND_EXEC), parent, str(int(number)), *command)
 
 
 @dataclass(frozen=True)
@@ -204,9 +207,15 @@ class Child:
     """A child process in a process group of its own, so that Ctrl-C does not reach it."""
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: LogFile
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: Path,
+        log: LogFile,
+        orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """Start it.
+        """Start it; when this process has ended, it gets the signal `orphaned`.
 
         Raises:
             OSError: it could not be started, or the log not be opened.
@@ -214,7 +223,7 @@ class Child:
         with log.open() as output:
             self._log, self._log_begin = log, log.size()
             self._process = subprocess.Popen(
-                bound_command(command),
+                bound_command(command, orphaned),
                 env=dict(environment),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

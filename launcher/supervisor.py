@@ -58,7 +58,11 @@ class Program:
         self.health, self.ready_since_s = Health(), None
         plan = self.plan
         self.child = Child(
-            plan.command, environment=plan.environment, folder=PROJECT_ROOT, log=plan.log
+            plan.command,
+            environment=plan.environment,
+            folder=PROJECT_ROOT,
+            log=plan.log,
+            orphaned=plan.orphaned,
         )
         write_pid_file(plan.pid_file, identify(self.child.pid))
 
@@ -136,9 +140,7 @@ class Supervisor:
         Raises:
             StartError: one of them ended, failed or took too long.
         """
-        self._workers = [Program(plan, Restarts(self._pace.restarts)) for plan in plans]
-        for program in self._workers:
-            self._launch(program)
+        self.launch_workers(plans)
         limit_s = self._limits_s[1]
         late = await self._await_ready(self._workers, limit_s)
         if late:
@@ -156,14 +158,25 @@ class Supervisor:
         Raises:
             StartError: it ended or does not answer.
         """
-        self._gateway = Program(plan, Restarts(self._pace.restarts), trusted=trusted)
-        self._launch(self._gateway)
-        late = await self._await_ready([self._gateway], self._pace.ready_limit_s)
+        gateway = self.launch_gateway(plan, trusted)
+        late = await self._await_ready([gateway], self._pace.ready_limit_s)
         if late and not late.health.answers:
             self._quote(late)
             raise StartError("the gateway runs but does not answer")
         if late:
             self._display.error(f"The gateway answers but is still {late.health.stage}.")
+
+    def launch_workers(self, plans: Sequence[ProgramPlan]) -> None:
+        """Start the workers together, and wait for none."""
+        self._workers = [Program(plan, Restarts(self._pace.restarts)) for plan in plans]
+        for program in self._workers:
+            self._launch(program)
+
+    def launch_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> Program:
+        """Start the gateway without waiting for it; arguments as of `start_gateway`."""
+        self._gateway = Program(plan, Restarts(self._pace.restarts), trusted=trusted)
+        self._launch(self._gateway)
+        return self._gateway
 
     async def start_webrtc(self, plan: ProgramPlan) -> None:
         """Start the process that serves WebRTC.

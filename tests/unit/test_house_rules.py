@@ -35,6 +35,8 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
     "MiniCPMO45/processing/tokenizer.py": "the compiled tokenizer raises plain Exception",
     "core/cascade/backend.py": "a thread's edge: logged, and the small model stays",
+    "launcher/conductor.py": "one round's failure is logged, and the next may do better",
+    "launcher/posts.py": "logged, and the process ends, so that another machine is tried",
     "webrtc/calls.py": "one call's failure is logged and ends that call, not others",
     "core/engine/passes.py": "one conversation's failure becomes its own outcome, not others'",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",

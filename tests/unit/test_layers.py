@@ -51,6 +51,7 @@ DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
 CASCADE = frozenset({"hibari", "xllamacpp"})
 PEERS = frozenset({"aiortc"})
+CLUSTER = frozenset({"ray"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx jsonschema obstore prometheus_client python_multipart "
@@ -165,7 +166,17 @@ LAYERS = (
             "core.schemas.export.typedefs",
         ),
         ("client", "0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
-        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE | SPEECH | PEERS,
+        MEDIA
+        | MODEL
+        | WORDS
+        | TERMINAL
+        | NETWORK
+        | BROWSER
+        | DRAWING
+        | RECIPE
+        | SPEECH
+        | PEERS
+        | CLUSTER,
     ),
 )
 
@@ -291,6 +302,17 @@ def test_the_gateway_knows_no_tensors(source: SourceFile) -> None:
         assert not name.startswith(("core.processors", "core.serving")), where
 
 
+def test_one_module_knows_ray() -> None:
+    """It is optional, so the rest works without it."""
+    knowing = {
+        source.name
+        for source in FILES
+        for name, _ in imported_modules(source)
+        if name.split(".")[0] == "ray"
+    }
+    assert knowing == {"launcher/ray_engine.py"}
+
+
 LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "gateway")
 
 
@@ -298,7 +320,7 @@ LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "ga
 def test_importing_leaves_torch_and_transformers_out(module: str) -> None:
     if importlib.util.find_spec(module.split(".")[0]) is None:
         pytest.skip(f"there is no {module} yet")
-    heavy = ("torch", "numpy", "transformers")
+    heavy = ("torch", "numpy", "transformers", "ray")
     program = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

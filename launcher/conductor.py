@@ -1,0 +1,196 @@
+"""Keeps a cluster as it should be: how many seats there are, and that the gateway knows them.
+
+It holds nothing that the posts could not tell again, so that it may die at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from launcher.posts import About, Cluster
+from launcher.run_folder import Phase
+from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
+
+PERIOD_S: Final = 0.5
+ANSWER_S: Final = 0.3  # an answer that takes longer counts in the next round
+FIRST_ANSWERS_S: Final = 5.0  # for a new conductor to hear from all, before it lists some
+END_MARGIN_S: Final = 15.0  # of a post, beyond what its sessions may take
+FRONT: Final = "front_0"
+NO_MACHINE: Final = "waits for a machine"
+
+log = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """What places posts on machines. Its plain methods may block."""
+
+    def names(self) -> Collection[str]:
+        """Return the posts that there are, with or without a machine."""
+
+    def create(self, name: str, cluster: Cluster) -> None:
+        """Have a post, on whatever machine has room, unless there is one of this name."""
+
+    def kill(self, name: str) -> None:
+        """End a post for good, and its program with it."""
+
+    def leaving_nodes(self) -> Collection[str]:
+        """Return the machines that will be taken away."""
+
+    def request(self, seats: int) -> None:
+        """Ask for machines with room for so many seats."""
+
+    async def about(self, name: str) -> About:
+        """Ask a post how it is."""
+
+    async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
+        """Tell a front where the workers are; see `Front`."""
+
+    async def stop(self, name: str) -> None:
+        """Have a post finish what it serves and end its program."""
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """How the cluster is."""
+
+    bounds: Bounds
+    want: int
+    waiting: int
+    posts: Sequence[About]
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether people who come now are served."""
+        ready = [post.name for post in self.posts if post.phase is Phase.READY]
+        return FRONT in ready and any(name.startswith(SEAT) for name in ready)
+
+
+class Conductor:
+    """The loop over everything. Made inside a running event loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cluster: Cluster,
+        bounds: Bounds,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            engine: places the posts.
+            cluster: what they run.
+            bounds: of their number.
+            clock: returns seconds.
+        """
+        self._engine, self._cluster, self._clock = engine, cluster, clock
+        self._scaling = Scaling(bounds)
+        self._known: dict[str, About] = {}
+        self._asked: dict[str, asyncio.Task[About]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._decision = Decision(bounds.least, (), frozenset(), ())
+        self._requested = self._waiting = 0
+        self._answer_s = FIRST_ANSWERS_S
+        self._run = asyncio.get_running_loop().create_task(self._repeat())
+
+    async def orders(self) -> tuple[Cluster, Bounds]:
+        """Return what it was told, for a successor."""
+        return self._cluster, self._scaling.bounds
+
+    async def status(self) -> ClusterStatus:
+        """Say how the cluster is."""
+        posts = sorted(self._known.values(), key=lambda post: (len(post.name), post.name))
+        want = self._decision.want
+        return ClusterStatus(self._scaling.bounds, want, self._waiting, posts)
+
+    async def close(self) -> None:
+        """End the loop."""
+        tasks = [self._run, *self._asked.values(), *self._ending.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def step(self) -> None:
+        """Look at everything once, and do what is to be done."""
+        names = await asyncio.to_thread(self._engine.names)
+        await self._ask(names)
+        if FRONT not in names:
+            await asyncio.to_thread(self._engine.create, FRONT, self._cluster)
+        leaving_nodes = await asyncio.to_thread(self._engine.leaving_nodes)
+        seats = [
+            SeatLoad(name, post.talks, post.places, post.node in leaving_nodes)
+            for name, post in self._known.items()
+            if name.startswith(SEAT)
+        ]
+        self._decision = self._scaling.decide(seats, self._waiting, self._clock())
+        if self._requested != self._decision.want:
+            self._requested = self._decision.want
+            await asyncio.to_thread(self._engine.request, self._requested)
+        for name in self._decision.create:
+            log.info("creating %s", name)
+            await asyncio.to_thread(self._engine.create, name, self._cluster)
+        await self._list(names)
+        self._let_end(self._decision.end)
+
+    async def _repeat(self) -> None:
+        while True:
+            try:
+                await self.step()
+            except Exception:  # the process's edge: the next round may do better
+                log.exception("a round failed")
+            await asyncio.sleep(PERIOD_S)
+
+    async def _ask(self, names: Collection[str]) -> None:
+        """Hear from the posts; one that is silent is believed to be as it was."""
+        for name in [name for name in self._asked if name not in names]:
+            self._asked.pop(name).cancel()
+        for name in names:
+            if name not in self._asked:  # a post without a machine answers when it has one
+                self._asked[name] = asyncio.create_task(self._engine.about(name))
+        if self._asked:
+            await asyncio.wait(self._asked.values(), timeout=self._answer_s)
+        self._answer_s = ANSWER_S
+        known = {name: self._known.get(name) for name in names}
+        for name, task in list(self._asked.items()):
+            if task.done():
+                del self._asked[name]
+                known[name] = known[name] if task.exception() else task.result()
+        self._known = {
+            name: post or About(name, Phase.STARTING, note=NO_MACHINE)
+            for name, post in sorted(known.items())
+        }
+
+    async def _list(self, names: Collection[str]) -> None:
+        """Have the front list the seats, and hear how many people wait."""
+        if FRONT not in names:
+            return
+        places = [
+            post.place
+            for name, post in self._known.items()
+            if post.place and name.startswith(SEAT) and name not in self._decision.leaving
+        ]
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                waiting = await self._engine.list_workers(FRONT, places)
+        except TimeoutError:
+            return
+        self._waiting = self._waiting if waiting is None else waiting
+
+    def _let_end(self, names: Sequence[str]) -> None:
+        self._ending = {name: task for name, task in self._ending.items() if not task.done()}
+        for name in names:
+            if name not in self._ending:
+                self._ending[name] = asyncio.create_task(self._end(name))
+
+    async def _end(self, name: str) -> None:
+        log.info("ending %s", name)
+        if self._known[name].note != NO_MACHINE:
+            limit_s = self._cluster.settings.service.drain_timeout_s + END_MARGIN_S
+            await asyncio.wait([asyncio.ensure_future(self._engine.stop(name))], timeout=limit_s)
+        await asyncio.to_thread(self._engine.kill, name)

@@ -1,0 +1,296 @@
+"""What a cluster runs on its machines: a seat holds a worker, a front holds the gateway.
+
+Something else places these objects on machines, and they do not know what; they use neither it nor
+the network for anything that people say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import signal
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from config import PRIVATE_UMASK, PROJECT_ROOT, Settings
+from core.worker_tls import client_context
+from gateway_modules.web.certificates import ensure_certificate
+from launcher.display import Display
+from launcher.health import trust
+from launcher.machine import find_gpus
+from launcher.pace import Pace
+from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs
+from launcher.run_folder import Phase, RunFolder
+from launcher.supervisor import Program, Supervisor
+from settings.sources import ENVIRONMENT_PREFIX
+from settings.workers import WorkerPlace
+
+PACE: Final = Pace(watch_s=1.0)  # what seats report decides who gets work and how many there are
+ANSWER_LIMIT_S: Final = 5.0  # of this machine's own gateway
+PROGRAMS: Final = ("config.py", "gateway.py", "session_recorder.py", "worker.py")
+PACKAGES: Final = "MiniCPMO45 core gateway_modules launcher recording settings webrtc".split()
+VERSION_CHARS: Final = 12
+
+log = logging.getLogger(__name__)
+
+
+def code_version() -> str:
+    """Return what tells this code from another version of it."""
+    digest = hashlib.sha256()
+    paths = [PROJECT_ROOT / name for name in PROGRAMS]
+    for package in PACKAGES:
+        paths += sorted((PROJECT_ROOT / package).glob("**/*.py"))
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:VERSION_CHARS]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What every machine of a cluster is told.
+
+    Attributes:
+        settings: of whoever started it.
+        config: the text of the configuration file.
+        variables: the environment's part of the configuration, secrets among it.
+        worker_ca: our CA of the workers' certificates with its key; empty: the operator has one.
+        backend: None: the workers' default.
+        version: of the code.
+        programs: commands of the programs.
+    """
+
+    settings: Settings
+    config: str
+    variables: Mapping[str, str]
+    worker_ca: str
+    backend: Backend | None
+    version: str
+    programs: Programs = Programs()
+
+    def planner(self, folder: Path, host: str, port: int) -> Planner:
+        """Write the configuration where the programs of a post read it, and return their planner.
+
+        Args:
+            folder: of the post.
+            host: where a worker listens.
+            port: likewise.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "config.json"
+        config.write_text(self.config, encoding="utf8")
+        service, security = self.settings.service, self.settings.security
+        service = service.model_copy(update={"worker_host": host, "worker_base_port": port})
+        variables = dict(self.variables)
+        if self.worker_ca:
+            ca = folder / "worker_ca.pem"
+            ca.write_text(self.worker_ca, encoding="ascii")
+            variables[f"{ENVIRONMENT_PREFIX}SECURITY_WORKER_CA"] = str(ca)
+            security = security.model_copy(update={"worker_ca": ca})
+        # Threads: Ray allows programs without CPUs of their own a single one.
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(ENVIRONMENT_PREFIX) and name != "OMP_NUM_THREADS"
+        }
+        settings = self.settings.model_copy(update={"service": service, "security": security})
+        options = Options(config, backend=self.backend)
+        environment = inherited | variables
+        return Planner(settings, options, self.programs, environment, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a post says about itself.
+
+    Attributes:
+        node: the engine's name of its machine.
+        place: "host:port" that its program listens on.
+        url: of the same.
+        talks, places: of a worker, see `Health`.
+    """
+
+    name: str
+    phase: Phase
+    node: str = ""
+    place: str = ""
+    url: str = ""
+    runs_on: str = ""
+    note: str = ""
+    restarts: int = 0
+    talks: int = 0
+    places: int | None = None
+
+
+class Post(ABC):
+    """One program on the machine where this object lives, started again when it dies.
+
+    Made inside a running event loop. Should the program die too often here, the process ends, so
+    that the engine tries another machine.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        host: str,
+        node: str = "",
+        *,
+        pace: Pace = PACE,
+        end: Callable[[int], None] = os._exit,
+    ) -> None:
+        """Begin.
+
+        Args:
+            cluster: what there is to run.
+            name: of this post.
+            host: this machine's address, as other machines reach it.
+            node: the engine's name of this machine.
+            pace: intervals and limits.
+            end: ends the process.
+        """
+        os.umask(PRIVATE_UMASK)
+        folder = cluster.settings.service.data_dir / "run" / name
+        self.name, self._cluster, self._folder, self._end = name, cluster, folder, end
+        self._about = About(name, Phase.STARTING, node)
+        self.planner = cluster.planner(folder, host, free_port(host))
+        settings = self.planner.settings
+        self.supervisor = Supervisor(
+            RunFolder(folder),
+            Display(),
+            pace,
+            drain_s=settings.service.drain_timeout_s,
+            load_limit_s=settings.service.start_timeout_s,
+            worker_tls=client_context(settings),
+        )
+        self._run = asyncio.get_running_loop().create_task(self._keep())
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start the program."""
+
+    def bound(self, plan: ProgramPlan) -> ProgramPlan:
+        """Return the plan of a program that is gone when this process is.
+
+        Where the next one starts nobody waits for it: it may get the same GPU and the same port.
+        """
+        return replace(plan, orphaned=signal.SIGKILL, pid_file=self._folder / "program.pid")
+
+    async def about(self) -> About:
+        """Say how it is."""
+        if not self.supervisor.programs:
+            return self._about
+        program = self.supervisor.programs[-1]
+        if program.restarts.are_too_many:
+            log.error("%s died too often here: %s", self.name, program.note)
+            self._end(1)
+        return self._told(program)
+
+    async def stop(self) -> None:
+        """End the program; what it serves may finish first."""
+        self._run.cancel()
+        await asyncio.gather(self._run, return_exceptions=True)
+        await self.supervisor.stop()
+
+    def _told(self, program: Program) -> About:
+        record, health = program.record(), program.health
+        place = WorkerPlace(self.planner.settings.service.worker_host, program.plan.port).netloc
+        return replace(
+            self._about,
+            phase=record.phase,
+            place=place,
+            url=f"{program.plan.scheme}://{place}",
+            runs_on=record.runs_on,
+            note=record.note,
+            restarts=record.restarts,
+            talks=health.talks,
+            places=health.places if program.is_ready else None,
+        )
+
+    async def _keep(self) -> None:
+        version = await asyncio.to_thread(code_version)
+        if version != self._cluster.version:
+            note = f"this machine has version {version}, the cluster {self._cluster.version}"
+            self._about = replace(self._about, phase=Phase.FAILED, note=note)
+            return
+        try:
+            self.launch()
+            await self.supervisor.watch([])
+        except Exception:  # the process's edge: another machine may do better
+            log.exception("%s cannot run here", self.name)
+            self._end(1)
+
+
+class Seat(Post):
+    """Holds one worker."""
+
+    def launch(self) -> None:
+        """Start the worker on the GPU that this process was given."""
+        gpus = find_gpus(os.environ)
+        plan = self.planner.seat(self.name, gpus[0] if gpus else None)
+        self.supervisor.launch_workers([self.bound(plan)])
+
+
+class Front(Post):
+    """Holds the gateway, and tells it where the workers are."""
+
+    _http: httpx.AsyncClient | None = None
+
+    def launch(self) -> None:
+        """Start the gateway, without workers until they are listed."""
+        service = self.planner.settings.service
+        certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
+        if service.https and certfile is None:
+            made = ensure_certificate(service.data_dir / "certs")
+            certfile, keyfile = made.certfile, made.keyfile
+        if not service.https:
+            certfile = keyfile = None
+        trusted: ssl.SSLContext | None = None
+        if certfile is not None:
+            trusted = trust(certfile, is_self_made=service.ssl_certfile is None)
+        plan = self.bound(self.planner.gateway(0, certfile, keyfile))
+        self.supervisor.launch_gateway(plan, trusted)
+        self._http = self._client(plan, trusted)
+
+    async def list_workers(self, places: Sequence[str]) -> int | None:
+        """List the workers unless the gateway knows them, and return how many people wait.
+
+        Returns:
+            None: the gateway does not answer.
+        """
+        if self._http is None:
+            return None
+        wanted = [*places, *self.planner.settings.service.workers]
+        try:
+            known = (await self._http.get("/api/admin/workers")).raise_for_status().json()
+            if known["workers"] != wanted:
+                body = {"workers": wanted}
+                (await self._http.put("/api/admin/workers", json=body)).raise_for_status()
+            return int((await self._http.get("/status")).raise_for_status().json()["queue_length"])
+        except httpx.HTTPError as error:
+            log.info("the gateway does not answer: %s", error)
+            return None
+
+    def _client(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> httpx.AsyncClient:
+        token = self.planner.settings.security.admin_token
+        return httpx.AsyncClient(
+            base_url=plan.url,
+            headers={"X-Admin-Token": token.get_secret_value()} if token else {},
+            timeout=ANSWER_LIMIT_S,
+            trust_env=False,
+            verify=trusted or False,  # without TLS there is no certificate
+        )
+
+
+def free_port(host: str) -> int:
+    """Return a port of an address that nobody listens on now."""
+    with socket.create_server((host, 0)) as probe:
+        return int(probe.getsockname()[1])

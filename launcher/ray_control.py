@@ -1,0 +1,190 @@
+"""The commands about a cluster: start or change it, show it, stop it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from config import CONFIG_FILE, HOME, SecuritySettings, Settings
+from core.worker_tls import worker_ca
+from gateway_modules.admin.admin_sessions import ensure_admin_token
+from launcher.conductor import FRONT, ClusterStatus
+from launcher.control import EXIT_NOT_RUNNING, STYLES
+from launcher.display import Display
+from launcher.plan import COMMAND, SECRET_BYTES, Backend
+from launcher.posts import Cluster, code_version
+from launcher.ray_engine import (
+    CONDUCTOR,
+    ClusterError,
+    RayEngine,
+    ask,
+    check_versions,
+    connect,
+    create_conductor,
+    end_all,
+    find_conductor,
+)
+from launcher.scaling import Bounds
+from launcher.system import announce_admin
+from settings.sources import ENVIRONMENT_PREFIX, environment_name
+
+LOOK_S: Final = 1.0
+COLUMNS: Final = ("post", "state", "address", "talks", "restarts", "on", "doing")
+
+
+def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
+    """Return what all machines are told: the configuration, and the secrets that it leaves out.
+
+    Args:
+        settings: read from it, with the command line's changes.
+        config: its file, if named.
+        backend: of the workers.
+
+    Raises:
+        OSError: a file can be neither read nor made.
+    """
+    file = config or HOME / CONFIG_FILE
+    text = file.read_text(encoding="utf8") if config or file.is_file() else "{}"
+    security, made = settings.security, {"worker_tls": "true"}
+    if security.worker_secret is None:
+        made["worker_secret"] = secrets.token_urlsafe(SECRET_BYTES)
+    if security.ticket_secret is None:
+        made["ticket_secret"] = secrets.token_urlsafe(2 * SECRET_BYTES)
+    if security.admin_token is None and not security.insecure_admin:
+        made["admin_token"] = ensure_admin_token(settings.service.data_dir)
+    fields = security.model_dump(exclude_unset=True) | made
+    settings = settings.model_copy(update={"security": SecuritySettings.model_validate(fields)})
+    variables = {
+        name: value for name, value in os.environ.items() if name.startswith(ENVIRONMENT_PREFIX)
+    }
+    variables |= {environment_name(f"security.{key}"): value for key, value in made.items()}
+    ca = "" if security.worker_certfile else worker_ca(settings).read_text(encoding="ascii")
+    return Cluster(settings, text, variables, ca, backend, code_version())
+
+
+def start(
+    address: str,
+    settings: Settings,
+    make: Callable[[], Cluster],
+    bounds: Bounds | None,
+    display: Display,
+    *,
+    detach: bool,
+) -> int:
+    """Start a cluster or change how many seats it has, then show what happens.
+
+    Args:
+        address: of Ray, or "auto".
+        settings: of this command.
+        make: returns what to run, unless it runs already.
+        bounds: of the seats; None: as it is, or one.
+        display: for people.
+        detach: return once people are served; else when interrupted, which ends nothing.
+
+    Raises:
+        ClusterError: it cannot be used.
+    """
+    connect(address)
+    check_versions()
+    conductor = find_conductor()
+    if conductor is None:
+        conductor = create_conductor(make(), bounds or Bounds(1, 1))
+    else:
+        display.say("The cluster runs; of the options only --workers has an effect on it.")
+        cluster, before = ask(conductor.orders)
+        if bounds not in (None, before):
+            conductor = create_conductor(cluster, bounds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _follow(conductor, settings, display, detach=detach)
+    except KeyboardInterrupt:
+        display.say(f"The cluster goes on; stop it with {COMMAND} --ray {address} --stop")
+    return 0
+
+
+def _follow(conductor: Any, settings: Settings, display: Display, *, detach: bool) -> None:
+    """Say what changes, as long as somebody looks."""
+    shown: dict[str, str] = {}
+    was_serving = False
+    while True:
+        try:
+            status: ClusterStatus = ask(conductor.status)
+        except ClusterError as error:
+            display.error(str(error))
+            time.sleep(LOOK_S)
+            continue
+        now = {post.name: f"{post.phase} {post.note} {post.place}" for post in status.posts}
+        for name in now.keys() | shown.keys():
+            if now.get(name) != shown.get(name):
+                display.say(f"{name}: {now.get(name, 'ended')}")
+        shown = now
+        if status.is_serving and not was_serving:
+            front = next(post for post in status.posts if post.name == FRONT)
+            display.say(f"Ready: {front.url}", "bold green")
+            announce_admin(display, front.url, settings)
+            if detach:
+                return
+        was_serving = status.is_serving
+        time.sleep(LOOK_S)
+
+
+def show_status(address: str, display: Display) -> int:
+    """Print what runs; return 0 if a cluster does and 3 if none does.
+
+    Raises:
+        ClusterError: it cannot be asked.
+    """
+    connect(address)
+    conductor = find_conductor()
+    if conductor is None:
+        display.say("Not running.")
+        return EXIT_NOT_RUNNING
+    status: ClusterStatus = ask(conductor.status)
+    show = display.console.print
+    show(f"Seats: {status.want} wanted, of {status.bounds}; people waiting: {status.waiting}")
+    table = Table(box=None, pad_edge=False)
+    for title in COLUMNS:
+        table.add_column(title, overflow="fold")
+    for post in status.posts:
+        talks = "-" if post.places is None else f"{post.talks} of {post.places}"
+        place = (post.url, talks, str(post.restarts), post.runs_on, post.note)
+        table.add_row(post.name, f"[{STYLES.get(post.phase, 'none')}]{post.phase}[/]", *place)
+    show(table)
+    return 0
+
+
+def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
+    """End every post: first what keeps their number, then the gateway, then the workers.
+
+    Args:
+        address: of Ray, or "auto".
+        display: for people.
+        limit_s: longest wait for a post to end by itself.
+        now: let nothing finish.
+
+    Raises:
+        ClusterError: it cannot be asked.
+    """
+    connect(address)
+    engine = RayEngine()
+    engine.kill(CONDUCTOR)
+    names = engine.names()
+    if not names:
+        display.say("Nothing is running.")
+        return 0
+    for group in ([FRONT], sorted(set(names) - {FRONT})):
+        group = [name for name in group if name in names]
+        if not now:
+            display.say(f"Stopping {', '.join(group)}; running sessions may finish first.")
+            end_all(group, limit_s)
+        for name in group:
+            engine.kill(name)
+    display.say("Stopped.")
+    return 0

@@ -1,0 +1,197 @@
+"""Ray as what places the posts of a cluster. The only module that knows Ray's functions.
+
+Imported late, since Ray is optional. Nothing that people say passes through Ray.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ray
+from ray.autoscaler.sdk import request_resources
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util import get_node_ip_address, list_named_actors
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from launcher.conductor import FRONT, Conductor, Engine
+from launcher.posts import About, Cluster, Front, Post, Seat, code_version
+from launcher.scaling import SEAT, Bounds
+
+NAMESPACE: Final = "minicpmo-live"
+CONDUCTOR: Final = "conductor"
+FRONT_RESOURCE: Final = "front"  # of machines that may hold the gateway; 1 each
+FRONT_SHARE: Final = 0.9  # one front a machine, and the conductor beside it
+ANSWER_LIMIT_S: Final = 10.0  # of an actor whose machine may just have died
+CHECK_LIMIT_S: Final = 60.0  # for a process to start on each machine and read our code
+DETACHED: Final = {
+    "namespace": NAMESPACE,
+    "lifetime": "detached",
+    "max_restarts": -1,
+    "max_task_retries": 0,
+    "num_cpus": 0,
+    "max_concurrency": 8,
+    "get_if_exists": True,
+}
+
+
+class ClusterError(Exception):
+    """The cluster cannot be used; the text says why."""
+
+
+class RaySeat(Seat):
+    """A seat as an actor."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        """Begin on the machine that Ray chose."""
+        super().__init__(cluster, name, *_here())
+
+
+class RayFront(Front):
+    """A front as an actor."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        """Begin on the machine that Ray chose."""
+        super().__init__(cluster, name, *_here())
+
+
+class RayEngine(Engine):
+    """Places posts as detached actors, which outlive whoever made them."""
+
+    def names(self) -> list[str]:
+        """Return the posts that there are; actors that Ray restarts count."""
+        found = [
+            str(actor["name"])
+            for actor in list_named_actors(all_namespaces=True)
+            if actor["namespace"] == NAMESPACE
+        ]
+        return [name for name in found if name == FRONT or name.startswith(SEAT)]
+
+    def create(self, name: str, cluster: Cluster) -> None:
+        """Have an actor with a GPU, or one on a machine for fronts."""
+        kind: type[Post] = RaySeat
+        needs: dict[str, Any] = {"num_gpus": 1}  # Any: as Ray types them
+        if name == FRONT:
+            kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
+        ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
+
+    def kill(self, name: str) -> None:
+        """End an actor's process, which takes its program with it."""
+        try:
+            ray.kill(_actor(name), no_restart=True)
+        except ValueError:
+            return  # it is gone
+
+    def leaving_nodes(self) -> list[str]:
+        """Return the ids of machines that `ray drain-node` or the autoscaler will end."""
+        # Ray has no public function for this.
+        return list(ray._private.state.state.get_draining_nodes())
+
+    def request(self, seats: int) -> None:
+        """Tell Ray's autoscaler, if there is one, what to hold ready."""
+        request_resources(bundles=[{"GPU": 1}] * seats)
+
+    async def about(self, name: str) -> About:
+        """Ask the actor; without a machine it answers when it has one."""
+        answer: About = await _actor(name).about.remote()
+        return answer
+
+    async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
+        """Call the front's method."""
+        waiting: int | None = await _actor(name).list_workers.remote(places)
+        return waiting
+
+    async def stop(self, name: str) -> None:
+        """Call the post's method."""
+        await _actor(name).stop.remote()
+
+
+def connect(address: str) -> None:
+    """Join a cluster as a driver.
+
+    Raises:
+        ClusterError: it cannot be joined, or not all machines have this version of the code.
+    """
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
+    except (ConnectionError, RuntimeError, RayError) as error:
+        raise ClusterError(f"No cluster of Ray can be used at {address}: {error}") from error
+
+
+def check_versions() -> None:
+    """Compare this machine's code with every other's.
+
+    Raises:
+        ClusterError: they differ, or a machine cannot read the code.
+    """
+    here = _versions()
+    asked = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(_versions).options(num_cpus=0, scheduling_strategy=there)
+            asked[node["NodeManagerAddress"], node["NodeID"]] = task.remote()
+    for (address, _), answer in asked.items():
+        try:
+            version = ray.get(answer, timeout=CHECK_LIMIT_S)
+        except (RayError, GetTimeoutError) as error:
+            raise ClusterError(
+                f"{address} cannot run this code. It needs the same checkout with the same "
+                f"environment, and PYTHONPATH that names it: {error}"
+            ) from error
+        if version != here:
+            raise ClusterError(f"{address} has {version}; this machine has {here}")
+
+
+def find_conductor() -> Any:  # Any: Ray's handles are untyped
+    """Return the conductor's handle, None without one."""
+    try:
+        return _actor(CONDUCTOR)
+    except ValueError:
+        return None
+
+
+def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:
+    """Have a conductor, on a machine for fronts; one that there is ends first, and no post with it.
+
+    Args:
+        cluster: what its posts run.
+        bounds: of their number.
+    """
+    RayEngine().kill(CONDUCTOR)
+    options = {"name": CONDUCTOR, "resources": {FRONT_RESOURCE: 0.01}, **DETACHED}
+    return ray.remote(Conductor).options(**options).remote(RayEngine(), cluster, bounds)
+
+
+def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
+    """Call an actor's method and wait for what it returns.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    try:
+        return ray.get(method.remote(), timeout=limit_s)
+    except RayError as error:
+        raise ClusterError(f"no answer within {limit_s:g} s: {error}") from error
+
+
+def end_all(names: Sequence[str], limit_s: float) -> None:
+    """Have posts finish what they serve, all at once; those without a machine are left out."""
+    asked = {_actor(name).about.remote(): name for name in names}
+    answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_LIMIT_S)
+    ending = [_actor(asked[answer]).stop.remote() for answer in answers]
+    if ending:
+        ray.wait(ending, num_returns=len(ending), timeout=limit_s)
+
+
+def _actor(name: str) -> Any:
+    return ray.get_actor(name, namespace=NAMESPACE)
+
+
+def _here() -> tuple[str, str]:
+    return get_node_ip_address(), ray.get_runtime_context().get_node_id()
+
+
+def _versions() -> str:
+    return f"Ray {ray.__version__}, Python {platform.python_version()}, code {code_version()}"

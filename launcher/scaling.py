@@ -1,0 +1,144 @@
+"""How many seats a cluster should have, and which of them end. Pure: time comes in as a number.
+
+A seat that holds a conversation is never ended to save a machine.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from core.schemas.limits import WORKERS_MAX
+
+SPARE: Final = 1  # seats beyond the need: a new one takes longer to load than people like to wait
+DOWN_AFTER_S: Final = 600.0  # ours: the need falls and rises again within a few minutes
+SETTLE_S: Final = 5.0  # after this nothing that was assigned before is still on its way to a seat
+SEAT: Final = "seat_"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the most seats, as a person wrote them: `12` or `4:64`."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> Bounds:
+        """Read them.
+
+        Raises:
+            ValueError: they are none.
+        """
+        found = re.fullmatch(r"(\d{1,4})(?::(\d{1,4}))?", text)
+        if found is not None:
+            bounds = cls(int(found[1]), int(found[2] or found[1]))
+            if 1 <= bounds.least <= bounds.most <= WORKERS_MAX:
+                return bounds
+        raise ValueError(f"--workers {text}: a number or LEAST:MOST, from 1 to {WORKERS_MAX}")
+
+    def __str__(self) -> str:
+        return str(self.least) if self.least == self.most else f"{self.least}:{self.most}"
+
+
+@dataclass(frozen=True)
+class SeatLoad:
+    """What one seat does.
+
+    Attributes:
+        talks: sessions it holds.
+        places: sessions it can hold, as measured; None while it is not ready.
+        must_leave: its machine will be taken away.
+    """
+
+    name: str
+    talks: int = 0
+    places: int | None = None
+    must_leave: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now.
+
+    Attributes:
+        want: seats that there should be.
+        create: names of new ones.
+        leaving: get nothing new.
+        end: serve nobody and can be ended.
+    """
+
+    want: int
+    create: tuple[str, ...]
+    leaving: frozenset[str]
+    end: tuple[str, ...]
+
+
+@dataclass
+class Scaling:
+    """Decides again and again; what it remembers may be lost without harm.
+
+    Attributes:
+        leaving: seats that get nothing new, and since when.
+    """
+
+    bounds: Bounds
+    leaving: dict[str, float] = field(default_factory=dict)
+    _too_many_since_s: float | None = None
+
+    def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:
+        """Return how many seats there should be for those who talk and those who wait."""
+        places = [seat.places for seat in seats if seat.places]
+        need = SPARE  # nothing is known yet
+        if places:
+            people = sum(seat.talks for seat in seats) + waiting
+            need = math.ceil(people / median(places)) + SPARE
+        return min(max(self.bounds.least, need), self.bounds.most)
+
+    def decide(self, seats: Sequence[SeatLoad], waiting: int, now_s: float) -> Decision:
+        """Return what to do now.
+
+        Args:
+            seats: all that there are, also those that have no machine yet.
+            waiting: people in the queue.
+            now_s: on any steady clock.
+        """
+        want = self.wanted(seats, waiting)
+        self.leaving = {
+            seat.name: self.leaving.get(seat.name, now_s)
+            for seat in seats
+            if seat.must_leave or seat.name in self.leaving
+        }
+        staying = [seat for seat in seats if seat.name not in self.leaving]
+        returning = [seat for seat in seats if seat.name in self.leaving and not seat.must_leave]
+        for seat in sorted(returning, key=lambda one: -one.talks)[: max(0, want - len(staying))]:
+            del self.leaving[seat.name]
+            staying.append(seat)
+        self._let_go(staying, want, now_s)
+        missing = max(0, want - len(staying))
+        taken = {seat.name for seat in seats}
+        free = (name for n in range(2 * WORKERS_MAX) if (name := f"{SEAT}{n}") not in taken)
+        end = [
+            seat.name
+            for seat in seats
+            if not seat.talks and now_s - self.leaving.get(seat.name, now_s) >= SETTLE_S
+        ]
+        create = tuple(name for name, _ in zip(free, range(missing), strict=False))
+        return Decision(want, create, frozenset(self.leaving), tuple(end))
+
+    def _let_go(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
+        """Choose who leaves once there have been too many for long enough."""
+        surplus = len(staying) - want
+        if surplus <= 0:
+            self._too_many_since_s = None
+            return
+        if self._too_many_since_s is None:
+            self._too_many_since_s = now_s
+        if now_s - self._too_many_since_s >= DOWN_AFTER_S:
+            # First what serves nobody and is not ready, then whoever has the fewest talks.
+            order = sorted(staying, key=lambda seat: (seat.talks, seat.places is not None))
+            self.leaving |= dict.fromkeys([seat.name for seat in order[:surplus]], now_s)

@@ -183,7 +183,7 @@ class Conductor:
         self._waiting = self._waiting if waiting is None else waiting
 
     def _let_end(self, names: Sequence[str]) -> None:
-        self._ending = {name: task for name, task in self._ending.items() if not task.done()}
+        self._ending = {name: task for name, task in self._ending.items() if name in self._known}
         for name in names:
             if name not in self._ending:
                 self._ending[name] = asyncio.create_task(self._end(name))
@@ -192,5 +192,6 @@ class Conductor:
         log.info("ending %s", name)
         if self._known[name].note != NO_MACHINE:
             limit_s = self._cluster.settings.service.drain_timeout_s + END_MARGIN_S
-            await asyncio.wait([asyncio.ensure_future(self._engine.stop(name))], timeout=limit_s)
+            stopping = asyncio.wait_for(self._engine.stop(name), limit_s)
+            await asyncio.gather(stopping, return_exceptions=True)  # then it is killed
         await asyncio.to_thread(self._engine.kill, name)

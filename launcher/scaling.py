@@ -131,14 +131,16 @@ class Scaling:
         return Decision(want, create, frozenset(self.leaving), tuple(end))
 
     def _let_go(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
-        """Choose who leaves once there have been too many for long enough."""
+        """Choose who leaves: once there were too many for long, at once above the most."""
         surplus = len(staying) - want
         if surplus <= 0:
             self._too_many_since_s = None
             return
         if self._too_many_since_s is None:
             self._too_many_since_s = now_s
-        if now_s - self._too_many_since_s >= DOWN_AFTER_S:
+        if now_s - self._too_many_since_s < DOWN_AFTER_S:
+            surplus = len(staying) - self.bounds.most
+        if surplus > 0:
             # First what serves nobody and is not ready, then whoever has the fewest talks.
             order = sorted(staying, key=lambda seat: (seat.talks, seat.places is not None))
             self.leaving |= dict.fromkeys([seat.name for seat in order[:surplus]], now_s)

@@ -71,26 +71,26 @@ def test_nobody_leaves_before_there_were_too_many_for_long() -> None:
     assert late.leaving == {"seat_1"}  # the one with the fewest talks
 
 
+def test_more_than_the_most_leave_at_once() -> None:
+    now = Scaling(Bounds(1, 2)).decide(seats(8, 2, 1), 0, 0.0)
+    assert now.leaving == {"seat_2"} and not now.end
+
+
 def test_a_seat_ends_only_when_it_serves_nobody() -> None:
-    scaling = Scaling(Bounds(1, 9))
+    scaling = Scaling(Bounds(1, 2))
     busy = seats(8, 2, 1)
     scaling.decide(busy, 0, 0.0)
-    wide = Scaling(Bounds(1, 2))
-    wide.decide(busy, 0, 0.0)
-    first = wide.decide(busy, 0, DOWN_AFTER_S)
-    assert first.leaving == {"seat_2"} and not first.end
-    assert not wide.decide(busy, 0, 2 * DOWN_AFTER_S).end  # it talks still
+    assert not scaling.decide(busy, 0, 2 * DOWN_AFTER_S).end  # it talks still
     empty = seats(8, 2, 0)
-    assert wide.decide(empty, 0, 2 * DOWN_AFTER_S + 1).end == ("seat_2",)
+    assert scaling.decide(empty, 0, 2 * DOWN_AFTER_S + 1).end == ("seat_2",)
 
 
 def test_what_was_assigned_before_may_arrive_before_a_seat_ends() -> None:
     scaling = Scaling(Bounds(1, 2))
     idle = seats(5, 5, 0)
-    scaling.decide(idle, 0, 0.0)
-    assert scaling.decide(idle, 0, DOWN_AFTER_S).leaving == {"seat_2"}
-    assert not scaling.decide(idle, 0, DOWN_AFTER_S + SETTLE_S - 1).end
-    assert scaling.decide(idle, 0, DOWN_AFTER_S + SETTLE_S).end == ("seat_2",)
+    assert scaling.decide(idle, 0, 0.0).leaving == {"seat_2"}
+    assert not scaling.decide(idle, 0, SETTLE_S - 1).end
+    assert scaling.decide(idle, 0, SETTLE_S).end == ("seat_2",)
 
 
 def test_a_leaving_seat_stays_when_the_need_returns() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -57,7 +58,12 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     if security.worker_certfile is not None:
         context.load_cert_chain(security.worker_certfile, security.worker_keyfile)
         return context
-    signed = _signed(worker_ca(settings))
+    try:
+        signed = issue(worker_ca(settings), [x509.DNSName(WORKER_TLS_NAME)])
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: set security.worker_certfile and security.worker_keyfile"
+        ) from error
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the library reads files only
         file.write(signed)
         file.flush()
@@ -73,7 +79,15 @@ def worker_ca(settings: Settings) -> Path:
     """
     if settings.security.worker_ca is not None:
         return settings.security.worker_ca
-    path = settings.service.data_dir / CA_FILE
+    return ensure_ca(settings.service.data_dir / CA_FILE)
+
+
+def ensure_ca(path: Path) -> Path:
+    """Return the file of a CA's certificate and key, made if it is missing.
+
+    Raises:
+        OSError: It can be neither read nor made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked_folder(path.parent):  # programs that share the folder may start together
         if not path.exists():
@@ -90,8 +104,18 @@ def worker_ca(settings: Settings) -> Path:
     return path
 
 
-def _signed(ca_file: Path) -> bytes:
-    """Return a worker's certificate and its key, signed by the CA."""
+def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool = False) -> bytes:
+    """Return a new certificate and its key, signed by a CA of ours.
+
+    Args:
+        ca_file: Of `ensure_ca`.
+        names: What the certificate is for.
+        for_clients: It is shown to servers as well.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It has no key to sign with.
+    """
     content = ca_file.read_bytes()
     try:
         ca = x509.load_pem_x509_certificate(content)
@@ -99,18 +123,20 @@ def _signed(ca_file: Path) -> bytes:
     except ValueError as error:
         raise ValueError(
             f"{ca_file} does not hold both a certificate and its key, so no worker's certificate "
-            "can be signed: set security.worker_certfile and security.worker_keyfile"
+            "can be signed"
         ) from error
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey), "the key of a CA that was made here"
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, WORKER_TLS_NAME)])
-    names = x509.SubjectAlternativeName([x509.DNSName(WORKER_TLS_NAME)])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(names[0].value))])
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH]
+    if for_clients:
+        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     certificate = (
         _builder(name, ca.subject, key, ca_key, ca.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(_usage(signs=False), True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .add_extension(names, False)
+        .add_extension(x509.ExtendedKeyUsage(uses), False)
+        .add_extension(x509.SubjectAlternativeName(names), False)
         .sign(ca_key, hashes.SHA256())
     )
     return _pem(certificate, key)

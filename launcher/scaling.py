@@ -47,47 +47,30 @@ class Bounds:
 
 @dataclass(frozen=True)
 class SeatLoad:
-    """What one seat does.
-
-    Attributes:
-        talks: sessions it holds.
-        places: sessions it can hold, as measured; None while it is not ready.
-        must_leave: its machine will be taken away.
-    """
+    """What one seat does."""
 
     name: str
     talks: int = 0
-    places: int | None = None
-    must_leave: bool = False
+    places: int | None = None  # that it can hold, as measured; None while it is not ready
+    must_leave: bool = False  # its machine will be taken away
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now.
+    """What to do now, by names."""
 
-    Attributes:
-        want: seats that there should be.
-        create: names of new ones.
-        leaving: get nothing new.
-        end: serve nobody and can be ended.
-    """
-
-    want: int
+    want: int  # seats that there should be
     create: tuple[str, ...]
-    leaving: frozenset[str]
-    end: tuple[str, ...]
+    leaving: frozenset[str]  # these get nothing new
+    end: tuple[str, ...]  # these serve nobody any more
 
 
 @dataclass
 class Scaling:
-    """Decides again and again; what it remembers may be lost without harm.
-
-    Attributes:
-        leaving: seats that get nothing new, and since when.
-    """
+    """Decides again and again; what it remembers may be lost without harm."""
 
     bounds: Bounds
-    leaving: dict[str, float] = field(default_factory=dict)
+    leaving: dict[str, float] = field(default_factory=dict)  # seats, and since when
     _too_many_since_s: float | None = None
 
     def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:

@@ -141,7 +141,7 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
+        .add_extension(x509.SubjectAlternativeName([general_name(name) for name in names]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .sign(key, hashes.SHA256())
@@ -158,7 +158,8 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
     return certificate
 
 
-def _general(name: str) -> x509.GeneralName:
+def general_name(name: str) -> x509.GeneralName:
+    """Return a name or an address as certificates hold it."""
     address = _address(name)
     return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
 

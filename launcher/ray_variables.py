@@ -1,0 +1,97 @@
+"""Writes what a machine needs to be part of a cluster: `python -m launcher.ray_variables FOLDER`.
+
+Run it once on each machine, with a folder that all share or that was copied from the first: it
+holds the token and the CA, whose keys let anybody into the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from config import PRIVATE_UMASK, PROJECT_ROOT
+from core.files import atomic_write
+from core.worker_tls import ensure_ca, issue
+from gateway_modules.web.certificates import general_name, host_names
+
+TOKEN_BYTES: Final = 32
+END_OF_CERTIFICATE: Final = b"-----END CERTIFICATE-----\n"
+
+RULES: Final = {
+    # A machine that died is known after some 8 s, one whose cable was cut after some 20 s; by
+    # Ray's own values after 13 and 65 s.
+    "RAY_health_check_period_ms": "2000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "4",
+    # How long machines wait for a head that went away; they take all their workers with them.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
+    # At 95 % of a machine's memory Ray would end the process that came last.
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def machine_variables(folder: Path, host: str, names: Sequence[str]) -> dict[str, str]:
+    """Write one machine's certificate, and return its variables.
+
+    Args:
+        folder: of all machines.
+        host: what this machine's files are called.
+        names: and addresses that other machines reach it by.
+
+    Raises:
+        OSError: a file can be neither read nor written.
+        ValueError: the CA has no key to sign with.
+    """
+    ca = ensure_ca(folder / "ca_and_key.pem")
+    token, trusted = folder / "token", folder / "ca.pem"
+    if not token.exists():
+        atomic_write(token, secrets.token_hex(TOKEN_BYTES).encode())
+    certificate, key = folder / f"{host}.pem", folder / f"{host}.key"
+    atomic_write(trusted, _parts(ca.read_bytes())[0])
+    issued = issue(ca, [general_name(name) for name in names], for_clients=True)
+    for path, content in zip((certificate, key), _parts(issued), strict=True):
+        atomic_write(path, content)
+    return {
+        "PYTHONPATH": str(PROJECT_ROOT),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_SERVER_CERT": str(certificate),
+        "RAY_TLS_SERVER_KEY": str(key),
+        "RAY_TLS_CA_CERT": str(trusted),
+        **RULES,
+    }
+
+
+def _parts(content: bytes) -> tuple[bytes, bytes]:
+    certificate, end, key = content.partition(END_OF_CERTIFICATE)
+    return certificate + end, key
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Shared by all machines.")],
+    name: Annotated[
+        list[str] | None, typer.Option(help="Further names or addresses of this machine.")
+    ] = None,
+) -> None:
+    """Write this machine's files, and print the command that uses them."""
+    os.umask(PRIVATE_UMASK)
+    host = socket.gethostname()
+    folder = folder.resolve()
+    variables = machine_variables(folder, host, [*host_names(), *(name or ())])
+    lines = [f"export {key}={shlex.quote(value)}\n" for key, value in variables.items()]
+    path = folder / f"{host}.env"
+    atomic_write(path, "".join(lines).encode())
+    typer.echo(f"source {shlex.quote(str(path))}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -24,6 +24,7 @@ from benchmarks.cluster_machines import Machine, Machines, machines, wait_for
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
 from minicpmo_live.events import QueueDone, Result
+from minicpmo_live.sessions import AsyncDuplex
 from minicpmo_live.sound import INPUT_RATE_HZ
 
 PORT = 28_106
@@ -46,6 +47,7 @@ class Talk:
     seat: str = ""
     units_s: list[float] = field(default_factory=list)
     is_over: bool = False
+    _sent_s: float = 0.0
 
     @property
     def late(self) -> int:
@@ -53,30 +55,30 @@ class Talk:
         return sum(unit_s > UNIT_S for unit_s in self.units_s)
 
     async def hold(self, url: str) -> None:
-        """Talk until cancelled."""
-        silence, sent_s = array("f", bytes(4 * INPUT_RATE_HZ)), [0.0]
-
-        async def speak() -> None:
-            while True:
-                sent_s[0] = time.monotonic()
-                await session.send_audio(silence)
-                await asyncio.sleep(UNIT_S)
-
+        """Talk until cancelled, or until the server ends it."""
         with suppress(LiveError):
             async with AsyncClient(url).duplex() as session:
-                speaking: asyncio.Task[None] | None = None
+                speaking = asyncio.create_task(self._speak(session))
                 try:
-                    async for event in session:
-                        if isinstance(event, QueueDone):
-                            self.seat = event.worker_id or ""
-                            speaking = speaking or asyncio.create_task(speak())
-                        elif isinstance(event, Result):
-                            self.units_s.append(time.monotonic() - sent_s[0])
+                    await self._hear(session)
                 finally:
-                    if speaking is not None:
-                        speaking.cancel()
-                        await asyncio.gather(speaking, return_exceptions=True)
+                    speaking.cancel()
+                    await asyncio.gather(speaking, return_exceptions=True)
         self.is_over = True
+
+    async def _speak(self, session: AsyncDuplex) -> None:
+        silence = array("f", bytes(4 * INPUT_RATE_HZ))
+        while True:
+            await session.send_audio(silence)  # waits until there is a place
+            self._sent_s = time.monotonic()
+            await asyncio.sleep(UNIT_S)
+
+    async def _hear(self, session: AsyncDuplex) -> None:
+        async for event in session:
+            if isinstance(event, QueueDone):
+                self.seat = event.worker_id or ""
+            elif isinstance(event, Result):
+                self.units_s.append(time.monotonic() - self._sent_s)
 
 
 class Cluster:

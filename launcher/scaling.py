@@ -83,13 +83,7 @@ class Scaling:
         return min(max(self.bounds.least, need), self.bounds.most)
 
     def decide(self, seats: Sequence[SeatLoad], waiting: int, now_s: float) -> Decision:
-        """Return what to do now.
-
-        Args:
-            seats: all that there are, also those that have no machine yet.
-            waiting: people in the queue.
-            now_s: on any steady clock.
-        """
+        """Return what to do at a time; seats without a machine count too."""
         want = self.wanted(seats, waiting)
         self.leaving = {
             seat.name: self.leaving.get(seat.name, now_s)
@@ -102,16 +96,12 @@ class Scaling:
             del self.leaving[seat.name]
             staying.append(seat)
         self._let_go(staying, want, now_s)
-        missing = max(0, want - len(staying))
         taken = {seat.name for seat in seats}
         free = (name for n in range(2 * WORKERS_MAX) if (name := f"{SEAT}{n}") not in taken)
-        end = [
-            seat.name
-            for seat in seats
-            if not seat.talks and now_s - self.leaving.get(seat.name, now_s) >= SETTLE_S
-        ]
-        create = tuple(name for name, _ in zip(free, range(missing), strict=False))
-        return Decision(want, create, frozenset(self.leaving), tuple(end))
+        create = tuple(name for name, _ in zip(free, range(want - len(staying)), strict=False))
+        empty = (seat.name for seat in seats if not seat.talks)
+        end = tuple(n for n in empty if now_s - self.leaving.get(n, now_s) >= SETTLE_S)
+        return Decision(want, create, frozenset(self.leaving), end)
 
     def _let_go(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
         """Choose who leaves: once there were too many for long, at once above the most."""

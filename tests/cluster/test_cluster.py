@@ -17,6 +17,7 @@ pytest.importorskip("ray")  # an extra
 
 from benchmarks.cluster import PLACES, Cluster, Talk
 from benchmarks.cluster_machines import machines, wait_for
+from config import PROJECT_ROOT
 from launcher.conductor import NO_MACHINE
 from launcher.scaling import SETTLE_S
 
@@ -130,5 +131,6 @@ def test_a_stop_leaves_nothing(cluster: Cluster) -> None:
     assert not cluster.workers()
     with pytest.raises(RuntimeError, match=r"exit code 3[\s\S]*Not running"):
         cluster.launch("--status")
-    left = [machine.pids("worker.py") for machine in cluster.machines.all]
-    assert not any(left)
+    for program in ("worker.py", "gateway.py"):
+        path = str(PROJECT_ROOT / program)
+        assert not any(machine.pids(path) for machine in cluster.machines.all)

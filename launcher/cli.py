@@ -15,6 +15,7 @@ import typer
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
+from launcher.conductor import ClusterError
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace
@@ -157,7 +158,7 @@ def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
         return ray_control.start(
             wish.address, settings, make, wish.workers, display, detach=wish.detach
         )
-    except (OSError, ray_control.ClusterError) as error:
+    except (OSError, ClusterError) as error:
         display.error(str(error))
         return EXIT_FAILED
 

@@ -26,6 +26,10 @@ NO_MACHINE: Final = "waits for a machine"
 log = logging.getLogger(__name__)
 
 
+class ClusterError(Exception):
+    """The cluster cannot be used; the text says why."""
+
+
 class Engine(Protocol):
     """What places posts on machines. Its plain methods may block."""
 

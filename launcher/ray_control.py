@@ -15,14 +15,13 @@ from rich.table import Table
 from config import CONFIG_FILE, HOME, SecuritySettings, Settings
 from core.worker_tls import worker_ca
 from gateway_modules.admin.admin_sessions import ensure_admin_token
-from launcher.conductor import FRONT, ClusterStatus
+from launcher.conductor import FRONT, ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display
 from launcher.plan import COMMAND, SECRET_BYTES, Backend
 from launcher.posts import Cluster, code_version
 from launcher.ray_engine import (
     CONDUCTOR,
-    ClusterError,
     RayEngine,
     ask,
     check_versions,

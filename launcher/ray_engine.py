@@ -15,7 +15,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from launcher.conductor import FRONT, Conductor, Engine
+from launcher.conductor import FRONT, ClusterError, Conductor, Engine
 from launcher.posts import About, Cluster, Front, Post, Seat, code_version
 from launcher.scaling import SEAT, Bounds
 
@@ -34,10 +34,6 @@ DETACHED: Final = {
     "max_concurrency": 8,
     "get_if_exists": True,
 }
-
-
-class ClusterError(Exception):
-    """The cluster cannot be used; the text says why."""
 
 
 class RaySeat(Seat):

@@ -6,6 +6,7 @@ Imported late, since Ray is optional. Nothing that people say passes through Ray
 from __future__ import annotations
 
 import platform
+import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -107,11 +108,14 @@ def connect(address: str) -> None:
     """Join a cluster as a driver.
 
     Raises:
-        ClusterError: it cannot be joined, or not all machines have this version of the code.
+        ClusterError: it cannot be joined.
     """
     try:
+        if address != "auto":  # Ray itself would try for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), ANSWER_LIMIT_S).close()
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
-    except (ConnectionError, RuntimeError, RayError) as error:
+    except (OSError, ValueError, RuntimeError, RayError) as error:
         raise ClusterError(f"No cluster of Ray can be used at {address}: {error}") from error
 
 

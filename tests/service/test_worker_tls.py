@@ -12,10 +12,9 @@ from cryptography import x509
 from pydantic import ValidationError
 
 from config import Settings
-from core import worker_tls
 from core.schemas.worker import WorkerStatus
 from core.serving.fake_backend import FakeBackend
-from core.worker_tls import CA_FILE, client_context, server_context
+from core.worker_tls import CA_FILE, WORKER_TLS_NAME, client_context, issue, server_context
 from launcher.health import Health, HealthClient
 from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, settings_for, until
 from tests.service.workers import RunningWorker, running_worker
@@ -78,7 +77,7 @@ def test_a_talk_passes_with_an_operators_files(tmp_path: Path) -> None:
     client_context(ours)
     ca_file = tmp_path / "ca" / CA_FILE
     pair, public = tmp_path / "worker.pem", tmp_path / "ca.pem"
-    pair.write_bytes(worker_tls._signed(ca_file))
+    pair.write_bytes(issue(ca_file, [x509.DNSName(WORKER_TLS_NAME)]))
     public.write_text(ca_file.read_text().partition("-----BEGIN PRIVATE KEY")[0])
     worker = configured(tmp_path / "worker", worker_certfile=pair, worker_keyfile=pair)
     gateway = configured(tmp_path / "gateway", worker_ca=public)
@@ -91,14 +90,11 @@ def test_a_worker_of_another_ca_is_refused(tmp_path: Path) -> None:
     meet(configured(tmp_path / "a"), configured(tmp_path / "b"), "CERTIFICATE_VERIFY_FAILED")
 
 
-def test_a_certificate_for_something_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_for_something_else_is_refused(tmp_path: Path) -> None:
     settings = configured(tmp_path)
     client_context(settings)
-    with monkeypatch.context() as patched:
-        patched.setattr(worker_tls, "WORKER_TLS_NAME", "mail.example.com")
-        (tmp_path / "pair.pem").write_bytes(worker_tls._signed(tmp_path / CA_FILE))
+    other = issue(tmp_path / CA_FILE, [x509.DNSName("mail.example.com")])
+    (tmp_path / "pair.pem").write_bytes(other)
     worker = configured(
         tmp_path, worker_certfile=tmp_path / "pair.pem", worker_keyfile=tmp_path / "pair.pem"
     )

@@ -5,12 +5,12 @@ Null stands only where the protocol's clients take it: validators of some take a
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 from core.errors import OmniError
+from core.schemas.common import json_text
 from core.schemas.openai_errors import SOCKET_CODES
 
 # Any: JSON.
@@ -50,7 +50,7 @@ class RealtimeEvent:
 
     def to_json(self) -> str:
         """Return the text of one WebSocket message."""
-        return json.dumps({"type": self.type, **self.fields}, ensure_ascii=False)
+        return json_text({"type": self.type, **self.fields})
 
 
 def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import binascii
 from typing import Annotated, Final, Literal
 
+from pybase64 import b64decode
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from core.schemas import limits
@@ -24,7 +24,7 @@ def _decoded(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError("it has to be Base64 in a string")
     try:
-        return binascii.a2b_base64(value, strict_mode=True)
+        return b64decode(value, validate=True)
     except ValueError as error:
         raise ValueError("it is not Base64") from error
 

@@ -11,10 +11,9 @@ from typing import Final
 
 import numpy as np
 import soundfile
-import soxr  # type: ignore[import-untyped]  # ships no type information
 from pybase64 import b64decode, b64encode_as_string
 
-from core.audio import FloatArray
+from core.audio import FloatArray, StreamResampler
 from core.errors import AudioCorruptError
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 
@@ -24,19 +23,6 @@ PCM_BYTES: Final = 2
 PCM_SCALE: Final = 32_768.0
 PCM_MAX: Final = 32_767
 GROUP_CHARS: Final = 4  # Base64 characters for three bytes
-
-
-class _Rate:
-    """Brings one stream of mono float32 from one rate to another."""
-
-    def __init__(self, from_hz: int, to_hz: int) -> None:
-        self._stream = None if from_hz == to_hz else soxr.ResampleStream(from_hz, to_hz, 1)
-
-    def change(self, samples: FloatArray) -> FloatArray:
-        if self._stream is None or not len(samples):
-            return samples
-        changed: FloatArray = self._stream.resample_chunk(samples)
-        return changed
 
 
 class ClientSound:
@@ -53,8 +39,8 @@ class ClientSound:
         self._rate_hz = rate_hz
         self._sample_bytes = PCM_BYTES if kind == PCM else 1
         self._half = b""  # of a sample whose other half is still to come
-        self._heard = _Rate(rate_hz, INPUT_SAMPLE_RATE_HZ)
-        self._rate = _Rate(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
+        self._heard = StreamResampler(rate_hz, INPUT_SAMPLE_RATE_HZ)
+        self._rate = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
         # A resampler gives now more, now less; from what is kept here each piece gets its length.
         is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
         self._kept = np.zeros(rate_hz // 10 if is_resampled else 0, np.float32)
@@ -77,7 +63,7 @@ class ClientSound:
         raw = self._half + raw
         whole = len(raw) - len(raw) % self._sample_bytes
         self._half = raw[whole:]
-        return self._heard.change(decoded(raw[:whole], self._kind, self._rate_hz))
+        return self._heard.feed(decoded(raw[:whole], self._kind, self._rate_hz))
 
     def encode(self, samples: FloatArray) -> str:
         """Return Base64 of what the client hears next, as long as what is given.
@@ -85,7 +71,7 @@ class ClientSound:
         Args:
             samples: [T] float32 at 24 kHz.
         """
-        sound = np.concatenate([self._kept, self._rate.change(samples)])
+        sound = np.concatenate([self._kept, self._rate.feed(samples)])
         length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
         sound, self._kept = np.clip(sound[:length], -1.0, 1.0), sound[length:]
         return b64encode_as_string(encoded(sound, self._kind, self._rate_hz))

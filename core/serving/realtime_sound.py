@@ -36,7 +36,7 @@ class WindowListener:
         found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
         self._rest = self._rest[whole:]
         samples = heard.astype("<f4", copy=False).tobytes()
-        return Heard(tuple(float(probability) for probability in found), samples)
+        return Heard(tuple(found.tolist()), samples)
 
 
 class ReplyWriter:

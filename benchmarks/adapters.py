@@ -1,0 +1,254 @@
+"""What OpenAI's live protocols add to a unit of the duplex mode: processor time, without an engine.
+
+Run as `python -m benchmarks.adapters`. The same sound goes through each protocol's texts, machine
+and back; the engine answers at once with a second of sound, and voice detection hears nothing, so
+only the rest is counted. The floor is that rest without a machine: bytes, Base64, JSON, resampling.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final, cast
+
+import numpy as np
+import typer
+from pybase64 import b64decode, b64encode_as_string
+
+from benchmarks.summary import format_table
+from core.audio import FloatArray, StreamResampler, encode_wire_audio, to_pcm
+from core.protocols.duplex import DuplexMachine
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Detect, Effect, Finalize, Hear, Prefill, Send, Step
+from core.protocols.events import (
+    Detected,
+    Event,
+    FinalizeDone,
+    Opened,
+    PrefillDone,
+    Received,
+    StepDone,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.machine import SessionNames
+from core.protocols.realtime import RealtimeMachine
+from core.schemas.common import json_text
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.realtime_session import AudioFormat
+from core.serving.client_sound import decoded, encoded
+from core.serving.gpt_live import GptLiveWords, live_machine
+from core.serving.realtime_handler import realtime_start
+from core.serving.realtime_sound import ReplyWriter, WindowListener
+from core.serving.wire import DUPLEX, REALTIME
+from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
+
+PIECES: Final = 10  # of a unit, each 100 ms
+DELTAS: Final = 5  # of a unit that a Realtime client hears, each 200 ms
+WARM_UP: Final = 5  # units
+
+Machine = Any  # all machines have `handle`
+Way = Callable[[], Iterable[None]]
+"""One unit: what happens until its sound is complete, piece by piece; the last is answered."""
+
+
+class NothingHeard:
+    """A detector that hears nothing, at once."""
+
+    initial_state = staticmethod(SileroVad.initial_state)
+
+    def probabilities(self, samples: FloatArray, state: object) -> tuple[FloatArray, object]:
+        """Return zeros."""
+        return np.zeros(len(samples) // MODEL_WINDOW_SAMPLES, np.float32), state
+
+
+class Talk:
+    """One protocol's machine with an engine that answers at once."""
+
+    def __init__(
+        self, machine: Machine, read: Callable[[str], Any], write: Callable[[Any], str]
+    ) -> None:
+        """Open the socket."""
+        self._machine, self._read, self._write = machine, read, write
+        self._now_s = 0.0
+        self._listener = WindowListener(cast(SileroVad, NothingHeard()))
+        self._writer = ReplyWriter(AudioFormat())
+        self.sent_chars = 0
+        self.happen(Opened())
+
+    def happen(self, event: Event, after_s: float = 0.0) -> None:
+        """Let something happen, and the engine answer."""
+        self._now_s += after_s
+        object.__setattr__(event, "at_s", self._now_s)
+        effects: Iterable[Effect] = self._machine.handle(event)
+        for effect in effects:
+            match effect:
+                case Send(message):
+                    self.sent_chars += len(self._write(message))
+                case Hear():
+                    self.happen(self._listener.hear(effect))
+                case Prefill():
+                    self.happen(PrefillDone(kv_tokens=10))
+                case Step():
+                    written = effect.written
+                    sound = b"" if written is None else self._writer.write(SPOKEN)
+                    self.happen(StepDone(UNIT, kv_tokens=10, sound=sound))
+                case Finalize():
+                    self.happen(FinalizeDone(kv_tokens=10))
+                case Detect():
+                    self.happen(Detected(()))
+
+    def say(self, text: str) -> None:
+        """Let the client say something."""
+        self.happen(Received(self._read(text)))
+
+
+def noise(rate_hz: int) -> FloatArray:
+    """Return a second of sound."""
+    rng = np.random.default_rng(rate_hz)
+    return (rng.standard_normal(rate_hz) / 10).astype(np.float32)
+
+
+SPOKEN: Final = noise(OUTPUT_SAMPLE_RATE_HZ)
+UNIT: Final = DuplexGenerateResult(
+    is_listen=False, text="I am speaking now.", audio_data=to_pcm(SPOKEN)
+)
+
+
+def appends(kind: str) -> list[str]:
+    """Return what a client of OpenAI's protocols sends for a unit: 16 bits at 24 kHz."""
+    heard = encoded(noise(OUTPUT_SAMPLE_RATE_HZ), "audio/pcm", OUTPUT_SAMPLE_RATE_HZ)
+    size = len(heard) // PIECES
+    pieces = [heard[start : start + size] for start in range(0, len(heard), size)]
+    return [json.dumps({"type": kind, "audio": b64encode_as_string(piece)}) for piece in pieces]
+
+
+def native() -> Way:
+    """Return what one unit is in our own protocol."""
+    machine = DuplexMachine(SessionNames("adx_1"), DuplexLimits())
+    talk = Talk(machine, DUPLEX.read, DUPLEX.write)
+    talk.say(json.dumps({"type": "prepare"}))
+    sound = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
+    text = json.dumps({"type": "audio_chunk", "audio_base64": sound})
+
+    def unit() -> Iterable[None]:
+        talk.happen(TimerFired(TimerName.FRAME), 1.0)
+        talk.say(text)
+        yield
+
+    return unit
+
+
+def live() -> Way:
+    """Return what one unit is in GPT-Live."""
+    words = GptLiveWords()
+    machine = live_machine(
+        SessionNames("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
+    )
+    talk = Talk(machine, words.parse, words.write)
+    talk.say(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
+    texts = appends("session.input_audio.append")
+
+    def unit() -> Iterable[None]:
+        for text in texts:
+            talk.say(text)
+            talk.happen(TimerFired(TimerName.PACE), 1 / PIECES)
+            yield
+
+    return unit
+
+
+def realtime() -> Way:
+    """Return what one unit is in Realtime where the model decides when to speak."""
+    start = realtime_start("nano", is_beta=False, can_transcribe=False)
+    talk = Talk(RealtimeMachine(SessionNames("rt_1"), start), REALTIME.read, REALTIME.write)
+    rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
+    talk.say(json.dumps({"type": "session.update", "session": rules}))
+    texts = appends("input_audio_buffer.append")
+
+    def unit() -> Iterable[None]:
+        for text in texts:
+            talk.happen(TimerFired(TimerName.PACE), 1 / PIECES)
+            talk.say(text)
+            yield
+
+    return unit
+
+
+def floor(deltas: int) -> Way:
+    """Return what cannot be left out of a unit: bytes, Base64, JSON and resampling."""
+    texts = appends("input_audio_buffer.append")
+    resampler = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ)
+    size = OUTPUT_SAMPLE_RATE_HZ // deltas
+
+    def unit() -> Iterable[None]:
+        for text in texts:
+            heard = decoded(b64decode(json.loads(text)["audio"]), "audio/pcm", 24_000)
+            to_pcm(resampler.feed(heard))
+            yield
+        for at in range(deltas):
+            written = encoded(SPOKEN[at * size : (at + 1) * size], "audio/pcm", 24_000)
+            event = {"type": "response.output_audio.delta", "delta": b64encode_as_string(written)}
+            json_text(event)
+        yield
+
+    return unit
+
+
+@dataclass
+class Cost:
+    """What one way took for each unit, s of processor time.
+
+    Attributes:
+        units: in all.
+        answers: from the piece that makes its sound complete to the end of its answer. That may be
+            the next unit's first: a resampler gives a piece's last samples with the next.
+    """
+
+    units: list[float] = field(default_factory=list)
+    answers: list[float] = field(default_factory=list)
+
+    def take(self, steps: Iterable[None]) -> None:
+        """Measure a unit, step by step."""
+        at_s = [time.process_time()]
+        at_s += [time.process_time() for _ in steps]
+        self.units.append(at_s[-1] - at_s[0])
+        self.answers.append(max(end - begin for begin, end in pairwise(at_s)))
+
+
+def measure(ways: dict[str, Way], units: int) -> dict[str, Cost]:
+    """Measure so many units of each way; the ways take turns."""
+    costs = {name: Cost() for name in ways}
+    for _ in range(WARM_UP + units):
+        for name, way in ways.items():
+            costs[name].take(way())
+    return costs
+
+
+def main(units: int = 300) -> None:
+    """Measure all, and print medians."""
+    ways = {
+        "/ws/duplex": native(),
+        "/v1/live/sessions": live(),
+        "at least, in 10 pieces each way": floor(PIECES),
+        "/v1/realtime, semantic_vad": realtime(),
+        "at least, in 10 pieces and 5 back": floor(DELTAS),
+    }
+    rows: list[list[str]] = []
+    ours = (0.0, 0.0)
+    for name, cost in measure(ways, units).items():
+        found = [median(times[WARM_UP:]) * 1_000 for times in (cost.units, cost.answers)]
+        ours = ours if rows else (found[0], found[1])
+        cells = [(f"{ms:.3f}", f"{ms - base:+.3f}") for ms, base in zip(found, ours, strict=True)]
+        rows.append([name, *cells[0], *cells[1]])
+    header = ["a unit of", "CPU, ms", "added", "its answer, ms", "added"]
+    print(format_table(header, rows))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,210 @@
+"""How soon a model falls silent when the user speaks over it: `python -m benchmarks.interruption`.
+
+Starts a gateway and a worker of the fake backend, and speaks over its answers through real sockets,
+20 ms at a time, as a microphone does. A client plays what it gets as it comes, one sample after
+another; what is told is the time from the onset of speech to the last sample that can be heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, Final
+
+import numpy as np
+import soundfile
+import typer
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.summary import Spread, format_table
+from config import PROJECT_ROOT
+from core.audio import FloatArray, resample
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+
+PIECE_S: Final = 0.02
+ONSET_DB: Final = -30.0  # of the loudest 10 ms: where speech begins
+FRAMES_PER_S: Final = 100
+NOISE_PEAK: Final = 1e-3  # a quiet room
+HEARD_S: Final = 0.4  # of the model, before the user speaks
+SPREAD_S: Final = 0.25  # and up to so much more, so that windows and pieces begin anywhere
+SPOKEN_S: Final = 1.0  # longest time until silence counts as an interruption
+TURN_LIMIT_S: Final = 30.0
+LIMIT_MS: Final = 150.0
+
+# Any: events are JSON.
+Json = dict[str, Any]
+
+
+class Mouth:
+    """The user: a quiet room, and speech from when it is asked for."""
+
+    def __init__(self, socket: ClientConnection, kind: str, speech: FloatArray) -> None:
+        """Speak into a socket in appends of a kind."""
+        self._socket, self._kind, self._speech = socket, kind, speech
+        self._noise = np.random.default_rng(1)
+        self._begins_s: float | None = None
+        self.onset_s: float | None = None
+
+    def speak_at(self, at_s: float) -> None:
+        """Begin to speak at a time; the first one counts."""
+        self._begins_s = self._begins_s or at_s
+
+    async def run(self) -> None:
+        """Send what the microphone records, each piece when its last sample has been recorded."""
+        size, begun_s, at = round(PIECE_S * OUTPUT_SAMPLE_RATE_HZ), time.monotonic(), 0
+        while True:
+            at += 1
+            piece = (self._noise.standard_normal(size) * NOISE_PEAK).astype(np.float32)
+            first_s = begun_s + (at - 1) * PIECE_S
+            if self._begins_s is not None and first_s + PIECE_S > self._begins_s:
+                self.onset_s = self.onset_s or max(self._begins_s, first_s)
+                skipped = round((self.onset_s - first_s) * OUTPUT_SAMPLE_RATE_HZ)
+                said = self._speech[max(0, -skipped) :][: size - max(0, skipped)]
+                piece[max(0, skipped) :][: len(said)] += said
+            await asyncio.sleep(max(0.0, begun_s + at * PIECE_S - time.monotonic()))
+            sound = base64.b64encode((piece * 32_767).astype("<i2").tobytes()).decode()
+            await self._socket.send(json.dumps({"type": self._kind, "audio": sound}))
+
+
+class Player:
+    """The client's loudspeaker: what comes is played at once, or behind what plays.
+
+    Attributes:
+        begun_s: when the first sample that can be heard began.
+        heard_until_s: when the last one ended.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing to play."""
+        self.begun_s: float | None = None
+        self.heard_until_s = 0.0
+        self._until_s = 0.0
+
+    def play(self, text: str) -> None:
+        """Play Base64 of 16-bit samples at 24 kHz."""
+        samples = np.frombuffer(base64.b64decode(text), "<i2")
+        from_s = max(time.monotonic(), self._until_s)
+        self._until_s = from_s + len(samples) / OUTPUT_SAMPLE_RATE_HZ
+        loud = np.flatnonzero(samples)
+        if len(loud):
+            self.begun_s = self.begun_s or from_s
+            self.heard_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
+
+    def flush(self) -> None:
+        """Drop what was not played."""
+        self._until_s = min(self._until_s, time.monotonic())
+        self.heard_until_s = min(self.heard_until_s, time.monotonic())
+
+
+def read_speech() -> FloatArray:
+    """Return somebody's hello from its onset on, 24 kHz."""
+    samples, rate_hz = soundfile.read(PROJECT_ROOT / "examples" / "hello.wav", dtype="float32")
+    frames = samples[: len(samples) // (rate_hz // FRAMES_PER_S) * (rate_hz // FRAMES_PER_S)]
+    power = (frames.reshape(-1, rate_hz // FRAMES_PER_S) ** 2).mean(axis=1)
+    onset = int(np.argmax(power > power.max() * 10 ** (ONSET_DB / 10)))
+    return resample(samples[onset * rate_hz // FRAMES_PER_S :], rate_hz, OUTPUT_SAMPLE_RATE_HZ)
+
+
+async def over_realtime(socket: ClientConnection, detection: str, wait_s: float) -> float:
+    """Speak over a Realtime answer, whose client flushes when the server hears speech."""
+    mouth, player = Mouth(socket, "input_audio_buffer.append", read_speech()), Player()
+    rules = {"audio": {"input": {"turn_detection": {"type": detection}}}}
+    words = [{"type": "input_text", "text": "Tell me a story."}]
+    item = {"type": "message", "role": "user", "content": words}
+    for told in (
+        {"type": "session.update", "session": rules},
+        {"type": "conversation.item.create", "item": item},
+        {"type": "response.create"},
+    ):
+        await socket.send(json.dumps(told))
+    speaking = asyncio.create_task(mouth.run())
+    try:
+        async for text in socket:
+            event: Json = json.loads(text)
+            if event["type"] == "response.output_audio.delta":
+                player.play(event["delta"])
+                mouth.speak_at((player.begun_s or time.monotonic()) + wait_s)
+            elif event["type"] == "input_audio_buffer.speech_started":
+                assert mouth.onset_s is not None, "nobody spoke yet"
+                assert player.heard_until_s > time.monotonic(), "the answer was over already"
+                player.flush()
+                return player.heard_until_s - mouth.onset_s
+    finally:
+        speaking.cancel()
+    raise AssertionError("the server closed the session")
+
+
+async def over_live(socket: ClientConnection, wait_s: float) -> float:
+    """Speak over a GPT-Live answer, which falls silent by itself."""
+    mouth, player = Mouth(socket, "session.input_audio.append", read_speech()), Player()
+    await socket.send(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
+    speaking = asyncio.create_task(mouth.run())
+    try:
+        async for text in socket:
+            event: Json = json.loads(text)
+            if event["type"] == "session.output_audio.delta":
+                player.play(event["delta"])
+                if player.begun_s is not None:
+                    mouth.speak_at(player.begun_s + wait_s)
+            onset_s = mouth.onset_s
+            if onset_s is not None and time.monotonic() > onset_s + SPOKEN_S:
+                assert player.heard_until_s > onset_s, "the answer was over already"
+                return player.heard_until_s - onset_s
+    finally:
+        speaking.cancel()
+    raise AssertionError("the server closed the session")
+
+
+Talk = Callable[[ClientConnection, float], Awaitable[float]]
+WAYS: Final[dict[str, tuple[str, Talk]]] = {
+    "Realtime, server_vad": (
+        "/v1/realtime",
+        lambda socket, wait_s: over_realtime(socket, "server_vad", wait_s),
+    ),
+    "Realtime, semantic_vad": (
+        "/v1/realtime",
+        lambda socket, wait_s: over_realtime(socket, "semantic_vad", wait_s),
+    ),
+    "GPT-Live": ("/v1/live/sessions", over_live),
+}
+
+
+async def measure(system: LaunchedSystem, talks: int) -> dict[str, list[float]]:
+    """Speak over so many answers of each kind, in turn; return the times, ms."""
+    found: dict[str, list[float]] = {name: [] for name in WAYS}
+    random = Random(1)
+    for _ in range(talks):
+        for name, (path, talk) in WAYS.items():
+            async with asyncio.timeout(TURN_LIMIT_S):
+                async with connect(system.ws(path), compression=None, proxy=None) as socket:
+                    wait_s = HEARD_S + random.random() * SPREAD_S
+                    found[name].append(1_000 * await talk(socket, wait_s))
+    return found
+
+
+def main(
+    talks: Annotated[int, typer.Option(help="Answers spoken over, of each kind.")] = 20,
+) -> None:
+    """Measure, and print a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(config={"recording": {"enabled": False}})
+        with LaunchedSystem(Path(folder), plan) as system:
+            found = asyncio.run(measure(system, talks))
+    rows = []
+    for name, times in found.items():
+        spread = Spread.of(times)
+        verdict = "kept" if spread.p50 <= LIMIT_MS else "missed"
+        rows.append([name, f"{spread.p50:.0f}", f"{spread.p95:.0f}", f"{spread.max:.0f}", verdict])
+    header = ["silent after, ms", "p50", "p95", "longest", f"{LIMIT_MS:.0f} ms at p50"]
+    print(format_table(header, rows))
+
+
+if __name__ == "__main__":
+    typer.run(main)

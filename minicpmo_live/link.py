@@ -1,7 +1,7 @@
 """A session's sockets, one after the other: opened, read, lost, and opened again.
 
-A session of `?resumable=1` goes on over another socket: docs/protocol/queue.md. What the program
-has not read yet waits in a bounded inbox.
+A session of `?resumable=1` goes on over another socket, and a place in the queue is kept:
+docs/protocol/queue.md. What the program has not read yet waits in a bounded inbox.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from minicpmo_live.errors import ConnectionLostError, LiveError, ProtocolError, 
 from minicpmo_live.events import (
     NESTED,
     ErrorMessage,
+    QueueDone,
     QueueUpdate,
     SessionResumable,
     SessionResumed,
@@ -45,6 +46,7 @@ RETRY_S: Final = (
 LOST_CODES: Final = frozenset({1001, 1006, 1011, 1012})
 NORMAL_CLOSURE: Final = 1000
 VANISHED: Final = 1006
+PLACE_LIFE_S: Final = 60.0  # the server's: so long it keeps a place in the queue whose socket broke
 UNREACHABLE: Final = (OSError, TimeoutError, InvalidHandshake)
 
 Event = TypeVar("Event")
@@ -54,8 +56,10 @@ Event = TypeVar("Event")
 class ConnectionLost:
     """The socket broke; the client tries to go on, and `session_resumed` says that it does.
 
+    Of who waits in the queue, the next `queued` or `queue_update` says so.
+
     Attributes:
-        grace_s: How long the session waits, s.
+        grace_s: How long the session, or its place, waits, s.
     """
 
     grace_s: float
@@ -156,6 +160,7 @@ class Link(Generic[Event]):
         self._offer: SessionResumable | None = None
         self._last_seq = 0
         self._place: dict[str, str] = {}  # in the queue, as the query of the next socket has it
+        self._request: Mapping[str, Any] | None = None  # what waits in that place. Any: JSON
         self._last_error: ServerError | None = None
         self._is_over = False
 
@@ -181,6 +186,12 @@ class Link(Generic[Event]):
         except ConnectionClosed:
             return False
         return True
+
+    # Any: a value of JSON.
+    async def request(self, message: Mapping[str, Any]) -> None:
+        """Ask for something that may have to wait; it is asked again where the place is kept."""
+        self._request = message
+        await self.send(message)
 
     @property
     def has_ended(self) -> bool:
@@ -233,6 +244,8 @@ class Link(Generic[Event]):
                 self._socket = None
                 socket = await self._reconnected(socket.close_code or VANISHED)
                 self._socket = socket
+                if self._request is not None:
+                    await self.send(self._request)
         except LiveError as error:
             await self.inbox.end(error)
         else:
@@ -259,16 +272,25 @@ class Link(Generic[Event]):
         event = _build(kind, message)
         if isinstance(event, ErrorMessage):
             self._last_error = ServerError(event.code, event.message)
-            if self._offer is None or event.code != "shutting_down":
+            if self._kept_s == 0 or event.code != "shutting_down":
                 raise self._last_error
             return False  # the next server may go on with the session
         if isinstance(event, SessionResumable):
             self._offer = event
             return False
+        if isinstance(event, QueueDone) and self._offer is None:
+            self._place = {}
         self._last_error = None
         is_last = await self._on_event(event)
         await self.inbox.put(event)
         return is_last
+
+    @property
+    def _kept_s(self) -> float:
+        """How long the server waits for another socket, for the session or for its place."""
+        if self._offer is not None:
+            return self._offer.grace_s
+        return PLACE_LIFE_S if self._place else 0.0
 
     async def _reconnected(self, close_code: int) -> ClientConnection:
         """Return another socket of the session; the first try is made however late it is.
@@ -276,23 +298,24 @@ class Link(Generic[Event]):
         Raises:
             LiveError: The session cannot go on.
         """
-        offer, lost_s = self._offer, time.monotonic()
-        if offer is None or close_code not in LOST_CODES or self._is_over:
+        offer, kept_s, lost_s = self._offer, self._kept_s, time.monotonic()
+        if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
             why = f"{self._address.url}: the connection was closed with {close_code}"
             raise self._last_error or ConnectionLostError(why)
-        await self.inbox.put(ConnectionLost(offer.grace_s))
+        await self.inbox.put(ConnectionLost(kept_s))
+        query = dict(self._place)
+        if offer is not None:
+            query |= {"resume_token": offer.resume_token, "last_seq": str(self._last_seq)}
         tries = 0
         while True:
             wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
             tries += 1
-            query = {"resume_token": offer.resume_token, "last_seq": str(self._last_seq)}
-            query |= self._place
             try:
                 return await self._connect(query)
             except UNREACHABLE as error:
-                if time.monotonic() - lost_s > offer.grace_s:
-                    why = f"{self._address.url}: not reached again in {offer.grace_s:g} s: {error}"
+                if time.monotonic() - lost_s > kept_s:
+                    why = f"{self._address.url}: not reached again in {kept_s:g} s: {error}"
                     raise self._last_error or ConnectionLostError(why) from error
 
 

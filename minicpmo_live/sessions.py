@@ -266,7 +266,7 @@ class AsyncChat:
         try:
             messages = [*self.messages, message]
             prefill, generate = (_known(kind, self._settings) for kind in (Prefill, Generate))
-            await link.send({**prefill, "type": "prefill", "messages": messages})
+            await link.request({**prefill, "type": "prefill", "messages": messages})
             while (event := await link.inbox.get()) is not None:
                 if isinstance(event, PrefillDone):
                     await link.send({**generate, "type": "generate"})

@@ -153,6 +153,38 @@ def test_a_chat_keeps_its_history(worker: RunningWorker, tmp_path: Path) -> None
     run(worker, tmp_path, test)
 
 
+def test_a_question_keeps_its_place_in_the_queue(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).duplex() as first, client_of(stage).chat() as chat:
+            await first.send_audio(SECOND)
+            events = chat.ask("Hello?")
+            assert (await until_type(events, "queued")).position == 1
+            async with client_of(stage).half_duplex() as behind:
+                assert (await until_type(behind, "queued")).position == 2
+                cut(chat)
+                assert (await until_type(events, "connection_lost")).grace_s == 60
+                assert (await until_type(events, "queued")).position == 1
+                await first.stop()
+                assert (await until_type(events, "done")).text
+                await until_type(behind, "queue_done")
+            assert len(chat.messages) == 2
+
+    run(worker, tmp_path, test)
+
+
+def test_a_question_whose_answer_is_cut_is_lost(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        async with client_of(stage).chat() as chat:
+            events = chat.ask("Hello?")
+            await until_type(events, "chunk")
+            cut(chat)
+            with pytest.raises(ConnectionLostError, match="1006"):
+                await until_type(events, "done")
+            assert not chat.messages
+
+    run(worker, tmp_path, test)
+
+
 def test_without_async(worker: RunningWorker, tmp_path: Path) -> None:
     def talk(url: str) -> list[str]:
         with Client(url).duplex() as call:

@@ -131,6 +131,38 @@ class Inbox(Generic[Event]):
                 self._changed.notify_all()
 
 
+@dataclass
+class _WayBack:
+    """How to go on over another socket.
+
+    Attributes:
+        offer: of a session that outlives its socket.
+        last_seq: of its newest message.
+        ticket: of a place in the queue.
+        request: what is said there anew. Any: JSON.
+    """
+
+    offer: SessionResumable | None = None
+    last_seq: int = 0
+    ticket: str | None = None
+    request: Mapping[str, Any] | None = None
+
+    @property
+    def kept_s(self) -> float:
+        """How long the server waits for another socket, for the session or for its place."""
+        if self.offer is not None:
+            return self.offer.grace_s
+        return PLACE_LIFE_S if self.ticket else 0.0
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Of the next socket's address."""
+        query = {"ticket": self.ticket} if self.ticket else {}
+        if self.offer is not None:
+            query |= {"resume_token": self.offer.resume_token, "last_seq": str(self.last_seq)}
+        return query
+
+
 class Link(Generic[Event]):
     """One session's connection to the server."""
 
@@ -157,10 +189,7 @@ class Link(Generic[Event]):
         self._query = {"resumable": "1"} if is_resumable else {}
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._offer: SessionResumable | None = None
-        self._last_seq = 0
-        self._place: dict[str, str] = {}  # in the queue, as the query of the next socket has it
-        self._request: Mapping[str, Any] | None = None  # what waits in that place. Any: JSON
+        self._way_back = _WayBack()
         self._last_error: ServerError | None = None
         self._is_over = False
 
@@ -190,7 +219,7 @@ class Link(Generic[Event]):
     # Any: a value of JSON.
     async def request(self, message: Mapping[str, Any]) -> None:
         """Ask for something that may have to wait; it is asked again where the place is kept."""
-        self._request = message
+        self._way_back.request = message
         await self.send(message)
 
     @property
@@ -244,8 +273,8 @@ class Link(Generic[Event]):
                 self._socket = None
                 socket = await self._reconnected(socket.close_code or VANISHED)
                 self._socket = socket
-                if self._request is not None:
-                    await self.send(self._request)
+                if self._way_back.request is not None:
+                    await self.send(self._way_back.request)
         except LiveError as error:
             await self.inbox.end(error)
         else:
@@ -263,34 +292,27 @@ class Link(Generic[Event]):
         """Take in one message; return whether it was the last."""
         message = _parse(text)
         if isinstance(seq := message.get("seq"), int):
-            self._last_seq = seq
+            self._way_back.last_seq = seq
         if ticket := message.get("return_ticket"):
-            self._place = {"ticket": ticket}
+            self._way_back.ticket = ticket
         kind = self._kinds.get(message["type"])
         if kind is None:
             return False  # of a newer server
         event = _build(kind, message)
         if isinstance(event, ErrorMessage):
             self._last_error = ServerError(event.code, event.message)
-            if self._kept_s == 0 or event.code != "shutting_down":
+            if self._way_back.kept_s == 0 or event.code != "shutting_down":
                 raise self._last_error
             return False  # the next server may go on with the session
         if isinstance(event, SessionResumable):
-            self._offer = event
+            self._way_back.offer = event
             return False
-        if isinstance(event, QueueDone) and self._offer is None:
-            self._place = {}
+        if isinstance(event, QueueDone) and self._way_back.offer is None:
+            self._way_back.ticket = None
         self._last_error = None
         is_last = await self._on_event(event)
         await self.inbox.put(event)
         return is_last
-
-    @property
-    def _kept_s(self) -> float:
-        """How long the server waits for another socket, for the session or for its place."""
-        if self._offer is not None:
-            return self._offer.grace_s
-        return PLACE_LIFE_S if self._place else 0.0
 
     async def _reconnected(self, close_code: int) -> ClientConnection:
         """Return another socket of the session; the first try is made however late it is.
@@ -298,21 +320,18 @@ class Link(Generic[Event]):
         Raises:
             LiveError: The session cannot go on.
         """
-        offer, kept_s, lost_s = self._offer, self._kept_s, time.monotonic()
+        kept_s, lost_s = self._way_back.kept_s, time.monotonic()
         if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
             why = f"{self._address.url}: the connection was closed with {close_code}"
             raise self._last_error or ConnectionLostError(why)
         await self.inbox.put(ConnectionLost(kept_s))
-        query = dict(self._place)
-        if offer is not None:
-            query |= {"resume_token": offer.resume_token, "last_seq": str(self._last_seq)}
         tries = 0
         while True:
             wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
             tries += 1
             try:
-                return await self._connect(query)
+                return await self._connect(self._way_back.query)
             except UNREACHABLE as error:
                 if time.monotonic() - lost_s > kept_s:
                     why = f"{self._address.url}: not reached again in {kept_s:g} s: {error}"

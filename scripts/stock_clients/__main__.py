@@ -25,7 +25,7 @@ NODE = DATA / "node"
 TABLE = ROOT / "docs" / "clients.md"
 REQUIREMENTS = HERE / "requirements.txt"
 SOURCE_ONLY = "docopt"  # has no wheel
-SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect")
+SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect", "camera")
 LIMIT_S = 1_200.0  # ends what hangs
 EXAMPLE_HOST = "localhost:8006"  # as written in the examples
 ANSWERS = ("This is a fixed", "Part 1 of turn")  # how those of either engine begin
@@ -49,6 +49,7 @@ FOOT = """
 * tool call: a function is called, and its output answered. GPT-Live has functions by delegation
   only, which this server does not offer.
 * reconnect: a session is left in the middle of an answer, and the next one begins at once.
+* camera: our plugin for LiveKit shows the frames of a camera to the model, which says that it sees.
 * example: the client's program in the folder `examples`, as it stands but for the address.
 
 openai-node insists on TLS for Realtime and gets it. Not tried: browsers' WebRTC classes, which need

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from livekit import rtc
-from livekit.agents import llm
+from livekit.agents import Agent, AgentSession, llm, utils
+from livekit.agents.voice.io import VideoInput
 from livekit.plugins.openai.realtime import GPTLiveModel, RealtimeModel
 from scenarios import PIECE_BYTES, SILENCE, Scenario, Server, main
+
+# Behind all that is installed here: no other package of ours may hide one of theirs.
+sys.path.append(str(Path(__file__).parents[2]))
+from minicpmo_live.livekit import LiveModel  # noqa: E402
 
 RATE_HZ = 24_000
 PIECE_S = 0.1
@@ -222,6 +229,37 @@ async def live_reconnect(server: Server) -> None:
     await live_hello(server)
 
 
+class Camera(VideoInput):
+    """Thirty frames a second, each of one colour and larger than the model needs."""
+
+    def __init__(self) -> None:
+        super().__init__(label="camera")
+        self._pixels = bytes((200, 100, 50, 255)) * (1_920 * 1_080)
+
+    async def __anext__(self) -> rtc.VideoFrame:
+        """Return the next frame."""
+        await asyncio.sleep(1 / 30)
+        return rtc.VideoFrame(1_920, 1_080, rtc.VideoBufferType.RGBA, self._pixels)
+
+
+async def camera(server: Server) -> None:
+    """The model sees what the camera shows, and says so."""
+    async with utils.http_context.open():
+        model = LiveModel(base_url=server.url, delegation="client")
+        async with AgentSession(llm=model, video_sampler=None) as session:
+            is_seen = asyncio.Event()
+
+            def note(event: Any) -> None:
+                if event.item.type == "message" and "I see a picture" in event.item.text_content:
+                    is_seen.set()
+
+            session.on("conversation_item_added", note)
+            session.input.video = Camera()
+            await session.start(Agent(instructions="Say what you see."))
+            await is_seen.wait()
+        await model.aclose()
+
+
 SCENARIOS: dict[str, Scenario] = {
     "Realtime/hello": hello,
     "Realtime/VAD turn": vad_turn,
@@ -232,6 +270,7 @@ SCENARIOS: dict[str, Scenario] = {
     "GPT-Live/VAD turn": live_turn,
     "GPT-Live/barge-in": live_barge_in,
     "GPT-Live/reconnect": live_reconnect,
+    "GPT-Live, minicpmo_live.livekit/camera": camera,
 }
 
 if __name__ == "__main__":

@@ -16,11 +16,18 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from core.audio import FloatArray
 from core.modes import Threads
 from core.schemas import streaming
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
-from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
+from core.serving.fake_backend import (
+    FakeBackend,
+    FakeDuplexView,
+    FakeStreamingView,
+    FakeTimes,
+)
 from gateway_modules.web.certificates import ensure_certificate
 from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for
 from tests.source_tree import ROOT
@@ -28,6 +35,7 @@ from worker import WorkerOptions, create_app
 
 TIMES = FakeTimes(prefill_ms=1, piece_ms=150, unit_ms=20)
 SLOTS = 12
+SEEN = "I see a picture."
 CALL = '<tool_call> {"name": "look_up", "arguments": {"city": "Paris"}} </tool_call>'
 
 
@@ -53,12 +61,24 @@ class CallingView(FakeStreamingView):
         return self._say(CALL, wanted.max_new_tokens)
 
 
+class SeeingView(FakeDuplexView):
+    """Says so when it sees a picture."""
+
+    def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
+        made = super()._speak(sound, pictures)
+        return made.model_copy(update={"text": f"{made.text}{SEEN} "}) if pictures else made
+
+
 class CallingBackend(FakeBackend):
-    """An engine whose conversations by turns call functions."""
+    """An engine whose conversations by turns call functions, and whose calls see."""
 
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
         """Return a conversation."""
         return CallingView(self.times, threads)
+
+    def open_duplex(self, threads: Threads) -> FakeDuplexView:
+        """Return a call."""
+        return SeeingView(self.times, threads)
 
 
 class RealStage(Stage):

@@ -30,6 +30,7 @@ CARRIERS = {
     "pydantic_core": ["pydantic"],
     "hibari": ["hibari-tts"],
     "helm_python": ["helm-python-sdk"],
+    "livekit": ["livekit-plugins-openai"],
 }
 """Distributions of imports that are an exact part of another's, or need not be installed here."""
 

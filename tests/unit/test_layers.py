@@ -60,7 +60,7 @@ NETWORK = frozenset(
 
 LAYERS = (
     # What users' programs import: nothing of the server, so that it needs none of its packages.
-    Layer("client", ("minicpmo_live",), (), frozenset({"websockets"})),
+    Layer("client", ("minicpmo_live",), (), frozenset({"websockets", "livekit"})),
     Layer("build", ("setup",), (), frozenset({"setuptools"})),
     Layer(
         "0 words",

@@ -1,0 +1,78 @@
+"""This server in LiveKit's rooms, with the camera: the extra `livekit`.
+
+LiveKit's own client of GPT-Live has sound and words; ours shows pictures too. Of frames that come
+faster than they are shown, the newest is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any, Final
+
+from livekit import rtc
+from livekit.agents.utils import images
+from livekit.plugins.openai.realtime import GPTLiveModel, GPTLiveSession
+
+DEFAULT_URL: Final = "http://localhost:8006/v1"
+PERIOD_S: Final = 0.5  # between two pictures: the server's model looks once or twice a second
+LONGEST_SIDE: Final = 1_280  # pixels; the server's model makes larger pictures smaller itself
+
+
+# Any, also as base: the checks of the server do not install LiveKit.
+class LiveModel(GPTLiveModel):  # type: ignore[misc]
+    """A `DuplexModel`: pass it to `AgentSession(llm=…)`, and start it with `video_input=True`."""
+
+    def __init__(self, *, base_url: str = DEFAULT_URL, api_key: str = "none", **options: Any):
+        """Remember the address; nothing is connected.
+
+        Args:
+            base_url: Of the gateway's OpenAI interface.
+            api_key: One of the server's, where it asks for keys.
+            options: Of `GPTLiveModel`.
+        """
+        super().__init__(base_url=base_url, api_key=api_key, **options)
+
+    def session(self) -> LiveSession:
+        """Open a session."""
+        return LiveSession(self)
+
+
+class LiveSession(GPTLiveSession):  # type: ignore[misc]
+    """A call whose camera the model sees."""
+
+    def __init__(self, model: LiveModel) -> None:
+        """Connect."""
+        super().__init__(model)
+        self._newest: rtc.VideoFrame | None = None
+        self._showing: asyncio.Task[None] | None = None
+
+    def push_video(self, frame: rtc.VideoFrame) -> None:
+        """Show a frame, unless a newer one comes before its turn."""
+        self._newest = frame
+        if self._showing is None or self._showing.done():
+            self._showing = asyncio.create_task(self._show())
+
+    async def aclose(self) -> None:
+        """End the call."""
+        if self._showing is not None:
+            self._showing.cancel()
+            await asyncio.wait([self._showing])
+        await super().aclose()
+
+    async def _show(self) -> None:
+        while (frame := self._newest) is not None:
+            self._newest = None
+            picture = await asyncio.to_thread(_encoded, frame)
+            self.send_event({"type": "session.input_image.append", "image": picture})
+            await asyncio.sleep(PERIOD_S)
+
+
+def _encoded(frame: rtc.VideoFrame) -> str:
+    """Return the Base64 of a JPEG."""
+    options = images.EncodeOptions(format="JPEG")
+    if max(frame.width, frame.height) > LONGEST_SIDE:
+        options.resize_options = images.ResizeOptions(
+            width=LONGEST_SIDE, height=LONGEST_SIDE, strategy="scale_aspect_fit"
+        )
+    return base64.b64encode(images.encode(frame, options)).decode()

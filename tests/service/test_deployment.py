@@ -22,6 +22,9 @@ from tests.source_tree import ROOT
 CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf8"))
 UNIT = (ROOT / "deploy" / "minicpmo-live.service").read_text(encoding="utf8")
+WITH_WEBRTC: dict[str, Any] = yaml.safe_load(
+    (ROOT / "compose.webrtc.yaml").read_text(encoding="utf8")
+)["services"]
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 VARIABLE = re.compile(r"\bOMNI_[A-Z_]+")
 KNOWN = {environment_name(key).upper() for key in known_keys(Settings)}
@@ -34,6 +37,7 @@ SECRET = "a secret of eight letters"
     [
         "Containerfile",
         "compose.yaml",
+        "compose.webrtc.yaml",
         "deploy/minicpmo-live.service",
         "deploy/chart/templates/_helpers.tpl",
         "deploy/chart/templates/gateway.yaml",
@@ -56,17 +60,22 @@ def ours() -> Iterator[tuple[str, dict[str, Any]]]:
     return ((name, service) for name, service in SERVICES.items() if "build" in service)
 
 
-@pytest.mark.parametrize("name", [name for name, one in ours() if "environment" in one])
-def test_a_services_environment_makes_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"WORKER_SECRET": SECRET, "MODEL_PATH": "/srv/model"}
+def settings_of(environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Return the settings that a service's environment makes."""
+    told = {"WORKER_SECRET": SECRET, "MODEL_PATH": "/srv/model", "PUBLIC_ADDRESS": "203.0.113.9"}
 
     def value(found: re.Match[str]) -> str:
         return told.get(found[1], (found[2] or "").removeprefix(":-") if found[2] else "")
 
-    for key, text in SERVICES[name]["environment"].items():
+    for key, text in environment.items():
         filled = re.sub(r"\$\{(\w+)(:[-?][^}]*)?\}", value, text)
         monkeypatch.setenv(key, filled)
-    settings = load_settings(None)
+    return load_settings(None)
+
+
+@pytest.mark.parametrize("name", [name for name, one in ours() if "environment" in one])
+def test_a_services_environment_makes_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(SERVICES[name]["environment"], monkeypatch)
     assert settings.security.worker_tls and settings.security.worker_secret is not None
     assert settings.security.worker_secret.get_secret_value() == SECRET
     grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
@@ -77,6 +86,22 @@ def test_a_services_environment_makes_settings(name: str, monkeypatch: pytest.Mo
         assert "gateway" in settings.security.allowed_hosts  # what Prometheus calls it
     elif name.startswith("worker"):
         assert "worker" in SERVICES[name]["networks"]["default"]["aliases"]
+
+
+def test_webrtc_is_served_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "webrtc" not in SERVICES
+    gateway, webrtc = WITH_WEBRTC["gateway"], WITH_WEBRTC["webrtc"]
+    together = {**SERVICES["gateway"]["environment"], **gateway["environment"]}
+    asked = settings_of(together, monkeypatch).webrtc
+    served = settings_of(webrtc["environment"], monkeypatch).webrtc
+    assert asked.enabled and asked.url == served.url == Settings().webrtc.url
+    assert webrtc["network_mode"] == "service:gateway"  # where that address leads to it
+    (published,) = gateway["ports"]
+    assert published == f"{served.udp_ports}:{served.udp_ports}/udp"
+    assert len(served.ports) == 4 * served.max_peers and served.public_address == "203.0.113.9"
+    assert webrtc["command"][:2] == ["--gateway", f"wss://127.0.0.1:{DEFAULTS.gateway_port}"]
+    assert webrtc["volumes"] == ["data:/data"]
+    assert f"FROM program AS {webrtc['build']['target']}\n" in CONTAINERFILE
 
 
 def test_what_compose_names_exists() -> None:
@@ -121,7 +146,11 @@ def test_prometheus_asks_the_programs_where_they_listen() -> None:
 
 @pytest.mark.parametrize(
     ("target", "port"),
-    [("gateway", DEFAULTS.gateway_port), ("worker", DEFAULTS.worker_base_port)],
+    [
+        ("gateway", DEFAULTS.gateway_port),
+        ("worker", DEFAULTS.worker_base_port),
+        ("webrtc", Settings().webrtc.port),
+    ],
 )
 def test_an_image_runs_a_program_as_a_user_without_rights(target: str, port: int) -> None:
     _, _, stage = CONTAINERFILE.partition(f"FROM program AS {target}\n")
@@ -129,12 +158,13 @@ def test_an_image_runs_a_program_as_a_user_without_rights(target: str, port: int
     assert lines.index("USER 1000") < next(
         index for index, line in enumerate(lines) if line.startswith("ENTRYPOINT")
     )
-    assert f"EXPOSE {port}" in lines
+    assert f"EXPOSE {port}" in lines or target == "webrtc"  # on the gateway's loopback alone
     (check,) = (line for line in lines if line.startswith("HEALTHCHECK"))
     _, script, asked = json.loads(check[check.index("[") :])
     assert (ROOT / script).is_file() and int(asked) == port
     (entry,) = (json.loads(line[11:]) for line in lines if line.startswith("ENTRYPOINT "))
-    assert entry[0] == "python" and (ROOT / entry[1]).is_file()
+    program = Path(entry[2], "__main__.py") if entry[1] == "-m" else Path(entry[1])
+    assert entry[0] == "python" and (ROOT / program).is_file()
     _, _, packages = CONTAINERFILE.partition(f" AS {target}-packages\n")
     assert f'.[{target}]"' in packages.partition("\nFROM ")[0]
 

@@ -114,6 +114,32 @@ def test_the_environment_makes_settings(cluster: str, monkeypatch: pytest.Monkey
             assert cards == CLUSTERS[cluster].get("worker", {}).get("gpus", 1)
 
 
+@pytest.mark.parametrize("https", [True, False])
+def test_webrtc_is_served_beside_the_gateway(https: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(pod(rendered({}), "Deployment", "live-gateway")["containers"]) == 1
+    values = {"webrtc": {"enabled": True, "calls": 2}, "gateway": {"https": https}}
+    objects = rendered(values)
+    for one in objects.values():
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    spec = pod(objects, "Deployment", "live-gateway")
+    gateway, webrtc = spec["containers"]
+    assert told(gateway)["OMNI_WEBRTC_ENABLED"] == "true"
+    for key, value in told(webrtc).items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("OMNI_SECURITY_WORKER_SECRET", "as long as it must be")
+    settings = load_settings(None).webrtc
+    assert settings.enabled and settings.url == Settings().webrtc.url
+    ports = [(port["containerPort"], port["hostPort"]) for port in webrtc["ports"]]
+    assert ports == [(port, port) for port in settings.ports] and len(ports) == 8
+    assert webrtc["args"][1] == f"{'wss' if https else 'ws'}://127.0.0.1:8006"
+    assert {"name": "data", "mountPath": "/data"} in webrtc["volumeMounts"]
+    (address,) = (one for one in webrtc["env"] if one["name"] == "OMNI_WEBRTC_PUBLIC_ADDRESS")
+    assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
+    chosen = rendered({"webrtc": {"enabled": True, "publicAddress": "203.0.113.9"}})
+    named = told(pod(chosen, "Deployment", "live-gateway")["containers"][1])
+    assert named["OMNI_WEBRTC_PUBLIC_ADDRESS"] == "203.0.113.9"
+
+
 def test_every_volume_that_is_mounted_exists() -> None:
     for values in CLUSTERS.values():
         objects = rendered(values)

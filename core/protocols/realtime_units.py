@@ -12,7 +12,7 @@ from typing import Final
 
 from core.errors import InternalError
 from core.protocols import realtime_events as events
-from core.protocols.effects import Effect, Prefill, Send, StartTimer, Step, StopTimer
+from core.protocols.effects import Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import (
     EngineFailed,
     Event,
@@ -101,6 +101,11 @@ class UnitResponses(ResponseMachine):
     def unit_request(self) -> TurnRequest | None:
         """What the newest response by units answers."""
         return self._state.request
+
+    @property
+    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
+        """What the last event led the duplex machine to, for observers."""
+        return tuple(self._talk.seen)
 
     @property
     def is_working(self) -> bool:
@@ -270,8 +275,6 @@ class UnitResponses(ResponseMachine):
                 case Step(must_speak=must_speak):
                     self._state.is_forced = must_speak
                     effects.append(replace(effect, written=self._config.output.format))
-                case Prefill():
-                    effects.append(effect)
                 case Send():
                     pass
                 case _:
@@ -290,12 +293,11 @@ class UnitResponses(ResponseMachine):
         state = self._state
         if not self._talk.end_unit(result) or self._is_elsewhere:
             return []
-        stats = self._stats(result)
         if result.is_listen:
             answer = state.answer
             if answer is None or (state.is_asked and not state.is_forced):
                 return []
-            return self._end_answer(answer, Ending(), stats)
+            return self._end_answer(answer, Ending(), self._stats(result))
         opened, answer = self._opened()
         effects = [*opened, *self._speak(answer, result.text, sound)]
         answer.mark()
@@ -351,9 +353,8 @@ class UnitResponses(ResponseMachine):
             self._talk.rebase.speak_next()
             self._state.is_asked = True
             return [*self._begin_live(patch), *self._go_on()]
-        quiet = (
-            self._break_off() if self._talk.model_speaks else []
-        )  # before there is a reply to cut
+        # before there is a reply to cut
+        quiet = self._break_off() if self._talk.model_speaks else []
         return [*quiet, *self._await_no_answer(), *super()._respond(patch)]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:

@@ -24,6 +24,8 @@ from core.protocols.events import (
     Opened,
     Received,
     Rejected,
+    SoundReady,
+    StepDone,
 )
 from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
@@ -248,6 +250,33 @@ def _histogram(
     registry: CollectorRegistry, name: str, text: str, buckets: tuple[float, ...]
 ) -> Histogram:
     return Histogram(f"omni_worker_{name}", text, ("mode",), buckets=buckets, registry=registry)
+
+
+class HasUnits(Protocol):
+    """A machine around the duplex machine."""
+
+    @property
+    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
+        """What the last event led the duplex machine to."""
+        ...
+
+
+class UnitObserver:
+    """Shows an observer the units of a Realtime session, whose results its client is not sent."""
+
+    def __init__(self, machine: HasUnits, observer: Observer) -> None:
+        """Watch a session for an observer, which somebody else closes."""
+        self._machine = machine
+        self._observer = observer
+
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        """Show what begins units, and what comes of them; the rest passes outside."""
+        for inner, made in self._machine.seen:
+            if isinstance(inner, (Received, SoundReady, StepDone)):
+                self._observer.observe(inner, made)
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class MetricsObserver:

@@ -33,7 +33,13 @@ from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.gpt_live import GptLiveWords, InnerObserver, live_machine
 from core.serving.half_duplex_handler import HalfDuplexHandler
-from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
+from core.serving.observers import (
+    LogObserver,
+    MetricsObserver,
+    Observer,
+    UnitObserver,
+    WorkerMetrics,
+)
 from core.serving.queues import LoopScheduler
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.realtime_recording import RealtimeRecording
@@ -243,11 +249,13 @@ class SessionBuilder:
         machine = self._machine(kind, names, owner)
         handler = self._handler(kind, owner, lease)
         log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
-        observers: list[Observer] = [LogObserver(log)]
-        observers.append(MetricsObserver(self.metrics, owner.kind.value))
+        observers: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
         measured = self.runtime.slots.measured
-        if kind in (SocketKind.DUPLEX, SocketKind.LIVE) and measured is not None:
+        if measured is not None:
             observers.append(CapacityObserver(measured, owner.session_id))
+        if isinstance(machine, RealtimeMachine):
+            observers += [UnitObserver(machine, each) for each in observers]
+        observers.insert(0, LogObserver(log))
 
         def warn(problem: OmniError) -> None:
             connection.notice(problem)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import numpy as np
 import pytest
 import soundfile
@@ -25,6 +27,9 @@ from tests.source_tree import ROOT
 from tests.unit.test_openai_mutations import is_right, mutants
 from worker import WorkerOptions, create_app
 
+STAGE_COUNT = re.compile(
+    r'^omni_worker_unit_stage_seconds_count\{mode="half_duplex_audio",stage="(\w+)"\} (\S+)$', re.M
+)
 LIMIT_S = 120.0  # ends a test that hangs
 HELLO = ROOT / "examples" / "hello.wav"
 Scenario = Callable[[AsyncRealtimeConnection], Awaitable[None]]
@@ -296,7 +301,18 @@ def test_the_model_decides_when_to_answer(served: Served) -> None:
         done = (await until(realtime, "response.done"))[-1].response
         assert "fixed reply" in done.output[0].content[0].transcript
 
+    async def metrics() -> str:
+        transport = httpx.ASGITransport(cast(Any, served.stage.workers[0].app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
+            return (await client.get("/metrics")).text
+
     served.run(scenario)
+    # Its units are counted, each once.
+    counted = {
+        stage: float(count)
+        for stage, count in STAGE_COUNT.findall(served.loop.run_until_complete(metrics()))
+    }
+    assert 3 <= counted["wall"] and abs(counted["wall"] - counted["finalize"]) <= 1
 
 
 SHARE = 7  # of the changes; the others are tried without a socket

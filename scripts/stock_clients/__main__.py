@@ -52,8 +52,8 @@ FOOT = """
 * camera: our plugin for LiveKit shows the frames of a camera to the model, which says that it sees.
 * example: the client's program in the folder `examples`, as it stands but for the address.
 
-openai-node insists on TLS for Realtime and gets it. Not tried: browsers' WebRTC classes, which need
-`POST /v1/realtime/calls`.
+openai-node insists on TLS for Realtime and gets it. Not tried: these packages' classes for
+WebRTC in browsers; a page without them calls from Chromium in `tests/browser/test_webrtc.py`.
 """
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import cycle
 
 import numpy as np
@@ -20,7 +21,7 @@ from benchmarks.rig import Rig
 from benchmarks.scripted import ScriptedAnswers, parse_pattern
 from benchmarks.summary import Spread, format_table
 from benchmarks.talker import Script, Talker
-from core.engine.passes import PassRunner
+from core.engine.passes import run_pass
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.unit_input import SlicedPicture
 from MiniCPMO45.modes.unit_output import UnitResult
@@ -162,7 +163,11 @@ class Crowd:
             self._open(sessions)
             settle_memory()
             clock = SkippingClock(self._wait)
-            passes = PassRunner(self._answers, lambda clock=clock: clock.now_s)  # type: ignore[misc]
+            passes = partial(
+                run_pass,
+                self._answers,
+                now_s=lambda clock=clock: clock.now_s,  # type: ignore[misc]
+            )
             guests = self._guests[:sessions]
             held = PacedPasses(guests, passes, clock, self._input_s).hold(self._plan.seconds)
             result = CrowdResult.of(sessions, held)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from core.engine.passes import PassRunner, Task, TaskState
+from core.engine.engine import RunPass
+from core.engine.passes import Task, TaskState
 from MiniCPMO45.engine.steps import Steps
 
 UNIT_S = 1.0
@@ -147,18 +148,18 @@ class PacedPasses:
     """Conversations side by side."""
 
     def __init__(
-        self, speakers: Sequence[Speaker], passes: PassRunner, clock: Clock, input_s: float = 0.0
+        self, speakers: Sequence[Speaker], run_pass: RunPass, clock: Clock, input_s: float = 0.0
     ) -> None:
         """Seat everybody.
 
         Args:
             speakers: the conversations; what they hear is complete at times spread evenly.
-            passes: answer them, by the same clock.
+            run_pass: answers them, by the same clock.
             clock: tells the time.
             input_s: what a session's own thread does with a unit's input beforehand.
         """
         self._seats = [_Seat(speaker) for speaker in speakers]
-        self._passes = passes
+        self._run_pass = run_pass
         self._clock = clock
         self._input_s = input_s
         self._held = Held()
@@ -209,7 +210,7 @@ class PacedPasses:
     def _run(self, tasks: list[Task[Any]]) -> None:
         held, clock = self._held, self._clock
         before_s = clock.now_s
-        clock.run(lambda: self._passes.run(tasks))
+        clock.run(lambda: self._run_pass(tasks))
         held.spent_s += clock.now_s - before_s
         held.passes += 1
         held.tasks += len(tasks)

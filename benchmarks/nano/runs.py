@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import TypeVar
 
 import numpy as np
 
-from core.engine.passes import PassRunner, Task
+from core.engine.passes import Task, run_pass
 from core.processors.content import duplex_settings
 from core.processors.turns import open_voice
 from core.processors.unified import UnifiedProcessor
@@ -107,7 +108,7 @@ class Stage:
         self._context = processor.duplex.context
         self._model = processor.model
         # On a clock that stands, what asks for little waits until nothing else is asked.
-        self._passes = PassRunner(self._model.executor, now_s=lambda: 0.0)
+        self._run_pass = partial(run_pass, self._model.executor, now_s=lambda: 0.0)
 
     def hold(self, talks: Iterable[Talk]) -> list[Heard]:
         """Hold conversations from their beginnings; each sounds as it does alone."""
@@ -135,7 +136,7 @@ class Stage:
         begun = list(islice(left, AT_ONCE))
         going = begun.copy()
         while going:
-            self._passes.run(going)
+            self._run_pass(going)
             going = [task for task in going if not task.has_ended]
             more = list(islice(left, AT_ONCE - len(going)))
             begun += more

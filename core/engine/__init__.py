@@ -1,17 +1,16 @@
 """Runs the steps of many conversations on one thread, so that they share forward passes.
 
     engine = Engine()
-    engine.use(PassRunner(executor))           # on the thread that has loaded the model
-    result = await engine.run(steps)           # to the end
-    stream = engine.stream(steps, due_s=...)   # `async for value in stream`, then `stream.result`
+    engine.use(partial(run_pass, executor))    # on the thread that has loaded the model
+    task = Task(steps, due_s, engine)          # `async for value in task`, then `task.result`
     length = await engine.call(function)       # a plain call between two passes
 
 `steps` is a generator of `MiniCPMO45.engine.steps`. Cancelling the caller closes it before its
 next request is answered, and waits for that; a second cancellation does not wait any more.
 
-`InlineEngine(PassRunner(executor))` has the same methods without a thread, for scripts and tests:
-`run_inline(coroutine)` runs what awaits nothing else, without an event loop; it also works on the
-engine's own thread. `engine` imports no tensor library.
+`InlineEngine` has the same methods without a thread, for scripts and tests: `run_inline(coroutine)`
+runs what awaits nothing else, without an event loop; it also works on the engine's own thread.
+`engine` imports no tensor library.
 """
 
 from __future__ import annotations

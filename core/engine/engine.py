@@ -21,11 +21,12 @@ import structlog
 
 from core.errors import GenerationFailedError, ShuttingDownError
 
-if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
-    from core.engine.passes import PassRunner, Task
-    from MiniCPMO45.engine.steps import Steps
+if TYPE_CHECKING:  # it imports the tensor library, which a worker without a model does not need
+    from core.engine.passes import Task
 
 T = TypeVar("T")
+RunPass = Callable[[Sequence["Task[Any]"]], None]
+"""Runs one pass of tasks; see `core.engine.passes.run_pass`."""
 
 # A session has one task under way and a few small calls; this is never reached.
 WAITING_MAX: Final = 1_024
@@ -34,38 +35,13 @@ GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gaug
 
 
 class BaseEngine(ABC):
-    """Runs the steps of conversations.
+    """Runs the tasks of conversations.
 
     Attributes:
-        passes: answers the tasks' requests; an `Engine` has it once a model is loaded.
+        run_pass: answers the tasks' requests; an `Engine` has it once a model is loaded.
     """
 
-    passes: PassRunner
-
-    async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
-        """Run steps to their end and return the result; what they emit is dropped.
-
-        Args:
-            steps: see `MiniCPMO45.engine.steps`.
-            due_s: when they must be done, `time.monotonic`; None if it is not live.
-
-        Raises:
-            GenerationFailedError: Too much is waiting, or a pass broke.
-            ShuttingDownError: The engine was closed.
-            Exception: whatever the steps raise.
-        """
-        stream = self.stream(steps, due_s=due_s)
-        async for _ in stream:
-            pass
-        return stream.result
-
-    def stream(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
-        """Run steps, yielding what they emit; arguments and errors as of `run`.
-
-        They begin when the first value is asked for, and pause at each value until the next is
-        asked for. Close the task if it is left before its end.
-        """
-        return self.passes.begin(steps, due_s, self)
+    run_pass: RunPass
 
     @abstractmethod
     async def call(self, work: Callable[[], T]) -> T:
@@ -87,6 +63,15 @@ class BaseEngine(ABC):
         On the engine's own thread that happens at once, while everything else waits.
         """
 
+    def _run_alone(self, task: Task[Any]) -> Future[None]:
+        """Run passes of one task until it pauses, and return a future that is done."""
+        self.run_pass([task])
+        while not task.is_paused:
+            self.run_pass([task])
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
 
 def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing but an engine whose thread this is.
@@ -106,8 +91,8 @@ def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
 class InlineEngine(BaseEngine):
     """Runs steps on the calling thread, one conversation at a time."""
 
-    def __init__(self, passes: PassRunner) -> None:
-        self.passes = passes
+    def __init__(self, run_pass: RunPass) -> None:
+        self.run_pass = run_pass
 
     async def call(self, work: Callable[[], T]) -> T:
         return work()
@@ -116,7 +101,7 @@ class InlineEngine(BaseEngine):
         work()
 
     def resume(self, task: Task[Any]) -> Future[None]:
-        return self.passes.run_alone(task)
+        return self._run_alone(task)
 
 
 class Heartbeat:
@@ -200,9 +185,9 @@ class Engine(BaseEngine):
         """Whether the caller is on the engine's thread."""
         return threading.current_thread() is self._thread
 
-    def use(self, passes: PassRunner) -> None:
-        """Answer the tasks' requests by `passes` from now on."""
-        self.passes = passes
+    def use(self, run_pass: RunPass) -> None:
+        """Answer the tasks' requests by `run_pass` from now on."""
+        self.run_pass = run_pass
 
     def watch(self, read: Callable[[], float]) -> None:
         """Read `gauge` on the thread, between passes and whenever no more work waits."""
@@ -237,7 +222,7 @@ class Engine(BaseEngine):
 
     def resume(self, task: Task[Any]) -> Future[None]:
         if self.is_here:
-            return self.passes.run_alone(task)
+            return self._run_alone(task)
         resumed = _Resumed(task, Future())
         with self._changed:
             self._check_room(is_bounded=True)
@@ -307,7 +292,7 @@ class Engine(BaseEngine):
     def _run_pass(self, running: Sequence[_Resumed]) -> list[_Resumed]:
         """Run one pass; return the tasks that need another one."""
         try:
-            self.passes.run([each.task for each in running])
+            self.run_pass([each.task for each in running])
             going = [each for each in running if not each.task.is_paused]
         except BaseException:
             self._log.exception("engine_pass_failed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -49,7 +48,9 @@ class TaskState(Enum):
 class Task(AsyncIterator[Any], Generic[T]):
     """The steps of one conversation under way, as an iterator over what they emit.
 
-    Any: each capability emits values of its own type.
+    They begin when the first value is asked for, and pause at each value until the next is asked
+    for. Close a task that is left before its end. Any: each capability emits values of its own
+    type.
 
     Attributes:
         result: what the steps returned; set when the iterator is exhausted.
@@ -82,7 +83,13 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._answers: list[Any] = []  # to the portions answered so far
 
     async def __anext__(self) -> Any:
-        """Return the next value; raises as `BaseEngine.run`."""
+        """Return the next value.
+
+        Raises:
+            GenerationFailedError: Too much is waiting, or a pass broke.
+            ShuttingDownError: The engine was closed.
+            Exception: whatever the steps raise.
+        """
         if self.has_ended:
             raise StopAsyncIteration
         assert self._engine is not None, "an engine has begun it"
@@ -180,71 +187,57 @@ class Task(AsyncIterator[Any], Generic[T]):
         self.state, self._value = state, value
 
 
-class PassRunner:
-    """Answers what many tasks ask, kind by kind."""
+def run_pass(
+    executor: Answers, tasks: Sequence[Task[Any]], now_s: Callable[[], float] = time.monotonic
+) -> None:
+    """Advance each task, and answer as much of what they ask as one pass takes.
 
-    def __init__(self, executor: Answers, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._executor = executor
-        self._now_s = now_s
+    Args:
+        executor: answers.
+        tasks: at most one that changes a given conversation.
+        now_s: a clock.
+    """
+    began_s = now_s()
+    asking = [task for task in tasks if task.advance(began_s) is not None]
+    if len(asking) == 1 and (request := asking[0].request) is not None:
+        asking[0].answer(*_answers(executor, [request]))  # alone, it needs no plan
+        return
+    measured = [(task, waiting) for task in asking if (waiting := _measured(task)) is not None]
+    if not measured:
+        return
+    for batch in plan_pass([waiting for _, waiting in measured], began_s):
+        answers = _answers(executor, [portion.request for portion in batch])
+        for portion, answer in zip(batch, answers, strict=True):
+            measured[portion.index][0].answer(answer, portion.rest)
 
-    def begin(self, steps: Steps[T], due_s: float | None, engine: BaseEngine) -> Task[T]:
-        """Return a task that has not begun; arguments as of `Task`."""
-        return Task(steps, due_s, engine)
 
-    def run(self, tasks: Sequence[Task[Any]]) -> None:
-        """Advance each task, and answer as much of what they ask as one pass takes.
+def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
+    """Run steps together to their ends; what they emit is dropped.
 
-        Args:
-            tasks: at most one that changes a given conversation.
-        """
-        now_s = self._now_s()
-        asking = [task for task in tasks if task.advance(now_s) is not None]
-        if len(asking) == 1 and (request := asking[0].request) is not None:
-            asking[0].answer(*self._answer([request]))  # alone, it needs no plan
-            return
-        measured = [(task, waiting) for task in asking if (waiting := _measured(task)) is not None]
-        if not measured:
-            return
-        for batch in plan_pass([waiting for _, waiting in measured], now_s):
-            answers = self._answer([portion.request for portion in batch])
-            for portion, answer in zip(batch, answers, strict=True):
-                measured[portion.index][0].answer(answer, portion.rest)
+    Raises:
+        Exception: whatever one of them raises.
+    """
+    tasks = [Task(steps) for steps in works]
+    while going := [task for task in tasks if not task.has_ended]:
+        run_pass(executor, going)
+    for task in tasks:
+        task.take()
 
-    def run_all(self, works: Sequence[Steps[None]]) -> None:
-        """Run steps together to their ends; what they emit is dropped.
 
-        Raises:
-            Exception: whatever one of them raises.
-        """
-        tasks = [Task(steps) for steps in works]
-        while going := [task for task in tasks if not task.has_ended]:
-            self.run(going)
-        for task in tasks:
-            task.take()
-
-    def run_alone(self, task: Task[Any]) -> Future[None]:
-        """Run passes of one task until it pauses, and return a future that is done."""
-        self.run([task])
-        while not task.is_paused:
-            self.run([task])
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    def _answer(self, requests: list[Request]) -> list[Any]:
-        """Answer requests of one kind; what fails has its exception for an answer."""
-        before = [_progress(request) for request in requests]
-        try:
-            return self._executor.answer(requests)
-        except Exception as error:
-            if len(requests) == 1:
-                return [error]
-            failure = error
-        # One request broke the batch. The others are repeated alone if nothing of theirs changed.
-        return [
-            self._answer([request])[0] if _progress(request) == progress else failure
-            for request, progress in zip(requests, before, strict=True)
-        ]
+def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
+    """Answer requests of one kind; what fails has its exception for an answer."""
+    before = [_progress(request) for request in requests]
+    try:
+        return executor.answer(requests)
+    except Exception as error:
+        if len(requests) == 1:
+            return [error]
+        failure = error
+    # One request broke the batch. The others are repeated alone if nothing of theirs changed.
+    return [
+        _answers(executor, [request])[0] if _progress(request) == progress else failure
+        for request, progress in zip(requests, before, strict=True)
+    ]
 
 
 def free_share(executor: Executor) -> float:

@@ -136,7 +136,7 @@ class DuplexView(View):
         pictures = await self._sliced(frames, max_slice_nums)
         steps = self._unit(session, audio, pictures, force_listen, force_speak)
         with model_errors():
-            async with aclosing(self.context.engine.stream(steps, due_s=due_s)) as stream:
+            async with aclosing(self.context.begin(steps, due_s=due_s)) as stream:
                 async for early in stream:
                     if on_sound is not None:
                         await on_sound(early.waveform)

@@ -196,9 +196,7 @@ class TurnView(View):
             await self._open_voice(session)
         if enable_speculative_snapshot:
             session.take_snapshot()
-        stream = self.context.engine.stream(
-            self.context.model.streaming.generate(session, settings)
-        )
+        stream = self.context.begin(self.context.model.streaming.generate(session, settings))
         ended_s, index = time.perf_counter(), 0
         try:
             async with aclosing(_chunks(session, stream)) as chunks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -15,7 +16,7 @@ import torch
 from core.audio import FloatArray
 from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
 from core.engine.engine import BaseEngine, Engine, InlineEngine
-from core.engine.passes import PassRunner
+from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
 from core.modes import Report
 from core.processors.chat import ChatView
@@ -197,10 +198,10 @@ def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None)
 
 def _running(model: UnifiedModel, engine: Engine | None) -> BaseEngine:
     """Return what runs the model's steps: the engine, else the calling thread."""
-    passes = PassRunner(model.executor)
+    answer = partial(run_pass, model.executor)
     if engine is None:
-        return InlineEngine(passes)
-    engine.use(passes)
+        return InlineEngine(answer)
+    engine.use(answer)
     return engine
 
 

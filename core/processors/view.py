@@ -16,6 +16,7 @@ import numpy as np
 
 from core.audio import FloatArray
 from core.engine.engine import BaseEngine, run_inline
+from core.engine.passes import Task
 from core.errors import (
     AudioError,
     BadPayloadError,
@@ -113,13 +114,25 @@ class ViewContext:
     threads: Threads = CallingThread()
 
     async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
-        """Run steps to their end; see `BaseEngine.run`.
+        """Run steps to their end and return the result; what they emit is dropped.
 
         Raises:
             OmniError: what the model layer reported, as one of the project's errors.
         """
+        task = self.begin(steps, due_s=due_s)
         with model_errors():
-            return await self.engine.run(steps, due_s=due_s)
+            async for _ in task:
+                pass
+        return task.result
+
+    def begin(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
+        """Return steps as a task that has not begun.
+
+        Args:
+            steps: see `MiniCPMO45.engine.steps`.
+            due_s: when they must be done, `time.monotonic`; None if it is not live.
+        """
+        return Task(steps, due_s, self.engine)
 
 
 class View:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
+from core.engine.passes import run_together
 from core.processors.duplex import DuplexView
 from core.processors.streaming import StreamingView
 from core.processors.view import ViewContext
@@ -75,8 +76,9 @@ def measure_units(
 def _round_s(context: ViewContext, sessions: list[Session], now_s: Callable[[], float]) -> float:
     """Return the seconds until each session has had a unit."""
     began_s = now_s()
-    context.engine.passes.run_all(
-        [_unit(context, session, speaks=index % 2 == 0) for index, session in enumerate(sessions)]
+    run_together(
+        context.model.executor,
+        [_unit(context, session, speaks=index % 2 == 0) for index, session in enumerate(sessions)],
     )
     return now_s() - began_s
 

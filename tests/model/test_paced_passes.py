@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 
 from benchmarks.paced_passes import BACKLOG_MAX, Held, PacedPasses
 from core.engine import scheduler
-from core.engine.passes import PassRunner
+from core.engine.passes import run_pass
 from MiniCPMO45.engine.steps import (
     DrawCodes,
     DrawnCodes,
@@ -108,7 +109,7 @@ def raise_in_unit() -> None:
 def hold(sessions: int, seconds: int = 6) -> tuple[Held, Card]:
     clock = ModelClock()
     card = Card(clock)
-    passes = PassRunner(card, lambda: clock.now_s)
+    passes = partial(run_pass, card, now_s=lambda: clock.now_s)
     return PacedPasses([Speaker() for _ in range(sessions)], passes, clock).hold(seconds), card
 
 
@@ -148,7 +149,7 @@ def test_too_many_are_late_and_the_measurement_ends_early() -> None:
 
 def test_input_that_waits_too_long_is_dropped() -> None:
     clock = ModelClock()
-    passes = PassRunner(SlowCard(clock), lambda: clock.now_s)
+    passes = partial(run_pass, SlowCard(clock), now_s=lambda: clock.now_s)
     held = PacedPasses([Speaker()], passes, clock).hold(12)
     assert held.dropped > 0
     assert len(held.units) + held.dropped == 12
@@ -166,7 +167,7 @@ class SlowCard(Card):
 
 def test_what_a_conversation_fails_with_is_raised() -> None:
     clock = ModelClock()
-    passes = PassRunner(Card(clock), lambda: clock.now_s)
+    passes = partial(run_pass, Card(clock), now_s=lambda: clock.now_s)
     speakers = [Speaker(), Speaker(stalls_in=2)]
     with pytest.raises(RuntimeError, match="broken"):
         PacedPasses(speakers, passes, clock).hold(4)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from core.engine import WorkCancelledError
-from core.engine.passes import PassRunner, Task, TaskState
+from core.engine.passes import Task, TaskState, run_pass
 from core.engine.scheduler import MAX_PER_PASS
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
+    Answers,
     ChooseToken,
     Emit,
     EncodeStream,
@@ -69,11 +70,11 @@ def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
     return found
 
 
-def drive(passes: PassRunner, tasks: Sequence[Task[Any]]) -> Iterator[list[Any]]:
+def drive(executor: Answers, tasks: Sequence[Task[Any]]) -> Iterator[list[Any]]:
     """Run passes until every task has ended, yielding what was emitted in each."""
     while not all(task.has_ended for task in tasks):
         going = [task for task in tasks if not task.has_ended]
-        passes.run(going)
+        run_pass(executor, going)
         yield [task.take() for task in going if task.state is TaskState.EMITTED]
 
 
@@ -82,7 +83,7 @@ def test_tasks_share_passes_and_get_what_they_get_alone(executor: Executor) -> N
     lengths = (2, 5, 3)
     alone = [run_alone(count_up(executor, 10 * n, n), executor) for n in lengths]
     tasks = [Task(count_up(executor, 10 * n, n)) for n in lengths]
-    emitted = [each for values in drive(PassRunner(watched), tasks) for each in values]
+    emitted = [each for values in drive(watched, tasks) for each in values]
     assert sorted(emitted) == sorted(10 * n + i for n in lengths for i in range(n))
     assert max(watched.company) == 3 and sum(watched.company) == sum(lengths)
     for task, expected in zip(tasks, alone, strict=True):
@@ -96,7 +97,7 @@ def test_a_pass_that_fails_before_it_changed_anything_is_repeated_one_by_one(
     watched = Watched(executor)
     watched.refuses_company = True
     tasks = [Task(count_up(executor, 10 * n, 2)) for n in (1, 2)]
-    for _ in drive(PassRunner(watched), tasks):
+    for _ in drive(watched, tasks):
         pass
     assert all(task.state is TaskState.RETURNED for task in tasks)
     assert watched.company == [2, 1, 1, 2, 1, 1]
@@ -107,8 +108,8 @@ def test_a_pass_that_fails_afterwards_is_not_repeated(executor: Executor) -> Non
     watched = Watched(executor)
     watched.fails_after_answering = True
     tasks = [Task(count_up(executor, 10 * n, 2)) for n in (1, 2)]
-    PassRunner(watched).run(tasks)
-    PassRunner(watched).run(tasks)
+    run_pass(watched, tasks)
+    run_pass(watched, tasks)
     assert all(task.state is TaskState.FAILED for task in tasks)
     assert watched.company == [2]
 
@@ -141,7 +142,7 @@ def test_a_wrong_request_fails_its_own_session_alone(
     executor = toy.executor()
     alone = run_alone(ask(requests_of(kind, toy, executor)[0]), executor)
     right, wrong = (Task(ask(each)) for each in requests_of(kind, toy, executor))
-    for _ in drive(PassRunner(executor), [wrong, right] if wrong_first else [right, wrong]):
+    for _ in drive(executor, [wrong, right] if wrong_first else [right, wrong]):
         pass
     assert wrong.state is TaskState.FAILED and right.state is TaskState.RETURNED
     torch.testing.assert_close(right.take(), alone)
@@ -160,12 +161,11 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
 
     bystander = Task(count_up(executor, 10, 3))
     tasks: list[Task[Any]] = [Task(defective()), bystander]
-    passes = PassRunner(executor)
-    passes.run(tasks)
+    run_pass(executor, tasks)
     with pytest.raises(RuntimeError):
         tasks[0].close()
     tasks.append(Task(unmeasurable()))
-    for _ in drive(passes, tasks):
+    for _ in drive(executor, tasks):
         pass
     assert bystander.state is TaskState.RETURNED
     assert (tasks[0].state, tasks[2].state) == (TaskState.CANCELLED, TaskState.FAILED)
@@ -178,7 +178,7 @@ def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
         yield LlmForward(session.kv, (TokenIds((1,) * (limit + 1)),))
 
     tasks: list[Task[Any]] = [Task(overflow()), Task(count_up(executor, 10, 3))]
-    for _ in drive(PassRunner(executor), tasks):
+    for _ in drive(executor, tasks):
         pass
     assert tasks[0].state is TaskState.FAILED and tasks[1].state is TaskState.RETURNED
 
@@ -193,7 +193,7 @@ def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
         return "not raised"
 
     task = Task(patient())
-    for _ in drive(PassRunner(executor), [task]):
+    for _ in drive(executor, [task]):
         pass
     assert task.state is TaskState.RETURNED and task.take() == "caught"
 
@@ -210,14 +210,13 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
             closed.append(session.kv.length)
 
     task = Task(endless())
-    passes = PassRunner(executor)
     for _ in range(3):
-        passes.run([task])
+        run_pass(executor, [task])
     task.close()
     assert task.state is TaskState.CANCELLED and task.has_ended and closed == [3]
     with pytest.raises(WorkCancelledError):
         task.take()
-    passes.run([task])
+    run_pass(executor, [task])
     task.close()
     assert task.state is TaskState.CANCELLED and closed == [3], "it has ended"
 
@@ -239,7 +238,7 @@ def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
     long = Task(feed(executor, ids))
     short = [Task(count_up(executor, first, 4)) for first in (30, 40)]
     watched = Watched(executor)
-    emitted = list(drive(PassRunner(watched), [long, *short]))
+    emitted = list(drive(watched, [long, *short]))
     assert long.state is TaskState.RETURNED
     torch.testing.assert_close(long.take(), (hidden, logits))
     assert watched.company[0] == 3, "all have room, the long one as much as the others leave"
@@ -251,7 +250,7 @@ def test_a_lone_long_input_is_fed_at_once(
 ) -> None:
     monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
     watched = Watched(executor)
-    list(drive(PassRunner(watched), [Task(feed(executor, range(10, 27)))]))
+    list(drive(watched, [Task(feed(executor, range(10, 27)))]))
     assert watched.company == [1]
 
 
@@ -262,7 +261,7 @@ def test_a_portion_that_fails_ends_the_request(
     watched = Watched(executor)
     watched.fails_after_answering = True
     long, short = Task(feed(executor, range(10, 27))), Task(feed(executor, [3]))
-    list(drive(PassRunner(watched), [long, short]))
+    list(drive(watched, [long, short]))
     assert long.state is TaskState.FAILED and short.state is TaskState.FAILED
 
 

@@ -143,14 +143,14 @@ def test_what_was_seen_ahead_costs_the_unit_nothing(
 def test_a_look_is_less_urgent_than_any_unit(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passes = worker.runtime.engine.passes
-    run, due = passes.run, list[float | None]()
+    engine = worker.runtime.engine
+    run, due = engine.run_pass, list[float | None]()
 
     def watch(tasks: Sequence[Task[Any]]) -> None:
         run(tasks)
         due.extend(task.due_s for task in tasks if task.has_ended)
 
-    monkeypatch.setattr(passes, "run", watch)
+    monkeypatch.setattr(engine, "run_pass", watch)
 
     async def seen() -> bool:
         return None in due

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import pytest
 
 from core.engine import WorkCancelledError
 from core.engine import engine as engine_module
-from core.engine.engine import BaseEngine, Engine, Heartbeat
+from core.engine.engine import Engine, Heartbeat
 from core.engine.passes import Task
 from core.errors import GenerationFailedError, ShuttingDownError
 from tests.fakes.serving import QUIET
@@ -63,12 +62,7 @@ class Together:
         self.may_run = threading.Event()
         self.may_run.set()
 
-    def begin(self, steps: Countdown, due_s: float | None, engine: BaseEngine) -> Countdown:
-        """Take the countdown for a task."""
-        steps.due_s, steps._engine = due_s, engine
-        return steps
-
-    def run(self, tasks: Sequence[Countdown]) -> None:
+    def __call__(self, tasks: Sequence[Countdown]) -> None:
         """Run one pass."""
         for task in tasks:
             task.has_begun.set()
@@ -81,19 +75,18 @@ class Together:
                 task.left -= 1
                 task.threads.add(threading.current_thread().name)
 
-    def run_alone(self, task: Countdown) -> Future[None]:
-        """Run passes of one task until it pauses."""
-        self.run([task])
-        while not task.is_paused:
-            self.run([task])
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+
+def begin(engine: Engine, task: Countdown, due_s: float | None = None) -> Countdown:
+    """Give a task to an engine."""
+    task.due_s, task._engine = due_s, engine
+    return task
 
 
-def steps_of(countdown: Countdown) -> Any:
-    """The countdown as the engine's steps."""
-    return cast(Any, countdown)
+async def run(engine: Engine, task: Countdown) -> int:
+    """Run a task to its end and return its result."""
+    async for _ in begin(engine, task):
+        pass
+    return task.result
 
 
 def run_on(engine: Engine, work: Callable[[], Any]) -> Any:
@@ -145,7 +138,7 @@ def test_tasks_go_side_by_side_on_its_thread_alone(engine: Engine, passes: Toget
     tasks = [Countdown(3), Countdown(5)]
 
     async def scenario() -> list[int]:
-        running = [asyncio.create_task(engine.run(steps_of(task))) for task in tasks]
+        running = [asyncio.create_task(run(engine, task)) for task in tasks]
         await asyncio.sleep(0)
         passes.may_run.set()
         return await asyncio.gather(*running)
@@ -160,7 +153,7 @@ def test_a_stream_yields_what_is_emitted_and_pauses_there(engine: Engine) -> Non
     task = Countdown(9, emits_at=(6, 2))
 
     async def scenario() -> list[int]:
-        stream = engine.stream(steps_of(task), due_s=7.0)
+        stream = begin(engine, task, due_s=7.0)
         assert task.left == 9, "it begins when it is asked for"
         emitted = [value async for value in stream]
         assert stream.result == 0
@@ -174,7 +167,7 @@ def test_a_stream_that_is_left_is_closed(engine: Engine) -> None:
     task = Countdown(9, emits_at=(6,))
 
     async def scenario() -> None:
-        stream = engine.stream(steps_of(task))
+        stream = begin(engine, task)
         await anext(stream)
         await stream.aclose()
         with pytest.raises(StopAsyncIteration):
@@ -190,7 +183,7 @@ def test_cancelling_the_caller_closes_the_task_between_two_passes(
     task = Countdown(1_000_000)
 
     async def scenario() -> None:
-        running = asyncio.create_task(engine.run(steps_of(task)))
+        running = asyncio.create_task(run(engine, task))
         await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
         running.cancel()
         await asyncio.sleep(0)
@@ -208,7 +201,7 @@ def test_cancelling_again_waits_for_no_pass_that_hangs(engine: Engine, passes: T
     task = Countdown(1_000_000)
 
     async def scenario() -> None:
-        running = asyncio.create_task(engine.run(steps_of(task)))
+        running = asyncio.create_task(run(engine, task))
         await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
         for _ in range(2):
             running.cancel()
@@ -225,14 +218,14 @@ def test_cancelling_again_waits_for_no_pass_that_hangs(engine: Engine, passes: T
 
 def test_on_its_own_thread_a_task_runs_alone(engine: Engine, passes: Together) -> None:
     task = Countdown(2)
-    run_on(engine, lambda: engine.resume(steps_of(task)))
+    run_on(engine, lambda: engine.resume(task))
     assert task.has_ended and passes.sizes == [1, 1]
 
 
 def test_calls_come_between_the_passes_of_a_long_task(engine: Engine) -> None:
     task = Countdown(1_000_000)
     seen: list[int] = []
-    done = engine.resume(steps_of(task))
+    done = engine.resume(task)
     for _ in range(3):
         seen.append(run_on(engine, lambda: task.left))
     run_on(engine, task.close)
@@ -246,14 +239,14 @@ def test_a_broken_pass_is_raised_at_every_caller_and_closes_the_tasks(
     tasks = [Countdown(1), Countdown(1)]
 
     async def scenario() -> list[BaseException | int]:
-        runs = [engine.run(steps_of(task)) for task in tasks]
+        runs = [run(engine, task) for task in tasks]
         return await asyncio.gather(*runs, return_exceptions=True)
 
     passes.fails = True
     assert [type(each) for each in asyncio.run(scenario())] == [GenerationFailedError] * 2
     assert all(task.is_closed for task in tasks)
     passes.fails = False
-    engine.resume(steps_of(Countdown(1))).result(LIMIT_S)
+    engine.resume(Countdown(1)).result(LIMIT_S)
 
 
 def test_too_much_waiting_is_refused(
@@ -274,7 +267,7 @@ def test_too_much_waiting_is_refused(
     refused = Countdown(1)
 
     async def free() -> None:
-        running = asyncio.create_task(engine.run(steps_of(refused)))
+        running = asyncio.create_task(run(engine, refused))
         freeing = asyncio.create_task(engine.free(lambda: freed.set()))
         await asyncio.sleep(0)
         go_on.set()
@@ -313,7 +306,7 @@ def test_a_closed_engine_refuses_what_waits_and_what_comes(passes: Together) -> 
     with pytest.raises(ShuttingDownError):
         waiting.result(LIMIT_S)
     with pytest.raises(ShuttingDownError):
-        asyncio.run(engine.run(steps_of(Countdown(1))))
+        asyncio.run(run(engine, Countdown(1)))
 
 
 def test_an_engine_that_hangs_refuses_what_waits(
@@ -324,7 +317,7 @@ def test_an_engine_that_hangs_refuses_what_waits(
     engine.use(cast(Any, passes))
     passes.may_run.clear()
     task = Countdown(1)
-    done = engine.resume(steps_of(task))
+    done = engine.resume(task)
     assert task.has_begun.wait(LIMIT_S)
     with pytest.raises(FutureTimeoutError):
         done.result(0)
@@ -346,8 +339,8 @@ def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine) -> None:
     with pytest.raises(SystemExit):
         run_on(engine, sys.exit)
     with pytest.raises(GenerationFailedError):
-        engine.resume(steps_of(Vague(1))).result(LIMIT_S)
-    engine.resume(steps_of(Countdown(1))).result(LIMIT_S)
+        engine.resume(Vague(1)).result(LIMIT_S)
+    engine.resume(Countdown(1)).result(LIMIT_S)
     assert engine.problem(LIMIT_S) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.engine.engine import InlineEngine, run_inline
-from core.engine.passes import PassRunner
+from core.engine.passes import run_pass
 from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
@@ -45,7 +46,8 @@ class Duplex:
 
 def step(made: UnitResult) -> DuplexGenerateResult:
     """Run one unit that ends like this."""
-    model, engine = SimpleNamespace(duplex=Duplex(made)), InlineEngine(PassRunner(cast(Any, None)))
+    model = SimpleNamespace(duplex=Duplex(made))
+    engine = InlineEngine(partial(run_pass, cast(Any, None)))
     settings = SimpleNamespace(chunk_ms=1_000)
     speech = SimpleNamespace(vocoder=None)
     session = SimpleNamespace(settings=settings, speech=speech, cached_tokens=9)

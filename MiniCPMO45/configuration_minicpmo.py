@@ -204,38 +204,6 @@ def _made(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
 
 
 @dataclass(frozen=True)
-class StreamTiming:
-    """Clock of the input stream. Source: docs/specification/model.md#4.5 and #6.2."""
-
-    sample_rate_hz: int = 16_000
-    chunk_ms: int = 1000
-    first_chunk_ms: int = 1035
-    cnn_redundancy_ms: int = 20
-    hop_samples: int = 160
-    mel_frames_per_embedding: int = 10
-
-    @property
-    def unit_samples(self) -> int:
-        """Samples one unit consumes after the first (16 000)."""
-        return self.sample_rate_hz * self.chunk_ms // 1000
-
-    @property
-    def first_pad_samples(self) -> int:
-        """Length the first unit is left-padded to (16 560)."""
-        return self.sample_rate_hz * self.first_chunk_ms // 1000
-
-    @property
-    def first_unit_samples(self) -> int:
-        """Samples the first unit consumes: the first chunk on the hop grid (16 480)."""
-        return self.first_pad_samples // self.hop_samples * self.hop_samples
-
-    @property
-    def redundancy_frames(self) -> int:
-        """Mel frames of convolution context on each side (2)."""
-        return self.cnn_redundancy_ms * self.sample_rate_hz // 1000 // self.hop_samples
-
-
-@dataclass(frozen=True)
 class SpeechTiming:
     """Clock of the speech output. Source: docs/specification/model.md#6.7 and #7."""
 

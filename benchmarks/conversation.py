@@ -21,11 +21,11 @@ from benchmarks.scripted import Act, ScriptedAnswers
 from benchmarks.stage_clock import StageClock
 from benchmarks.summary import Unit
 from benchmarks.talker import WINDOW_SWING, Script, Talker, acts_of, kind_of
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.steps import CODES_PER_UNIT, run_alone, stream_alone
 from MiniCPMO45.model.audio_encoder import new_audio_cache
-from MiniCPMO45.modes.unit_input import SeenPicture, see_picture
+from MiniCPMO45.modes.duplex import SeenPicture, see_picture
 from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.processing.mel import CONV_STRIDE, HOP_SAMPLES, POOL_STEP, UNIT_SAMPLES
 from MiniCPMO45.settings import WindowMode
 
 PICTURE_MARKS = 2  # tokens around a picture
@@ -169,8 +169,7 @@ def _reserve(talker: Talker, plan: Plan) -> None:
     rig, script, session = talker.rig, plan.script, talker.session
     units = plan.units + plan.warm_up + plan.extra
     picture = rig.config.query_num + PICTURE_MARKS if plan.picture_size is not None else 0
-    timing = StreamTiming()
-    heard = timing.unit_samples // (timing.hop_samples * timing.mel_frames_per_embedding)
+    heard = UNIT_SAMPLES // (HOP_SAMPLES * CONV_STRIDE * POOL_STEP)
     per_unit = picture + heard + script.text_tokens + CONTROL_TOKENS
     prompt = talker.prompt_tokens + round(script.voice_sample_s * heard)
     window = script.settings.window

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.processing.mel import UNIT_SAMPLES
 
 NOISE_LEVEL = 0.05  # of the sound, full scale 1
 TILE = 8  # pixels; pictures are coloured squares of this size
@@ -26,7 +26,7 @@ class Inputs:
 
     def unit(self) -> tuple[np.ndarray, tuple[Image.Image, ...]]:
         """Return a second of sound, float32 [16000], and its pictures."""
-        return self.sound(StreamTiming().unit_samples), self.pictures()
+        return self.sound(UNIT_SAMPLES), self.pictures()
 
     def sound(self, n_samples: int) -> np.ndarray:
         """Return noise, float32 [n] at 16 kHz."""

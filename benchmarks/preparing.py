@@ -10,11 +10,11 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.machine import waiter
 from benchmarks.rig import Rig
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps, run_alone
 from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 
 VOICE_S = 6.0
@@ -49,7 +49,7 @@ class Preparing:
         return {name: values[1:] for name, values in found.items()}
 
     def _voice(self) -> np.ndarray:
-        return self._inputs.sound(round(VOICE_S * StreamTiming().sample_rate_hz))
+        return self._inputs.sound(round(VOICE_S * SAMPLE_RATE_HZ))
 
     def _prepare(self, voice: np.ndarray) -> float:
         self._wait()

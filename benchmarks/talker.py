@@ -11,11 +11,10 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps, run_alone
-from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.unit_input import Frame
+from MiniCPMO45.modes.duplex import DuplexCapability, Frame
 from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 
@@ -106,7 +105,7 @@ class Talker:
         """Feed the prompt and open the voice."""
         rig, session = self.rig, self.session
         stream = rig.executor.open_stream(rig.voice, session.sampler.generator)
-        n_samples = round(self.script.voice_sample_s * StreamTiming().sample_rate_hz)
+        n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
         prefix = duplex_prefix()
         missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + DUPLEX_SUFFIX))
         steps = self._duplex.prepare(

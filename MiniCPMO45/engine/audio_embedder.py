@@ -15,22 +15,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.kernels import stream_memory
 from MiniCPMO45.kernels.device import Piece
 from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.model.audio_encoder import AudioBatch, AudioEncoder, pool
 from MiniCPMO45.model.transformer import fuse_attention
-from MiniCPMO45.processing.audio_features import (
+from MiniCPMO45.processing.mel import (
+    CONTEXT_FRAMES,
     CONV_STRIDE,
     HOP_SAMPLES,
     N_MELS,
     POOL_STEP,
+    UNIT_SAMPLES,
     encoder_frame_count,
 )
 
-TIMING = StreamTiming()
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -51,8 +51,8 @@ class UnitShape:
     @classmethod
     def of_unit(cls) -> UnitShape:
         """Return the shape of a whole unit."""
-        mel_frames = TIMING.unit_samples // HOP_SAMPLES + 2 * TIMING.redundancy_frames
-        context = (TIMING.redundancy_frames + 1) // CONV_STRIDE
+        mel_frames = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
+        context = (CONTEXT_FRAMES + 1) // CONV_STRIDE
         return cls(mel_frames, context, encoder_frame_count(mel_frames) - 2 * context)
 
     @classmethod

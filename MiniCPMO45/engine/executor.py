@@ -19,7 +19,6 @@ from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.kv_cache import KvStore, cached_bytes, reserve_all
 from MiniCPMO45.engine.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
-from MiniCPMO45.engine.samplers import UnitSampler
 from MiniCPMO45.engine.session import (
     HearingState,
     SamplerState,
@@ -44,7 +43,7 @@ from MiniCPMO45.engine.steps import (
     TextDecision,
     Vocode,
 )
-from MiniCPMO45.engine.text_runner import TextRows, TextRunner
+from MiniCPMO45.engine.text_runner import TextRows, TextRunner, UnitSampler
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import (
     FEWEST_PAGES,
@@ -62,8 +61,8 @@ from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
-from MiniCPMO45.processing.streaming_mel import MelState
 from MiniCPMO45.settings import LEAST_CONVERSATIONS, CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase

@@ -6,7 +6,9 @@ them in its own order. Source: docs/specification/model.md#5.1, #5.4, #6.5 and #
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,6 +95,30 @@ def draw(logits: Tensor, generator: torch.Generator | None) -> int:
     return int(torch.multinomial(logits.softmax(-1), 1, generator=generator))
 
 
+PHILOX_STEP = 4  # a CUDA generator counts in fours
+SEED_MASK = (1 << 64) - 1
+WORD_BITS, FLOAT_BITS = 32, 24  # of a float32 fraction
+STATE = struct.Struct("<QQ")
+
+
+def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
+    """Take numbers from a generator and move it on.
+
+    A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are
+    a hash of them. A generator that is set back gives them again.
+
+    Returns:
+        Numbers in [0, 1), each of them a float32.
+    """
+    if generator.device.type == "cpu":
+        return torch.rand(count, generator=generator).tolist()
+    offset = generator.get_offset()
+    generator.set_offset(offset + PHILOX_STEP)
+    state = STATE.pack(generator.initial_seed() & SEED_MASK, offset)
+    words = struct.unpack(f"<{count}I", hashlib.shake_128(state).digest(4 * count))
+    return [(word >> (WORD_BITS - FLOAT_BITS)) * 2.0**-FLOAT_BITS for word in words]
+
+
 def _scale_at(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
     if not ids:
         return logits
@@ -105,6 +131,7 @@ def _distinct(ids: Sequence[int], logits: Tensor) -> Tensor:
     return torch.tensor(sorted(set(ids)), device=logits.device)
 
 
+KEEPS_ALL = 2.0  # a top-p no sum of probabilities reaches
 MAX_UNIT_CHARACTERS = 28  # characters at which a unit is cut; docs/specification/model.md#6.4
 MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
 

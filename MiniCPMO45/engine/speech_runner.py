@@ -6,9 +6,13 @@ conversations of a round.
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,15 +28,117 @@ from MiniCPMO45.engine.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.engine.samplers import CodeSampler
-from MiniCPMO45.engine.steps import DrawCodes, DrawnCodes, SpeechCodes, SpokenText
+from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
+from MiniCPMO45.engine.steps import (
+    CODES_PER_REQUEST,
+    DrawCodes,
+    DrawnCodes,
+    SpeechCodes,
+    SpokenText,
+)
+from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
-from MiniCPMO45.kernels.code_choice import NO_CODE
-from MiniCPMO45.kernels.device import Piece, read_back, upload
+from MiniCPMO45.kernels.code_choice import NO_CODE, PENALTY_WINDOW
+from MiniCPMO45.kernels.device import Piece, Staging, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
 STEPS_PER_LOOK = 8  # codes between two looks at whether every run has ended, which wait for a card
+
+
+CODE_WORDS = struct.Struct(f"={len(code_choice.INTEGERS)}i{len(code_choice.REALS)}f")
+UNUSED_CODE = (0, 1, 1, 0, 0, 0, 0, 0, 1.0, 1.0, 1.0)  # takes the likeliest code
+
+
+class CodeSampler:
+    """Draws the codes of a run in each row, one per call.
+
+    Attributes:
+        drawn: int64 [rows, CODES_PER_REQUEST], codes since `load`, the end of speech included.
+    """
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        """Make the tables; until the first `load` every row takes the likeliest code.
+
+        Args:
+            rows: runs at once.
+            device: of the logits.
+        """
+        self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
+        self._staging = Staging(rows, code_choice.UNIFORM + CODES_PER_REQUEST, device)
+        self.load(())
+
+    @property
+    def has_ended(self) -> Tensor:
+        """Which rows drew the end, bool [rows]; what they draw afterwards means nothing."""
+        return self._staging.device_words[:, code_choice.INTEGERS.index("has_ended")] > 0
+
+    @staticmethod
+    def covers(request: DrawCodes) -> bool:
+        """Whether its codes can be drawn here; others are drawn by the rule itself."""
+        rule = request.rule
+        is_bounded = (
+            rule.is_greedy
+            or not _is_filtered(rule)
+            or 1 <= rule.top_k <= code_choice.MOST_CANDIDATES
+        )
+        is_usual = type(rule).choose is CodeRule.choose
+        return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
+
+    def load(self, requests: Sequence[DrawCodes]) -> None:
+        """Begin runs, without waiting for the device.
+
+        Args:
+            requests: at most one per row, all covered. Each that is not greedy takes as many
+                numbers from its conversation's generator as it may draw codes.
+        """
+        words = self._staging.begin()
+        words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
+        for row, request in zip_longest(words, requests):
+            if request is None:
+                CODE_WORDS.pack_into(row.data, 0, *UNUSED_CODE)
+            else:
+                _write_codes(row, request)
+        self._staging.send()
+
+    def choose(self, logits: Tensor) -> Tensor:
+        """Draw the next code of every run and remember it.
+
+        Args:
+            logits: [rows, codes], any floating dtype; left alone.
+
+        Returns:
+            int64 [rows].
+        """
+        return code_choice.choose_codes(self._staging.device_words, self.drawn, logits)
+
+
+def _is_filtered(rule: CodeRule) -> bool:
+    return rule.top_p < 1.0 or rule.top_k > 0
+
+
+def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
+    """Lay out one row: integers, reals, codes heard, uniform numbers."""
+    rule, heard = request.rule, request.heard[-PENALTY_WINDOW:]
+    CODE_WORDS.pack_into(
+        words.data,
+        0,
+        request.eos,
+        rule.is_greedy,
+        min(max(rule.fewest_kept, 1), code_choice.MOST_CANDIDATES),
+        _is_filtered(rule),
+        request.least,
+        len(heard),
+        0,
+        0,
+        rule.divisor,
+        rule.top_p if rule.top_p < 1.0 else KEEPS_ALL,
+        rule.repetition_penalty,
+    )
+    words[code_choice.N_WORDS : code_choice.N_WORDS + len(heard)] = array("i", heard)
+    if not rule.is_greedy:
+        numbers = words[code_choice.UNIFORM : code_choice.UNIFORM + request.count].view(np.float32)
+        numbers[:] = draw_uniforms(request.generator, request.count)
 
 
 class StartPass:

@@ -19,7 +19,7 @@ from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.model.audio_encoder import AudioCache
-from MiniCPMO45.processing.audio_features import CONV_STRIDE, encoder_frame_count
+from MiniCPMO45.processing.mel import CONV_STRIDE, encoder_frame_count
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream

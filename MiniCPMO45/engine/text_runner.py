@@ -6,10 +6,14 @@ token; every other mix is a prefill pass, followed by the head on the last rows.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +28,112 @@ from MiniCPMO45.engine.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.engine.samplers import UnitSampler
+from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
 from MiniCPMO45.engine.steps import LlmForward, TextDecision, TokenIds
-from MiniCPMO45.kernels.device import Piece, read_back
+from MiniCPMO45.kernels import unit_choice
+from MiniCPMO45.kernels.device import Piece, Staging, read_back
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import CausalLM
+from MiniCPMO45.processing.tokenizer import SpecialTokens
+from MiniCPMO45.settings import GREEDY
+
+UNIT_FORMAT = f"={len(unit_choice.INTEGERS)}i{len(unit_choice.REALS)}f"  # recent ids follow
+UNIT_WORDS = struct.Struct(UNIT_FORMAT)
+UNUSED_TOKEN = (0, 0, 0, 1, 1, 0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # takes the likeliest token
+
+
+class UnitSampler:
+    """Decides one token for each row of logits."""
+
+    def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
+        """Make the tables; until the first `load` every row takes the likeliest token.
+
+        Args:
+            rows: conversations in one call.
+            vocabulary: logits per row.
+            device: of the logits and of every conversation's generator.
+        """
+        self._staging = Staging(rows, unit_choice.N_COLUMNS, device)
+        self._is_forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+        self._tokens: SpecialTokens | None = None
+        self.load(())
+
+    @staticmethod
+    def covers(decision: TextDecision) -> bool:
+        """Whether it can be taken here; other decisions are the policy's own."""
+        settings = decision.settings
+        return (
+            type(decision.policy).decide is UnitPolicy.decide
+            and (
+                settings.decode_mode == GREEDY or 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
+            )
+            and settings.text_repetition_window_size <= unit_choice.MOST_RECENT
+        )
+
+    def load(self, decisions: Sequence[TextDecision | None]) -> None:
+        """Set what the rows of the next `choose` are decided by, without waiting for the device.
+
+        Args:
+            decisions: at most one per row, all covered; None leaves a row unused. Each that is
+                not greedy takes two numbers from its conversation's generator.
+        """
+        words = self._staging.begin()
+        for row, decision in zip_longest(words, decisions):
+            if decision is None:
+                UNIT_WORDS.pack_into(row.data, 0, *UNUSED_TOKEN)
+            else:
+                self._forbid(decision)
+                _write_decision(row, decision)
+        self._staging.send()
+
+    def choose(self, logits: Tensor) -> Tensor:
+        """Decide a token per row as it was loaded; `UnitPolicy.settle` has to follow.
+
+        Args:
+            logits: [rows, vocabulary], any floating dtype; left alone.
+
+        Returns:
+            int64 [rows].
+        """
+        return unit_choice.choose_tokens(self._staging.device_words, self._is_forbidden, logits)
+
+    def _forbid(self, decision: TextDecision) -> None:
+        tokens = decision.policy.tokens
+        if tokens is self._tokens:
+            return
+        forbidden = torch.tensor(tokens.unit_forbidden(), device=self._is_forbidden.device)
+        self._is_forbidden.zero_().index_fill_(0, forbidden, True)
+        self._tokens = tokens
+
+
+def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
+    """Lay out one row: integers, reals, recent ids."""
+    tokens, settings = decision.policy.tokens, decision.settings
+    size = settings.text_repetition_window_size
+    recent = decision.history[-size:] if size > 0 else []
+    scale = settings.listen_prob_scale
+    is_greedy = settings.decode_mode == GREEDY
+    probe, draw = (0.0, 0.0) if is_greedy else draw_uniforms(decision.generator, 2)
+    struct.pack_into(
+        f"{UNIT_FORMAT}{len(recent)}i",
+        words.data,
+        0,
+        tokens.chunk_eos,
+        tokens.turn_eos,
+        tokens.listen,
+        is_greedy,
+        1 if is_greedy else settings.top_k,
+        settings.listen_top_k or 0,
+        len(recent),
+        max(settings.temperature, MIN_TEMPERATURE),
+        settings.top_p if settings.top_p < 1.0 else KEEPS_ALL,
+        settings.text_repetition_penalty,
+        settings.length_penalty,
+        math.log(scale) if scale > 0 else -math.inf,
+        probe,
+        draw,
+        *recent,
+    )
 
 
 @dataclass(frozen=True, eq=False)

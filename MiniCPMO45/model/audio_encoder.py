@@ -23,7 +23,7 @@ from MiniCPMO45.model.transformer import (
     SelfAttention,
     run_layers,
 )
-from MiniCPMO45.processing.audio_features import CONV_STRIDE, POOL_STEP, encoder_frame_count
+from MiniCPMO45.processing.mel import CONV_STRIDE, POOL_STEP, encoder_frame_count
 
 CONV_KERNEL = 3  # Source: arXiv:2212.04356, section 2.2
 LAYER_NORM_EPS = 1e-5

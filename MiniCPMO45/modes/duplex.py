@@ -8,26 +8,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
-from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
-from MiniCPMO45.engine.pressure import window_now
-from MiniCPMO45.engine.session import PendingUnit, Session, maintain_units, units_to_drop
-from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
-from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
-from MiniCPMO45.modes.unit_input import (
-    Frame,
-    Stopwatch,
-    get_audio_embedding,
-    picture_pieces,
-    split_unit_audio,
+from MiniCPMO45.configuration_minicpmo import (
+    MiniCPMOConfig,
+    SliceConfig,
+    SpeechTiming,
 )
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.session import (
+    HearingState,
+    PendingUnit,
+    Session,
+    maintain_units,
+    units_to_drop,
+    window_now,
+)
+from MiniCPMO45.engine.steps import (
+    Embeddings,
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    Steps,
+    TokenIds,
+)
+from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.modes.unit_output import (
     PrefillResult,
+    Stopwatch,
     UnitDecoder,
     UnitDraft,
     UnitOrderError,
@@ -36,10 +52,177 @@ from MiniCPMO45.modes.unit_output import (
     UnitText,
     speak_unit,
 )
-from MiniCPMO45.processing.audio_features import clip_mels
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.mel import (
+    CONTEXT_FRAMES,
+    FIRST_PAD_SAMPLES,
+    FIRST_UNIT_SAMPLES,
+    UNIT_SAMPLES,
+    clip_mels,
+    push,
+)
+from MiniCPMO45.processing.pictures import Slice, slice_image
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+
+Pieces = list[TokenIds | Embeddings]
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedPicture:
+    """A picture cut into slices beforehand, where no other conversation waits for it.
+
+    Attributes:
+        slices: the whole picture first, then its parts.
+    """
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """A picture encoded ahead of its unit.
+
+    Attributes:
+        rows: [num_queries, hidden] of each slice: the whole picture first, then its parts.
+        max_slices: limit that it was sliced by.
+    """
+
+    rows: tuple[Tensor, ...]
+    max_slices: int
+
+
+PreparedFrame = SlicedPicture | SeenPicture
+"""A picture of which at least the slices are made."""
+
+Frame = Image.Image | PreparedFrame
+"""An RGB picture, prepared or not."""
+
+
+def slice_pictures(
+    frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
+) -> list[PreparedFrame]:
+    """Cut pictures into slices; those that are prepared already stay as they are.
+
+    Args:
+        frames: pictures, oldest first.
+        max_slice_nums: one limit for all, or one per frame.
+        config: slicing parameters.
+
+    Raises:
+        ValueError: a list of limits whose length differs from the frames'.
+    """
+    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
+    if len(limits) != len(frames):
+        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
+    return [
+        _sliced(frame, limit, config) if isinstance(frame, Image.Image) else frame
+        for frame, limit in zip(frames, limits, strict=True)
+    ]
+
+
+def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
+    return SlicedPicture(slice_image(frame, limit, config).slices)
+
+
+def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor | None, Tensor]:
+    """Join waiting and new samples and cut off one unit's worth; `hearing` is left alone.
+
+    The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later
+    units consume 16 000.
+
+    Args:
+        hearing: the conversation's input state.
+        audio: float32 [n] at 16 kHz.
+
+    Returns:
+        One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
+        samples that wait for the next call.
+    """
+    held = torch.cat((hearing.pending, torch.from_numpy(np.array(audio, np.float32))))
+    need = UNIT_SAMPLES
+    if hearing.audio_units == 0:
+        need = FIRST_UNIT_SAMPLES
+        lead = max(0, FIRST_PAD_SAMPLES - len(held))
+        held = torch.cat((torch.zeros(lead), held))
+    if len(held) < need:
+        return None, held
+    return held[:need], held[need:].clone()
+
+
+def get_audio_embedding(hearing: HearingState, samples: Tensor) -> Steps[Tensor]:
+    """Encode one unit's samples against the stream so far.
+
+    Args:
+        hearing: the conversation's input state, advanced by one audio unit.
+        samples: one unit's worth, from `split_unit_audio`.
+
+    Returns:
+        [10, hidden] embeddings.
+    """
+    prefix = 0 if hearing.audio_units == 0 else CONTEXT_FRAMES
+    mel = push(hearing.mel, samples)
+    hearing.audio_units += 1
+    return (yield EncodeStream(mel, hearing.cache, prefix, CONTEXT_FRAMES))
+
+
+def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
+    """Encode a picture ahead of its unit; touches no conversation.
+
+    Args:
+        picture: cut into slices.
+        max_slices: limit that it was cut by.
+    """
+    rows = yield EncodeImages(picture.slices)
+    return SeenPicture(tuple(rows), max_slices)
+
+
+def picture_pieces(
+    frames: Sequence[Frame],
+    max_slice_nums: int | Sequence[int],
+    config: SliceConfig,
+    tokens: SpecialTokens,
+) -> Steps[tuple[Pieces, int]]:
+    """Encode pictures, unless that was done ahead, and lay them out between their marks.
+
+    Args:
+        frames: pictures, oldest first.
+        max_slice_nums: one limit for all, or one per frame.
+        config: slicing parameters.
+        tokens: control ids.
+
+    Returns:
+        The prompt pieces, and the number of slices.
+
+    Raises:
+        ValueError: a list of limits whose length differs from the frames'.
+    """
+    pictures = slice_pictures(frames, max_slice_nums, config)
+    unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
+    slices = tuple(each for picture in unseen for each in picture.slices)
+    encoded = iter((yield EncodeImages(slices)) if slices else ())
+    pieces: Pieces = []
+    count = 0
+    for picture in pictures:
+        if isinstance(picture, SeenPicture):
+            rows = picture.rows
+        else:
+            rows = tuple(islice(encoded, len(picture.slices)))
+        pieces += _between_marks(rows, tokens)
+        count += len(rows)
+    return pieces, count
+
+
+def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> Pieces:
+    """Lay out one picture's slices, the whole picture first."""
+    pieces: Pieces = []
+    for index, each in enumerate(rows):
+        is_source = index == 0
+        opening = tokens.image_start if is_source else tokens.slice_start
+        closing = tokens.image_end if is_source else tokens.slice_end
+        pieces += [TokenIds((opening,)), Embeddings(each), TokenIds((closing,))]
+    return pieces
+
 
 EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
 
@@ -66,7 +249,6 @@ class DuplexCapability:
         self.decoder = UnitDecoder(tokenizer, policy)
         self.defaults = defaults or DuplexSettings()
         self.prompts = PromptCache()
-        self.timing = StreamTiming()
         self.speech_timing = SpeechTiming()
 
     def prepare(
@@ -133,40 +315,40 @@ class DuplexCapability:
             UnitOrderError: the previous unit was not generated or not finalized.
         """
         self._check_unit_closed(session)
-        watch, hearing = Stopwatch(time.perf_counter), session.hearing
+        began_s, hearing = time.perf_counter(), session.hearing
         has_audio = audio_waveform is not None and len(audio_waveform) > 0
         if session.stop.is_set() or not (has_audio or frame_list):
             return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
         samples, waiting = None, hearing.pending
         if audio_waveform is not None and has_audio:
-            samples, waiting = split_unit_audio(hearing, audio_waveform, self.timing)
+            samples, waiting = split_unit_audio(hearing, audio_waveform)
         if has_audio and samples is None:
             hearing.pending = waiting
-            return PrefillResult(False, "not enough audio", cost_all=watch.total())
+            return PrefillResult(False, "not enough audio")
         unit_start, slices = session.cached_tokens, 0
         opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
         pieces: list[TokenIds | Embeddings] = [opening]
         if frame_list:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
             pictures, slices = yield from picture_pieces(
-                frame_list, limit, self.config.slice_config, self.tokens, watch
+                frame_list, limit, self.config.slice_config, self.tokens
             )
             pieces += pictures
         hearing.pending = waiting
         if samples is not None:
-            rows = yield from get_audio_embedding(hearing, samples, self.timing, watch)
+            rows = yield from get_audio_embedding(hearing, samples)
             pieces.append(Embeddings(rows))
-        output = yield LlmForward(
-            session.kv,
-            tuple(pieces),
-        )
+        feeding_s = time.perf_counter()
+        output = yield LlmForward(session.kv, tuple(pieces))
+        fed_s = time.perf_counter()
         session.turn.closing = ()
-        watch.lap("audio_feed" if has_audio else "vision_feed")
         session.turn.logits = output.logits
         session.turn.unit_start = unit_start
         session.turn.vision_slices = slices
         hearing.units += 1
-        return _prefill_result(slices, watch)
+        return PrefillResult(
+            True, vision_slices=slices, cost_feed=fed_s - feeding_s, cost_all=fed_s - began_s
+        )
 
     def streaming_generate(
         self, session: Session, force_listen: bool = False, force_speak: bool = False
@@ -287,17 +469,3 @@ class DuplexCapability:
             "vision_slices": slices,
             "vision_tokens": slices * self.config.query_num,
         }
-
-
-def _prefill_result(slices: int, watch: Stopwatch) -> PrefillResult:
-    return PrefillResult(
-        True,
-        vision_slices=slices,
-        cost_vision_process=watch.seconds("vision_process"),
-        cost_vision_embed=watch.seconds("vision_embed"),
-        cost_vision_feed=watch.seconds("vision_feed"),
-        cost_audio_process=watch.seconds("audio_process"),
-        cost_audio_embed=watch.seconds("audio_embed"),
-        cost_audio_feed=watch.seconds("audio_feed"),
-        cost_all=watch.total(),
-    )

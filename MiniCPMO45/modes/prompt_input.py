@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, StreamTiming
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
 from MiniCPMO45.engine.session import HearingState, Session
 from MiniCPMO45.engine.steps import (
@@ -23,10 +23,16 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
 )
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.audio_features import as_samples, clip_mels
+from MiniCPMO45.processing.mel import (
+    CONTEXT_FRAMES,
+    FIRST_PAD_SAMPLES,
+    UNIT_SAMPLES,
+    as_samples,
+    clip_mels,
+    push,
+)
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.processing.streaming_mel import push
 
 STREAMING_SLICES = 1  # slices per picture where the caller does not say; source: spec, 4.1
 
@@ -62,7 +68,6 @@ class MessageInput:
     def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
         self.config = config
         self.processor = processor
-        self.timing = StreamTiming()
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
         """Lay out one message behind what the cache ends with.
@@ -125,7 +130,7 @@ class MessageInput:
             return content
         for index, part in enumerate(content):
             if isinstance(part, np.ndarray):
-                missing = max(0, self.timing.first_pad_samples - len(part))
+                missing = max(0, FIRST_PAD_SAMPLES - len(part))
                 content[index] = np.pad(part, (missing, 0))
                 break
         return content
@@ -134,19 +139,18 @@ class MessageInput:
         self, hearing: HearingState, prompt: Prompt, options: PieceOptions
     ) -> Steps[list[Tensor]]:
         """Encode live sound second by second; what is not a whole unit yet waits."""
-        context = self.timing.redundancy_frames
         sounds = []
         for number, clip in enumerate(prompt.clips):
             is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
             rows: list[Tensor] = []
-            parts = as_samples(clip).split(self.timing.unit_samples)
+            parts = as_samples(clip).split(UNIT_SAMPLES)
             for index, part in enumerate(parts):
                 is_last = is_last_clip and index == len(parts) - 1
-                mel = push(hearing.mel, part, is_last=is_last, timing=self.timing)
+                mel = push(hearing.mel, part, is_last=is_last)
                 if mel.shape[1] == 0:
                     continue
-                prefix = 0 if hearing.audio_units == 0 else context
-                rows.append((yield EncodeStream(mel, hearing.cache, prefix, context)))
+                prefix = 0 if hearing.audio_units == 0 else CONTEXT_FRAMES
+                rows.append((yield EncodeStream(mel, hearing.cache, prefix, CONTEXT_FRAMES)))
                 hearing.audio_units += 1
             sounds.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
         return sounds

@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.engine.pressure import window_now
-from MiniCPMO45.engine.session import Round, Session, maintain_rounds
+from MiniCPMO45.engine.session import Round, Session, maintain_rounds, window_now
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
 from MiniCPMO45.modes.speech import ReplyPiece, ReplySpeech
 from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.processing.streaming_mel import MelState
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import GenerationSettings
 

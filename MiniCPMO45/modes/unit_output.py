@@ -6,6 +6,7 @@ Source: docs/specification/model.md#6.4 and #6.7.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,9 +27,31 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
 )
 from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition, vocode
-from MiniCPMO45.modes.unit_input import Stopwatch
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.token2wav.chunking import FEWEST_CODES, finish_unit
+from MiniCPMO45.token2wav.chunks import FEWEST_CODES, finish_unit
+
+
+class Stopwatch:
+    """Adds up seconds per stage; each lap runs from the previous lap's end."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start = self._last = clock()
+        self._stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """Book the time since the last lap under `stage`."""
+        now = self._clock()
+        self._stages[stage] = self._stages.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    def seconds(self, stage: str) -> float:
+        """Seconds booked under `stage`, 0 if it never ran."""
+        return self._stages.get(stage, 0.0)
+
+    def total(self) -> float:
+        """Seconds since the stopwatch was made."""
+        return self._clock() - self._start
 
 
 class UnitOrderError(RuntimeError):
@@ -43,23 +66,15 @@ class PrefillResult:
         success: the unit is in the cache and can be generated.
         reason: why nothing was fed.
         vision_slices: picture slices fed.
+        cost_feed: the language model's pass over the input.
+        cost_all: the whole call.
     """
 
     success: bool
     reason: str = ""
     vision_slices: int = 0
-    cost_vision_process: float = 0.0
-    cost_vision_embed: float = 0.0
-    cost_vision_feed: float = 0.0
-    cost_audio_process: float = 0.0
-    cost_audio_embed: float = 0.0
-    cost_audio_feed: float = 0.0
+    cost_feed: float = 0.0
     cost_all: float = 0.0
-
-    @property
-    def cost_feed(self) -> float:
-        """Time of the language model's pass over the input."""
-        return self.cost_vision_feed + self.cost_audio_feed
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from PIL import Image
 from transformers import ProcessorMixin, WhisperFeatureExtractor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.processing.audio_features import MIN_CLIP_SAMPLES, embedding_count
+from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES, embedding_count
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor, SlicedImage, slice_image
 from MiniCPMO45.processing.prompts import (
     AUDIO_MARKER,

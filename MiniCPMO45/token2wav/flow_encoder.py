@@ -1,4 +1,4 @@
-"""Conformer with look-ahead: speech codes (25/s) to mel-rate features (50/s), chunk by chunk.
+"""The flow's layers, and its conformer: speech codes (25/s) to features (50/s), chunk by chunk.
 
 Streams of a batch may be of any age; what they remember is written in place. Modules hold weights
 only. The residual stream and the norms are float32; products run in the type packed for.
@@ -17,9 +17,119 @@ from torch.nn import functional as F
 
 from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
 from MiniCPMO45.kernels.stream_norms import gated_norm
-from MiniCPMO45.token2wav.batch import ChunkBatch
+from MiniCPMO45.token2wav.chunks import ChunkBatch
 from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
-from MiniCPMO45.token2wav.layers import Linear, PackedLinear, TapConvolution, pack_all, with_past
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """A linear layer in the type it is computed in.
+
+    Attributes:
+        weight: [out, in].
+        bias: [out].
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> PackedLinear:
+        """Convert; shares memory with the checkpoint's tensors where the type is theirs."""
+        return cls(weight.detach().to(dtype).contiguous(), bias.detach().to(dtype))
+
+    @classmethod
+    def of_convolution(cls, convolution: nn.Conv1d, dtype: torch.dtype) -> PackedLinear:
+        """Turn a convolution into a product over its taps side by side, the oldest first."""
+        weight = convolution.weight.permute(0, 2, 1).flatten(1)  # [out, taps * in]
+        assert convolution.bias is not None
+        return cls.of(weight, convolution.bias, dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [..., in] to [..., out]."""
+        return F.linear(x, self.weight, self.bias)
+
+    def into(self, x: Tensor, out: Tensor) -> Tensor:
+        """Map [..., in] into `out` [..., out], contiguous, and return it."""
+        torch.addmm(self.bias, x.flatten(0, -2), self.weight.T, out=out.flatten(0, -2))
+        return out
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """Map [..., in] to [..., out] and apply GELU, approximated with tanh."""
+        if not x.is_cuda:
+            return F.gelu(self(x), approximate="tanh")
+        flat = torch._addmm_activation(self.bias, x.flatten(0, -2), self.weight.T, use_gelu=True)
+        return flat.unflatten(0, x.shape[:-1])
+
+
+class Linear(nn.Linear):
+    packed: PackedLinear | None = None
+
+    def pack(self, dtype: torch.dtype) -> None:
+        """Keep the weights in the type to compute in; shares memory where it is theirs."""
+        self.packed = PackedLinear.of(self.weight, self.bias, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., C_in] to [..., C_out]."""
+        if self.packed is None:
+            return super().forward(x)
+        return self.packed(x.to(self.packed.weight.dtype))
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """Map [..., C_in] to [..., C_out] and apply GELU, approximated with tanh."""
+        if self.packed is None:
+            return F.gelu(super().forward(x), approximate="tanh")
+        return self.packed.gelu(x)
+
+
+class TapConvolution(nn.Conv1d):
+    """A convolution without padding, as one product over its taps side by side."""
+
+    packed: PackedLinear | None = None
+
+    def pack(self, dtype: torch.dtype) -> None:
+        """Keep the weights as a matrix in the type to compute in."""
+        self.packed = PackedLinear.of_convolution(self, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [S, T + taps - 1, C_in] to [S, T, C_out]."""
+        if self.packed is not None:
+            x = x.to(self.packed.weight.dtype)
+        n_taps = self.kernel_size[0]
+        length = x.shape[1] - n_taps + 1
+        return self.product(torch.cat([x[:, tap : tap + length] for tap in range(n_taps)], dim=2))
+
+    def product(self, rows: Tensor) -> Tensor:
+        """Map rows [..., taps * C_in], the oldest tap first, to [..., C_out]."""
+        if self.packed is None:
+            return F.linear(rows, self.weight.permute(0, 2, 1).flatten(1), self.bias)
+        return self.packed(rows.to(self.packed.weight.dtype))
+
+
+def pack_all(module: nn.Module, dtype: torch.dtype) -> None:
+    """Pack every layer of this file in a module."""
+    for each in module.modules():
+        if isinstance(each, Linear | TapConvolution):
+            each.pack(dtype)
+
+
+def with_past(x: Tensor, tail: Tensor, n_frames: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Put the past in front of a chunk.
+
+    Args:
+        x: [S, T, C].
+        tail: the frames before it [S, n, C].
+        n_frames: frames of x that count, int64 [S, 1]; None if all do.
+
+    Returns:
+        Both joined [S, n + T, C], and the tail for the next chunk.
+    """
+    joined = torch.cat((tail, x), dim=1)
+    if n_frames is None:
+        return joined, joined[:, -tail.shape[1] :]
+    places = n_frames + torch.arange(tail.shape[1], device=x.device)  # [S, n]
+    return joined, joined.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
+
 
 LAYER_NORM_EPS = 1e-12  # inside the conformer layers
 INPUT_NORM_EPS = 1e-5
@@ -136,8 +246,6 @@ class RelativeAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with SiLU between them."""
-
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.w_1 = Linear(width, hidden)
@@ -167,18 +275,10 @@ class ConformerLayer(nn.Module):
         layer: int,
         history: int,
     ) -> Tensor:
-        """Run the layer; see `RelativeAttention.forward`.
+        """Run the layer; other arguments as of `RelativeAttention.forward`.
 
-        Args:
-            x: residual stream, float32 [S, T, C]; what comes before the feed-forward is added.
-            change: of the layer before [S, T, C], not added yet.
-            seen: see there.
-            cache: see there.
-            layer: see there.
-            history: see there.
-
-        Returns:
-            What the feed-forward adds [S, T, C].
+        Returns what the feed-forward adds [S, T, C]. All before it is added to `x`, the residual
+        stream, float32 [S, T, C], and so is `change`, of the layer before.
         """
         norms = [(norm.weight, norm.bias) for norm in (self.norm_mha, self.norm_ff)]
         y = gated_norm(x, change, None, norms[0], LAYER_NORM_EPS, seen.dtype)
@@ -234,8 +334,6 @@ class UpsampleLayer(nn.Module):
 
 
 class FlowEncoder(nn.Module):
-    """The whole encoder, several independent streams at a time."""
-
     def __init__(self, config: FlowEncoderConfig) -> None:
         super().__init__()
         width = config.output_size
@@ -252,12 +350,7 @@ class FlowEncoder(nn.Module):
         self.after_norm = nn.LayerNorm(width, eps=INPUT_NORM_EPS)
 
     def pack(self, n_frames: int, dtype: torch.dtype) -> None:
-        """Lay the weights out to compute in `dtype`.
-
-        Args:
-            n_frames: the most mel frames that are remembered and new together.
-            dtype: of products, keys and values.
-        """
+        """Compute in `dtype`; at most `n_frames` mel frames are remembered and new together."""
         self.dtype = dtype
         pack_all(self, dtype)
         for layers, n_positions in (

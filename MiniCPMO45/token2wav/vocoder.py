@@ -18,9 +18,11 @@ from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.kernels.device import Piece
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.batch import (
+from MiniCPMO45.token2wav.chunks import (
+    HOP_CODES,
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,
+    WINDOW_CODES,
     ChunkBatch,
     ChunkInput,
     ChunkShape,
@@ -28,7 +30,6 @@ from MiniCPMO45.token2wav.batch import (
     check_codes,
     check_voice_length,
 )
-from MiniCPMO45.token2wav.chunking import HOP_CODES, WINDOW_CODES
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, OVERLAP_FRAMES, UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
 from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.token2wav.batch import LARGEST_VOICE_FRAMES
+from MiniCPMO45.token2wav.chunks import LARGEST_VOICE_FRAMES
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt

@@ -27,7 +27,7 @@ from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.unit_input import (
+from MiniCPMO45.modes.duplex import (
     PreparedFrame,
     SeenPicture,
     SlicedPicture,

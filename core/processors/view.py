@@ -41,7 +41,7 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.unit_output import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
-from MiniCPMO45.token2wav.batch import VoiceTooLongError
+from MiniCPMO45.token2wav.chunks import VoiceTooLongError
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 

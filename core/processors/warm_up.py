@@ -18,7 +18,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingRequest
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.modes.unit_input import SlicedPicture, slice_pictures
+from MiniCPMO45.modes.duplex import SlicedPicture, slice_pictures
 
 WARM_UP_TOKENS: Final = 12
 MEASURED_TOGETHER: Final = 64  # sessions: so many that what one more adds is seen

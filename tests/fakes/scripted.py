@@ -41,8 +41,8 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.products import Rope, rotate
 from MiniCPMO45.model.audio_encoder import new_audio_cache
-from MiniCPMO45.processing.streaming_mel import MelState
-from MiniCPMO45.token2wav.chunking import Piece
+from MiniCPMO45.processing.mel import MelState
+from MiniCPMO45.token2wav.chunks import Piece
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from tests.fakes.vocoder_lengths import count_samples
 

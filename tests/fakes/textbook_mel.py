@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from MiniCPMO45.processing.audio_features import LogFloor, mel_filter_bank
+from MiniCPMO45.processing.mel import LogFloor, mel_filter_bank
 
 
 def textbook_log_mel(audio: Tensor, floor: LogFloor) -> Tensor:

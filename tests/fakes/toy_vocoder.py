@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from MiniCPMO45.kernels.stream_memory import store_tails
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.batch import ChunkBatch, ChunkInput, ChunkShape
+from MiniCPMO45.token2wav.chunks import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,

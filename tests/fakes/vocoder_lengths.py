@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from MiniCPMO45.token2wav.chunking import TIMING, Piece
+from MiniCPMO45.token2wav.chunks import TIMING, Piece
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
 
 

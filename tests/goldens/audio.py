@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
@@ -20,8 +19,16 @@ from MiniCPMO45.model.audio_encoder import (
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.processing.audio_features import HOP_SAMPLES, clip_mels
-from MiniCPMO45.processing.streaming_mel import MelState, push
+from MiniCPMO45.processing.mel import (
+    CONTEXT_FRAMES,
+    FIRST_PAD_SAMPLES,
+    FIRST_UNIT_SAMPLES,
+    HOP_SAMPLES,
+    UNIT_SAMPLES,
+    MelState,
+    clip_mels,
+    push,
+)
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_model import recorded_clip_frames
 from tests.goldens.report import Report
@@ -163,19 +170,18 @@ def _compare_stream(
 
 def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int) -> Iterator[Unit]:
     """Run a stream as a duplex session would: left-padded first unit, then a second at a time."""
-    timing = StreamTiming()
     embedder = AudioEmbedder(hearing.encoder, nn.Identity(), pool_step=1)
     state = MelState()
     buffer = np.zeros(0, dtype=np.float32)
     for index in range(n_units):
-        given = timing.unit_samples
+        given = UNIT_SAMPLES
         buffer = np.concatenate([buffer, audio[index * given : (index + 1) * given]])
         if index == 0:
-            buffer = np.pad(buffer, (timing.first_pad_samples - len(buffer), 0))
-        taken = timing.unit_samples if index else timing.first_unit_samples
+            buffer = np.pad(buffer, (FIRST_PAD_SAMPLES - len(buffer), 0))
+        taken = UNIT_SAMPLES if index else FIRST_UNIT_SAMPLES
         samples, buffer = buffer[:taken], buffer[taken:]
-        mel = push(state, samples, timing=timing)
-        context = timing.redundancy_frames
+        mel = push(state, samples)
+        context = CONTEXT_FRAMES
         item = EncodeStream(mel, cache, context if index else 0, context)
         length_before = cache.length
         [frames] = embedder.embed_streams([item])
@@ -188,15 +194,15 @@ def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int
             "kv_before": length_before,
             "kv_after": cache.length,
             "n_embeds": embeds.shape[0],
-            "mel_info": _mel_note(state, mel, timing),
+            "mel_info": _mel_note(state, mel),
         }
         yield Unit(mel, frames, embeds, note)
 
 
-def _mel_note(state: MelState, mel: Tensor, timing: StreamTiming) -> dict[str, Any]:
+def _mel_note(state: MelState, mel: Tensor) -> dict[str, Any]:
     return {
         "type": "exact_chunk",
-        "chunk_number": state.core_end * timing.hop_samples // timing.unit_samples,
+        "chunk_number": state.core_end * HOP_SAMPLES // UNIT_SAMPLES,
         "emitted_frames": mel.shape[1],
         "stable_T": state.stable_frames,
         "T_full": state.full_frames,
@@ -204,7 +210,7 @@ def _mel_note(state: MelState, mel: Tensor, timing: StreamTiming) -> dict[str, A
         "stable_T_global": state.stable_frames_global,
         "buffer_len_samples": state.buffer_len_samples,
         "left_samples_dropped": state.base_frames * HOP_SAMPLES,
-        "core_start": state.core_end - timing.unit_samples // HOP_SAMPLES,
+        "core_start": state.core_end - UNIT_SAMPLES // HOP_SAMPLES,
         "core_end": state.core_end,
     }
 

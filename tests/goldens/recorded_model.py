@@ -17,7 +17,7 @@ from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import DenseAttention
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.audio_features import encoder_frame_count
+from MiniCPMO45.processing.mel import encoder_frame_count
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.token2wav.batch import LARGEST_CALL_CODES
+from MiniCPMO45.token2wav.chunks import LARGEST_CALL_CODES
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import (

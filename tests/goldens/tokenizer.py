@@ -6,7 +6,7 @@ from typing import Any
 
 from PIL import Image
 
-from MiniCPMO45.processing.audio_features import SAMPLE_RATE_HZ, embedding_count
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ, embedding_count
 from MiniCPMO45.processing.processor import MiniCPMOProcessor, PromptOptions
 from MiniCPMO45.processing.prompts import audio_placeholder
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast

@@ -23,8 +23,7 @@ from MiniCPMO45.model.audio_encoder import (
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.processing.audio_features import LogFloor, embedding_count
-from MiniCPMO45.processing.streaming_mel import MelState, push
+from MiniCPMO45.processing.mel import LogFloor, MelState, embedding_count, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)

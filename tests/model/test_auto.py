@@ -24,7 +24,7 @@ import MiniCPMO45.auto  # noqa: F401  # registers the classes
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.audio_features import clip_mels
+from MiniCPMO45.processing.mel import clip_mels
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
 from MiniCPMO45.modes.unit_output import UnitOrderError, UnitResult
-from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.prompts import CONTEXT_MARKER, DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ToneVoice, cached_labels, spoken

@@ -23,10 +23,16 @@ from MiniCPMO45.engine.steps import (
     run_alone,
     stream_alone,
 )
-from MiniCPMO45.modes.unit_input import Stopwatch
-from MiniCPMO45.modes.unit_output import EarlyAudio, UnitResult, UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.unit_output import (
+    EarlyAudio,
+    Stopwatch,
+    UnitResult,
+    UnitSpeech,
+    UnitText,
+    speak_unit,
+)
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.token2wav.chunking import finish_unit
+from MiniCPMO45.token2wav.chunks import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE

@@ -9,8 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.token2wav.flow_encoder import ConformerLayer, FlowEncoder, relative_positions
-from MiniCPMO45.token2wav.layers import TapConvolution, with_past
+from MiniCPMO45.token2wav.flow_encoder import (
+    ConformerLayer,
+    FlowEncoder,
+    TapConvolution,
+    relative_positions,
+    with_past,
+)
 from tests.fakes.toy_vocoder import FlowStreams, Outputs, toy_codes, toy_vocoder
 
 

@@ -18,7 +18,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 

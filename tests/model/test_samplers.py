@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
-from MiniCPMO45.engine.samplers import CodeSampler, UnitSampler
+from MiniCPMO45.engine.speech_runner import CodeSampler
 from MiniCPMO45.engine.steps import DrawCodes, TextDecision, TextMarkers
+from MiniCPMO45.engine.text_runner import UnitSampler
 from MiniCPMO45.kernels.code_choice import pick
 from MiniCPMO45.settings import DuplexSettings
 from tests.fakes.scripted import ScriptedExecutor

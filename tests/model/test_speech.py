@@ -25,8 +25,7 @@ from MiniCPMO45.engine.steps import (
     run_alone,
 )
 from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
-from MiniCPMO45.modes.unit_input import Stopwatch
-from MiniCPMO45.modes.unit_output import UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.unit_output import Stopwatch, UnitSpeech, UnitText, speak_unit
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,

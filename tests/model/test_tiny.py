@@ -15,7 +15,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix

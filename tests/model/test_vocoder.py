@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.batch import VoiceTooLongError, check_voice_length
-from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer
+from MiniCPMO45.token2wav.chunks import Piece, SpeechBuffer, VoiceTooLongError, check_voice_length
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice

@@ -8,7 +8,7 @@ from torch import nn
 
 from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.steps import EncodeClips
-from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from tests.goldens.audio import HIDDEN_RTOL_OF_MAX, load_hearing
 from tests.goldens.recorded_model import recorded_clip_frames
 from tests.model.scripted_duplex import SETTINGS, Bench

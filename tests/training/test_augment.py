@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from MiniCPMO45.processing.audio_features import MAX_HZ, N_MELS, filter_centres_hz
-from training.nano.augment import LEAST_THROAT, MOST_THROAT, WIDEST_BAND, Augmenter
+from MiniCPMO45.processing.mel import N_MELS
+from training.nano.augment import (
+    LEAST_THROAT,
+    MOST_THROAT,
+    WIDEST_BAND,
+    Augmenter,
+    filter_centres_hz,
+)
 
 SEQUENCES, FRAMES = 256, 30
 PEAK_BIN, PEAK_FRAME = 40, 17
@@ -28,7 +34,7 @@ def test_formants_move_between_the_shortest_and_the_longest_throat() -> None:
     assert changed.shape == (SEQUENCES, N_MELS, FRAMES)
     at_peak = changed[:, :, PEAK_FRAME]
     moved = at_peak.argmax(1)[at_peak.amax(1) > 2.5]
-    centres_hz = filter_centres_hz(N_MELS, 0.0, MAX_HZ)
+    centres_hz = filter_centres_hz()
     ratios = centres_hz[PEAK_BIN] / centres_hz[moved.numpy()]
     step = centres_hz[PEAK_BIN + 1] / centres_hz[PEAK_BIN]
     assert LEAST_THROAT / step < ratios.min() < 0.9

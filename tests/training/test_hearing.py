@@ -8,8 +8,7 @@ from torch import nn
 from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import new_audio_cache
-from MiniCPMO45.processing.audio_features import clip_mels
-from MiniCPMO45.processing.streaming_mel import MelState, push
+from MiniCPMO45.processing.mel import MelState, clip_mels, push
 from tests.training.conftest import Nano
 from training.nano.hearing import (
     CONTEXT,

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.processing.audio_features import (
+from MiniCPMO45.processing.mel import (
     MIN_CLIP_SAMPLES,
     LogFloor,
+    MelState,
     clip_mels,
     embedding_count,
     encoder_frame_count,
+    push,
 )
-from MiniCPMO45.processing.streaming_mel import MelState, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 # samples: mel frames, encoder frames, embeddings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.token2wav.chunking import (
+from MiniCPMO45.token2wav.chunks import (
     Piece,
     SpeechBuffer,
     cut_whole_reply,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from MiniCPMO45.processing.audio_features import mel_filter_bank
+from MiniCPMO45.processing.mel import mel_filter_bank
 
 # The front ends of this model: Whisper, speech tokenizer, vocoder prompt.
 FRONT_ENDS = [

@@ -8,15 +8,17 @@ import torch
 from core.serving.runtime import CACHE_ROOM_MIN
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import KvStore
-from MiniCPMO45.engine.pressure import (
+from MiniCPMO45.engine.session import (
     LAST_FREE,
     LEAST_TOKENS,
     SHRINK_BELOW,
+    Unit,
+    WindowState,
     narrowed,
     tokens_allowed,
+    units_to_drop,
     window_now,
 )
-from MiniCPMO45.engine.session import Unit, WindowState, units_to_drop
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.settings import WindowMode, WindowSettings
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from MiniCPMO45.processing import prompts
-from MiniCPMO45.processing.audio_features import MIN_CLIP_SAMPLES
+from MiniCPMO45.processing.mel import MIN_CLIP_SAMPLES
 from MiniCPMO45.processing.processor import (
     Content,
     Message,

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.processing.streaming_mel import SHORT_PIECE_SAMPLES, SampleBuffer
+from MiniCPMO45.processing.mel import SHORT_PIECE_SAMPLES, SampleBuffer
 
 LONG = SHORT_PIECE_SAMPLES + 7
 

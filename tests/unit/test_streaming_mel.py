@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.processing.audio_features import LogFloor
-from MiniCPMO45.processing.streaming_mel import MelState, push
+from MiniCPMO45.processing.mel import LogFloor, MelState, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
 FIRST_SAMPLES = 16_480

@@ -17,14 +17,7 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
 
-FED = PrefillResult(
-    True,
-    vision_slices=2,
-    cost_vision_embed=0.004,
-    cost_vision_feed=0.001,
-    cost_audio_feed=0.010,
-    cost_all=0.020,
-)
+FED = PrefillResult(True, vision_slices=2, cost_feed=0.011, cost_all=0.020)
 
 
 class Duplex:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
+from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
-from MiniCPMO45.modes.unit_input import (
-    Stopwatch,
+from MiniCPMO45.modes.duplex import (
     get_audio_embedding,
     picture_pieces,
     split_unit_audio,
@@ -25,12 +24,7 @@ from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
 from tests.fakes.words import tiny_tokenizer
 
-TIMING = StreamTiming()
 LEAD_TO, FIRST, LATER = 16_560, 16_480, 16_000
-
-
-def _ticks() -> float:
-    return 0.0
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def _ramp(n_samples: int, start: int = 1) -> np.ndarray:
 def _units(session: Session, pieces: list[np.ndarray]) -> Iterator[Tensor]:
     """Deal out audio as `prefill` does."""
     for piece in pieces:
-        samples, session.hearing.pending = split_unit_audio(session.hearing, piece, TIMING)
+        samples, session.hearing.pending = split_unit_audio(session.hearing, piece)
         if samples is not None:
             session.hearing.audio_units += 1
             yield samples
@@ -83,10 +77,10 @@ def test_seconds_in_are_seconds_out_and_80_samples_stay(session: Session) -> Non
 
 def test_too_little_audio_waits(session: Session) -> None:
     list(_units(session, [_ramp(LATER)]))
-    samples, waiting = split_unit_audio(session.hearing, _ramp(LATER - 81), TIMING)
+    samples, waiting = split_unit_audio(session.hearing, _ramp(LATER - 81))
     assert samples is None
     session.hearing.pending = waiting
-    samples, waiting = split_unit_audio(session.hearing, _ramp(1), TIMING)
+    samples, waiting = split_unit_audio(session.hearing, _ramp(1))
     assert samples is not None
     assert (len(samples), len(waiting)) == (LATER, 0)
 
@@ -99,7 +93,7 @@ def test_more_than_a_second_waits_for_the_next_units(session: Session) -> None:
 
 def test_splitting_leaves_the_state_alone(session: Session) -> None:
     before = session.hearing.pending
-    split_unit_audio(session.hearing, _ramp(20_000), TIMING)
+    split_unit_audio(session.hearing, _ramp(20_000))
     assert session.hearing.pending is before
     assert session.hearing.audio_units == 0
 
@@ -114,7 +108,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
         "float64": audio.astype(np.float64),
         "list": audio.tolist(),
     }
-    samples, _ = split_unit_audio(session.hearing, given_as[kind], TIMING)
+    samples, _ = split_unit_audio(session.hearing, given_as[kind])
     assert samples is not None
     assert samples.dtype == torch.float32
     assert torch.equal(samples, torch.from_numpy(audio[:FIRST]))
@@ -122,7 +116,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
 
 def test_the_waiting_samples_are_not_the_callers_memory(session: Session) -> None:
     audio = _ramp(20_000)
-    _, waiting = split_unit_audio(session.hearing, audio, TIMING)
+    _, waiting = split_unit_audio(session.hearing, audio)
     before = waiting.clone()
     audio[:] = 0
     assert torch.equal(waiting, before)
@@ -134,8 +128,7 @@ def test_units_reach_the_encoder_with_their_context(
     """102 mel frames without left context first, then 104 with two frames on each side."""
     for samples in _units(session, [_ramp(LATER) / 1e6] * 6):
         session.hearing.audio_units -= 1  # counted by the call under test
-        watch = Stopwatch(_ticks)
-        rows = run_alone(get_audio_embedding(session.hearing, samples, TIMING, watch), executor)
+        rows = run_alone(get_audio_embedding(session.hearing, samples), executor)
         assert len(rows) == 10
     asked = executor.of_kind(EncodeStream)
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]
@@ -170,7 +163,7 @@ def test_pictures_stand_between_marks_overview_first(
     slices: int,
 ) -> None:
     frames = [Image.new("RGB", (100, 80)), Image.new("RGB", (900, 450))]
-    steps = picture_pieces(frames, limits, SliceConfig(), tokens, Stopwatch(_ticks))
+    steps = picture_pieces(frames, limits, SliceConfig(), tokens)
     pieces, count = run_alone(steps, executor)
     assert _marks(pieces, tokens) == expected
     assert count == slices
@@ -182,6 +175,4 @@ def test_limits_that_do_not_match_the_frames_are_refused(
 ) -> None:
     frames = [Image.new("RGB", (10, 10))]
     with pytest.raises(ValueError, match="2 entries for 1 frames"):
-        run_alone(
-            picture_pieces(frames, [1, 1], SliceConfig(), tokens, Stopwatch(_ticks)), executor
-        )
+        run_alone(picture_pieces(frames, [1, 1], SliceConfig(), tokens), executor)

@@ -12,8 +12,9 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import audio_utils
 
-from MiniCPMO45.processing.audio_features import MAX_HZ, N_MELS, filter_centres_hz
+from MiniCPMO45.processing.mel import MAX_HZ, N_MELS
 
 SAMPLE_RATE_HZ = 16_000
 ROOM_S = 0.5
@@ -133,10 +134,17 @@ class Augmenter:
         return self._uniform(like, 0.0, 1.0) < share
 
 
+def filter_centres_hz() -> np.ndarray:
+    """Return where the filters of the front end are highest: float64 [80], rising."""
+    ends = [audio_utils.hertz_to_mel(hz, mel_scale="slaney") for hz in (0.0, MAX_HZ)]
+    edges_mel = np.linspace(ends[0], ends[1], N_MELS + 2)
+    return np.asarray(audio_utils.mel_to_hertz(edges_mel, mel_scale="slaney"))[1:-1]
+
+
 @cache
 def _throats(device: torch.device) -> Tensor:
     """Matrices that read each mel bin elsewhere, between two bins: float32 [throats, 80, 80]."""
-    centres_hz = filter_centres_hz(N_MELS, 0.0, MAX_HZ)
+    centres_hz = filter_centres_hz()
     warps = torch.zeros(THROATS, N_MELS, N_MELS)
     for warp, factor in zip(warps, np.linspace(LEAST_THROAT, MOST_THROAT, THROATS), strict=True):
         places = np.interp(centres_hz * factor, centres_hz, np.arange(N_MELS))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset
 
-from MiniCPMO45.processing.audio_features import POOL_STEP
+from MiniCPMO45.processing.mel import POOL_STEP
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano.bank import INT16_PEAK, Bank
 from training.nano.hearing import ROWS_PER_UNIT, encoder_rows

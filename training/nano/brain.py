@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
 from MiniCPMO45.model.transformer import CausalLM
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, UNIT_SAMPLES
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch
 from training.nano.hearing import (
     ROWS_PER_UNIT,
-    TIMING,
     clip_frames,
     embed_frames,
     stream_frames,
@@ -180,8 +180,8 @@ class Brain(nn.Module):
         audio = batch.stream.float() / INT16_PEAK
         if augment is not None:
             audio = augment(audio)
-            audio[:, : TIMING.first_pad_samples - TIMING.unit_samples] = 0.0
-        n_units = (audio.shape[1] - TIMING.first_unit_samples) // TIMING.unit_samples + 1
+            audio[:, : FIRST_PAD_SAMPLES - UNIT_SAMPLES] = 0.0
+        n_units = (audio.shape[1] - FIRST_UNIT_SAMPLES) // UNIT_SAMPLES + 1
         mels = stream_mels(audio, n_units)
         return stream_frames(self.apm, augment.spectrograms(mels) if augment else mels)
 

@@ -1,6 +1,6 @@
 """What the served encoder makes of whole conversations, computed in batches on one device.
 
-Equal to feeding `streaming_mel.push` and `AudioEmbedder.embed_streams` unit by unit (a test
+Equal to feeding `mel.push` and `AudioEmbedder.embed_streams` unit by unit (a test
 compares them), but without a Python step per unit. Uses the served modules and mel functions.
 """
 
@@ -14,15 +14,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
+from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
 from MiniCPMO45.model.transformer import DenseAttention
-from MiniCPMO45.processing.audio_features import (
+from MiniCPMO45.processing.mel import (
+    CONTEXT_FRAMES,
+    DROP_FROM_SAMPLES,
+    DROP_SAMPLES,
+    DYNAMIC_FLOOR_FROM_SAMPLES,
     DYNAMIC_RANGE_LOG10,
+    FIRST_UNIT_SAMPLES,
     FIXED_FLOOR_LOG10,
     HALF_WINDOW_SAMPLES,
     HOP_SAMPLES,
     MAX_HZ,
+    MIRRORED_FRAMES,
     N_FFT,
     N_MELS,
     POOL_STEP,
@@ -30,26 +36,20 @@ from MiniCPMO45.processing.audio_features import (
     SAMPLE_RATE_HZ,
     SCALE,
     SHIFT,
+    UNIT_SAMPLES,
     encoder_frame_count,
     mel_filter_bank,
 )
-from MiniCPMO45.processing.streaming_mel import (
-    DROP_FROM_SAMPLES,
-    DROP_SAMPLES,
-    DYNAMIC_FLOOR_FROM_SAMPLES,
-    MIRRORED_FRAMES,
-)
 
-TIMING = StreamTiming()
-UNIT_FRAMES = TIMING.unit_samples // HOP_SAMPLES
-CONTEXT = TIMING.redundancy_frames
+UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES
+CONTEXT = CONTEXT_FRAMES
 UNITS_BEFORE_RESET = 29  # a thirtieth unit with its context would reach the last position
 ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
 
 
 def stream_samples(n_units: int) -> int:
     """Samples that `n_units` units consume, the leading zeros of the first included."""
-    return TIMING.first_unit_samples + (n_units - 1) * TIMING.unit_samples
+    return FIRST_UNIT_SAMPLES + (n_units - 1) * UNIT_SAMPLES
 
 
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:

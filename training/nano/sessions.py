@@ -12,8 +12,7 @@ from random import Random
 
 import numpy as np
 
-from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.processing.audio_features import embedding_count
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, UNIT_SAMPLES, embedding_count
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Talk, at_speed
 from training.nano.bank import Bank, Samples
@@ -24,8 +23,7 @@ from training.nano.hearing import stream_samples
 from training.nano.layout import DuplexLayout, Layout
 from training.nano.pace import split_reply
 
-TIMING = StreamTiming()
-LEAD_SAMPLES = TIMING.first_pad_samples - TIMING.unit_samples  # zeros before the client's sound
+LEAD_SAMPLES = FIRST_PAD_SAMPLES - UNIT_SAMPLES  # zeros before the client's sound
 UNSEEN_S = 0.035  # the end of a unit's sound that belongs to the next unit's frames
 QUIET_S = 0.12  # silence after which a sentence may have ended
 HESITATION_S = 0.01  # of a learner, after that: rather a little late than early

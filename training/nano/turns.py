@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
 from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Talk
@@ -27,7 +27,7 @@ ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
 MOST_ROUNDS, PRACTISED_ROUNDS = 6, 6
 BARE, PRACTISED_BARE = 0.25, 0.5  # of the conversations have no system prompt
-FIRST_CLIP_SAMPLES = StreamTiming().first_pad_samples
+FIRST_CLIP_SAMPLES = FIRST_PAD_SAMPLES
 PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
 _PICTURE = Image.new("RGB", (448, 448))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.samplers import draw_uniforms
+from MiniCPMO45.engine.policies import draw_uniforms
 from MiniCPMO45.kernels import code_choice, unit_choice
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
 from tests.unit.device.test_kernels import on_both

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.processing.audio_features import mel_filter_bank
+from MiniCPMO45.processing.mel import mel_filter_bank
 from MiniCPMO45.token2wav.voice_features import VOICE_RATE_HZ
 
 RESOLUTIONS = ((2048, 512), (1024, 256), (512, 128), (256, 64))  # n_fft, hop

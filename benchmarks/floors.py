@@ -112,7 +112,7 @@ class Floors:
         rows = pictured + heard + CONTROL_ROWS
         vision = _bytes(model.vpm) + _bytes(model.resampler)
         hearing = _bytes(model.apm) + _bytes(model.audio_projection_layer)
-        codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + rig.executor.speech_head.nbytes)
+        codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + model.tts.folded_head().nbytes)
         return cls(
             encode_audio=rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
             encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if sees else 0.0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from MiniCPMO45.tiny.assets import (
     write_vocoder_weights,
     write_voice_sample,
 )
-from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
+from MiniCPMO45.tiny.tokenizer import TinyVocabulary, make_tokenizer, train_vocabulary
 from MiniCPMO45.tiny.weights import tiny_model
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerConfig
@@ -71,7 +71,7 @@ def write_full_checkpoint(
         raise FileExistsError(f"{folder} is not empty; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     config = full_config(sizes.changes)
-    vocabulary = train_vocabulary().filled_up(config.vocab_size)
+    vocabulary = _filled_up(train_vocabulary(), config.vocab_size)
     MiniCPMOProcessor.of(make_tokenizer(vocabulary)).save_pretrained(folder)
     if sizes.has_tiny_voice:
         write_assets(folder, seed)
@@ -80,6 +80,13 @@ def write_full_checkpoint(
     with device:
         model = tiny_model(config, vocabulary, seed)
     model.save_pretrained(folder, max_shard_size=sizes.shard_bytes)
+
+
+def _filled_up(vocabulary: TinyVocabulary, size: int) -> TinyVocabulary:
+    """Return the same with spare base entries, so that there are `size` ids in all."""
+    n_spare = size - vocabulary.size
+    spare = tuple(f"<spare_{number}>" for number in range(n_spare))
+    return replace(vocabulary, base=(*vocabulary.base, *spare), n_spare=n_spare)
 
 
 def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:

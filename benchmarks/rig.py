@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
+from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
-from MiniCPMO45.loading.checkpoint import random_weights, read_headers
+from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import SlicedPicture

@@ -14,13 +14,13 @@ import torch
 import typer
 from torch import Tensor, nn
 
+from benchmarks.random_weights import random_weights
 from benchmarks.summary import format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.kv_cache import KvStore
 from MiniCPMO45.engine.packed_rows import FedRows, PassLimits
 from MiniCPMO45.engine.text_runner import TextRows, TextRunner
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.loading.checkpoint import random_weights
 from MiniCPMO45.loading.quantising import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

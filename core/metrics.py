@@ -41,19 +41,6 @@ REFUSALS: Final = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCod
 REFUSAL_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 UNITS_KEPT: Final = 50_000  # ours: between two looks; of a thousand sessions' units that is all
 
-GATEWAY_METRICS: Final = (
-    "omni_gateway_queue_length",
-    "omni_gateway_queue_wait_seconds",
-    "omni_gateway_workers",
-    "omni_gateway_sessions",
-    "omni_gateway_session_seconds",
-    "omni_gateway_bytes",
-    "omni_gateway_errors",
-    "omni_gateway_requests",
-    "omni_gateway_unit_seconds",
-)
-"""Names without the endings Prometheus adds to counters and histograms."""
-
 
 def new_registry() -> CollectorRegistry:
     """Return a registry that knows the process itself: memory, CPU, open files, Python."""

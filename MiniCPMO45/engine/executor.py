@@ -151,11 +151,6 @@ class Executor:
         return self.model.llm.model.norm.weight.dtype
 
     @property
-    def speech_head(self) -> Tensor:
-        """Output matrix of the speech decoder [codes, width]."""
-        return self._speech.head
-
-    @property
     def free_share(self) -> float:
         """How much of the memory for conversations is free, 0 to 1; asks the device.
 

@@ -268,39 +268,6 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     return known
 
 
-def random_weights(
-    module: nn.Module,
-    *,
-    device: torch.device | str,
-    dtype: torch.dtype = torch.bfloat16,
-    weights: Weights = Weights.BF16,
-    seed: int,
-) -> int:
-    """Fill a module built on the meta device with random values, drawn on the device itself.
-
-    Args:
-        module: its tensors are replaced; they need no gradient afterwards.
-        device: where the weights are made.
-        dtype: what they are.
-        weights: whether those of the language model are quantised, and how.
-        seed: of the generator; the same seed, device and dtype give the same weights.
-
-    Returns:
-        The number of elements.
-    """
-    generator = torch.Generator(device=device).manual_seed(seed)
-    shapes = expected_shapes(module)
-    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
-    tensors: dict[str, Tensor] = {}
-    for name, shape in shapes.items():
-        drawn = torch.empty(shape, device=device, dtype=dtype)
-        fill_randomly(name, drawn, generator)
-        tensors |= stored_tensors(name, drawn, schemes.get(name), device, dtype)
-    module.load_state_dict(tensors, strict=True, assign=True)
-    module.requires_grad_(False).eval()
-    return sum(math.prod(shape) for shape in shapes.values())
-
-
 def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:
     """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input.
 

@@ -23,7 +23,6 @@ SPEECH_END = "<|tts_eos|>"
 
 DUPLEX_SYSTEM_PROMPT = "Streaming Omni Conversation."
 SERVICE_DUPLEX_SYSTEM_PROMPT = "You are a helpful assistant."
-DUPLEX_SUFFIX = "<|audio_end|><|im_end|>"  # what `duplex_suffix` gives without a text
 CONTEXT_MARKER = "\n\nprevious: "
 
 Voice = TypeVar("Voice")
@@ -201,7 +200,7 @@ def duplex_suffix(text: str = "") -> str:
 
 
 def duplex_prefix(system_text: str = DUPLEX_SYSTEM_PROMPT) -> str:
-    """Return what a duplex session starts with; voice embeddings and `DUPLEX_SUFFIX` follow."""
+    """Return what a duplex session starts with; voice embeddings and `duplex_suffix` follow."""
     return f"{MESSAGE_START}system\n{system_text}\n<|audio_start|>"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,6 @@ class TinyVocabulary:
             ValueError: there is none.
         """
         return (*self.base, *self.added).index(token)
-
-    def filled_up(self, size: int) -> TinyVocabulary:
-        """Return the same with spare base entries, so that there are `size` ids in all."""
-        n_spare = size - self.size
-        spare = tuple(f"<spare_{number}>" for number in range(n_spare))
-        return replace(self, base=(*self.base, *spare), n_spare=n_spare)
 
 
 def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -> TinyVocabulary:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -164,17 +164,6 @@ def read_fixed_voice(folder: Path) -> VoicePrompt | None:
         )
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} holds no voice: {error}") from error
-
-
-def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
-    """Write the only voice of a checkpoint into its `assets/token2wav`."""
-    tensors = {
-        "codes": voice.codes.to(torch.int32),
-        "speaker": voice.speaker.half(),
-        "mel": voice.mel.half(),
-    }
-    held = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(held, folder / FIXED_VOICE_FILE)
 
 
 ONLY_VOICE = "the only voice"

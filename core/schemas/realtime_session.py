@@ -66,11 +66,6 @@ class AudioFormat(WireModel):
         types = {"g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
         return cls.model_validate({"type": types.get(name, "audio/pcm")})
 
-    @property
-    def beta_name(self) -> str:
-        """Its name in the beta."""
-        return {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw"}.get(self.type, "g711_alaw")
-
 
 class ServerVad(WireModel):
     """The user's turn ends with silence."""

@@ -92,27 +92,6 @@ class LogObserver:
 
 REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 
-WORKER_METRICS: Final = (
-    "omni_worker_info",
-    "omni_worker_model_loaded",
-    "omni_worker_sessions",
-    "omni_worker_session_seconds",
-    "omni_worker_received_bytes",
-    "omni_worker_problems",
-    "omni_worker_unit_stage_seconds",
-    "omni_worker_late_units",
-    "omni_worker_kv_tokens",
-    "omni_worker_first_chunk_seconds",
-    "omni_worker_turn_seconds",
-    "omni_worker_generated_tokens",
-    "omni_worker_capacity",
-    "omni_worker_engine_seconds",
-    "omni_worker_recordings_unsealed",
-    "omni_worker_recordings_unsealed_bytes",
-    "omni_worker_recordings_unsealed_age_seconds",
-)
-"""Names without the endings Prometheus adds to counters and histograms."""
-
 
 class WorkerMetrics:
     """What a worker counts; what observers of its sessions call."""

@@ -92,7 +92,7 @@ class _Replay:
 
     def _compare_logits(self, name: str, hidden: Tensor) -> None:
         report, want = self.report, self.want
-        logits = hidden @ self.executor.speech_head.T
+        logits = hidden @ self.executor._speech.head.T
         key = f"{name}_raw_logits_first{FIRST_LOGITS}"
         report.close(f"tts/{key}", logits[:FIRST_LOGITS], want[key], **LOGITS)
         top = torch.from_numpy(want[f"{name}_raw_top_ids"]).long()

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from benchmarks.random_weights import random_weights
 from MiniCPMO45.loading.checkpoint import (
     SINGLE_FILE,
     expected_shapes,
     load_weights,
-    random_weights,
     read_config,
     read_headers,
 )

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchmarks.random_weights import random_weights
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,
     MiniCPMOConfig,
@@ -30,7 +31,6 @@ from MiniCPMO45.engine.steps import (
     run_alone,
 )
 from MiniCPMO45.kernels.device import Piece, capture_all
-from MiniCPMO45.loading.checkpoint import random_weights
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.settings import CacheKind, LoadOptions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
 from MiniCPMO45.modes.unit_output import UnitOrderError, UnitResult
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
-from MiniCPMO45.processing.prompts import CONTEXT_MARKER, DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import CONTEXT_MARKER, duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ToneVoice, cached_labels, spoken
 from tests.model.scripted_duplex import AUDIO, SECOND, SETTINGS, SILENCE, SLICE, Bench
@@ -46,7 +46,7 @@ def test_prepare_feeds_the_prompt_around_the_voice_sample(toy: Toy) -> None:
     steps = prepare(bench.duplex, session, SETTINGS, ToneVoice(), sample)
     bench.executor.requests.clear()
     bench.do(steps)
-    before, after = (toy.tokenizer.encode(text) for text in (duplex_prefix(), DUPLEX_SUFFIX))
+    before, after = (toy.tokenizer.encode(text) for text in (duplex_prefix(), duplex_suffix()))
     assert cached_labels(session.kv) == [*before, *AUDIO, *after]
     assert len(bench.executor.of_kind(LlmForward)) == 1
     [asked] = bench.executor.of_kind(EncodeClips)

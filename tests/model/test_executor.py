@@ -251,7 +251,7 @@ def test_speech_logits_are_those_of_the_weight_normed_head(executor: Executor) -
     with torch.inference_mode():
         hidden = torch.randn(3, tts.model.norm.weight.shape[0])
         expected = tts.head_code[0](hidden)
-        assert_close(hidden @ executor.speech_head.T, expected)
+        assert_close(hidden @ executor._speech.head.T, expected)
 
 
 def test_a_full_context_is_an_error_and_costs_nobody_a_token(executor: Executor) -> None:

@@ -19,7 +19,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 SECOND = 16_000
@@ -90,7 +90,7 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     decided = []
     for sound in (np.zeros(SECOND, np.float32), noise):
         [rows] = executor.answer([EncodeClips(tuple(clip_mels(sound, LogFloor.FIXED)), 50)])
-        opening = (*tokenizer.encode(duplex_prefix() + DUPLEX_SUFFIX), special.unit_start)
+        opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
         pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
         [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
         decided.append(int(answer.logits.argmax()))

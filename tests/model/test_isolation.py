@@ -138,12 +138,12 @@ def _fingerprint(*modules: nn.Module) -> str:
 def test_a_conversation_changes_nothing_of_the_model(toy: Toy, make: MakeExecutor) -> None:
     executor, talks = _open(toy, make)
     before = _fingerprint(toy.model, toy.vocoder.flow, toy.vocoder.hift)
-    head = executor.speech_head.clone()
+    head = executor._speech.head.clone()
     run_together([talk.whole() for talk in talks], executor)
     for talk in talks:
         talk.session.close()
     assert _fingerprint(toy.model, toy.vocoder.flow, toy.vocoder.hift) == before
-    assert torch.equal(executor.speech_head, head)
+    assert torch.equal(executor._speech.head, head)
     assert not any(each.training or each._forward_hooks for each in toy.model.modules())
 
 

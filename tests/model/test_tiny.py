@@ -18,7 +18,7 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.tiny.__main__ import main
 from MiniCPMO45.tiny.assets import voice_sample
 from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, write_tiny_checkpoint
@@ -138,7 +138,7 @@ def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Exec
     for sound in (np.zeros(SECOND, np.float32), noise):
         mels = tuple(clip_mels(sound, LogFloor.FIXED))
         [rows] = executor.answer([EncodeClips(mels, block_frames=50)])
-        opening = (*tokenizer.encode(duplex_prefix() + DUPLEX_SUFFIX), special.unit_start)
+        opening = (*tokenizer.encode(duplex_prefix() + duplex_suffix()), special.unit_start)
         pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
         [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
         decided.append(int(answer.logits.argmax()))

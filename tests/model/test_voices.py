@@ -19,9 +19,9 @@ from MiniCPMO45.token2wav.voices import (
     VoiceLibrary,
     VoiceSampleError,
     read_fixed_voice,
-    write_fixed_voice,
 )
 from tests.model.toy import Toy
+from training.nano.voice.export import write_fixed_voice
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from MiniCPMO45.loading.quantising import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.unit_output import UnitResult
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights
 from MiniCPMO45.tiny.assets import write_vocoder
@@ -155,7 +155,7 @@ def prepare(
     return duplex.prepare(
         session,
         duplex_prefix(),
-        DUPLEX_SUFFIX,
+        duplex_suffix(),
         settings=settings,
         voice_sample=voice_sample,
         vocoder=vocoder,

@@ -20,7 +20,7 @@ from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
 from MiniCPMO45.modes.speech import ReplySpeech
 from MiniCPMO45.modes.streaming import StreamingCapability
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings
 from tests.pairing import by_default
@@ -121,7 +121,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
     prefix = duplex_prefix(session.talk.system_text)
     settings = DuplexSettings(force_listen_count=0, generate_audio=False)
     run_alone(
-        duplex.prepare(served, prefix, DUPLEX_SUFFIX, settings=settings, voice_sample=voice),
+        duplex.prepare(served, prefix, duplex_suffix(), settings=settings, voice_sample=voice),
         executor,
     )
     for unit in range(session.n_units):

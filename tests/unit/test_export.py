@@ -18,7 +18,7 @@ from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import WireModel
 from core.schemas.export import __main__ as export
 from core.schemas.export.asyncapi import asyncapi_document
-from core.schemas.export.codes import CLOSE_TEXTS, UNTOLD, USES, close_codes_of, text_of, uses_on
+from core.schemas.export.codes import CLOSE_TEXTS, USES, close_codes_of, text_of, uses_on
 from core.schemas.export.message_schemas import definitions_of, messages_of
 from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
 from core.schemas.queue import ErrorMessage, WarningMessage
@@ -266,6 +266,19 @@ def test_the_one_message_without_a_type() -> None:
 
 
 # --- codes ---
+
+
+UNTOLD = frozenset(
+    {
+        ErrorCode.APP_DISABLED,
+        ErrorCode.ORIGIN_REFUSED,
+        ErrorCode.UNAUTHORIZED,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.STILL_WRITING,
+        ErrorCode.NOT_AVAILABLE,
+    }
+)
+"""Codes that no socket tells: they are answers over HTTP, or the socket does not open at all."""
 
 
 def test_every_code_has_its_place() -> None:

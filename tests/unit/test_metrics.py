@@ -8,14 +8,13 @@ from prometheus_client import CollectorRegistry
 from core.errors import ErrorCode
 from core.metrics import (
     CONTENT_TYPE,
-    GATEWAY_METRICS,
     GatewayMetrics,
     exposition,
     new_registry,
 )
 from core.schemas.duplex import Result
 from core.schemas.worker import WorkerStatus
-from core.serving.observers import WORKER_METRICS, WorkerMetrics
+from core.serving.observers import WorkerMetrics
 
 MODE = {"mode": "omni_duplex"}
 
@@ -34,6 +33,41 @@ def result(**fields: float) -> Result:
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
     """Return one number."""
     return registry.get_sample_value(name, labels)
+
+
+GATEWAY_METRICS = (
+    "omni_gateway_queue_length",
+    "omni_gateway_queue_wait_seconds",
+    "omni_gateway_workers",
+    "omni_gateway_sessions",
+    "omni_gateway_session_seconds",
+    "omni_gateway_bytes",
+    "omni_gateway_errors",
+    "omni_gateway_requests",
+    "omni_gateway_unit_seconds",
+)
+"""Names without the endings Prometheus adds to counters and histograms."""
+
+WORKER_METRICS = (
+    "omni_worker_info",
+    "omni_worker_model_loaded",
+    "omni_worker_sessions",
+    "omni_worker_session_seconds",
+    "omni_worker_received_bytes",
+    "omni_worker_problems",
+    "omni_worker_unit_stage_seconds",
+    "omni_worker_late_units",
+    "omni_worker_kv_tokens",
+    "omni_worker_first_chunk_seconds",
+    "omni_worker_turn_seconds",
+    "omni_worker_generated_tokens",
+    "omni_worker_capacity",
+    "omni_worker_engine_seconds",
+    "omni_worker_recordings_unsealed",
+    "omni_worker_recordings_unsealed_bytes",
+    "omni_worker_recordings_unsealed_age_seconds",
+)
+"""Names without the endings Prometheus adds to counters and histograms."""
 
 
 @pytest.mark.parametrize(

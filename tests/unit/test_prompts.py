@@ -134,5 +134,5 @@ def test_duplex_texts() -> None:
         prompts.duplex_prefix(prompts.SERVICE_DUPLEX_SYSTEM_PROMPT)
         == "<|im_start|>system\nYou are a helpful assistant.\n<|audio_start|>"
     )
-    assert prompts.DUPLEX_SUFFIX == "<|audio_end|><|im_end|>"
+    assert prompts.duplex_suffix() == "<|audio_end|><|im_end|>"
     assert prompts.CONTEXT_MARKER == "\n\nprevious: "

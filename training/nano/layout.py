@@ -111,7 +111,7 @@ class DuplexLayout(Layout):
             start = len(self)
             self.place([self._tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
             assert self.clips[-1][0] == start
-        self.give(self._tokenizer.encode(prompts.DUPLEX_SUFFIX))
+        self.give(self._tokenizer.encode(prompts.duplex_suffix()))
 
     def hear(self, *, has_picture: bool) -> None:
         """Write the input of the next unit."""

@@ -86,17 +86,6 @@ USES: Final = (
     CodeUse(ErrorCode.INTERNAL, ALL, ("half_duplex",)),
 )
 
-UNTOLD: Final = frozenset(
-    {
-        ErrorCode.APP_DISABLED,
-        ErrorCode.ORIGIN_REFUSED,
-        ErrorCode.UNAUTHORIZED,
-        ErrorCode.FORBIDDEN,
-        ErrorCode.STILL_WRITING,
-        ErrorCode.NOT_AVAILABLE,
-    }
-)
-"""Codes that no socket tells: they are answers over HTTP, or the socket does not open at all."""
 
 CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
     {

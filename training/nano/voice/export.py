@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import save_file
 from torch import Tensor
 
 from MiniCPMO45.tiny.tokenizer import write_json
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voice_features import resample
-from MiniCPMO45.token2wav.voices import write_fixed_voice
+from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE
 from training.nano.voice.alphabet import TIMING
 from training.nano.voice.fixed import PROMPT_TEXT, fixed_voice
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
@@ -49,6 +51,17 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
     (target / "flow.yaml").write_text(text, encoding="utf8")
     write_fixed_voice(fixed_voice(recordings), target)
     _write_sample(recordings, folder / "assets" / "system_ref_audio.wav")
+
+
+def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
+    """Write the only voice of a checkpoint into its `assets/token2wav`."""
+    tensors = {
+        "codes": voice.codes.to(torch.int32),
+        "speaker": voice.speaker.half(),
+        "mel": voice.mel.half(),
+    }
+    held = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(held, folder / FIXED_VOICE_FILE)
 
 
 def speech_decoder_tensors(weights: Path) -> dict[str, Tensor]:

@@ -1,0 +1,45 @@
+"""Random weights for a model of any size, made where they are used."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.loading.checkpoint import expected_shapes, fill_randomly
+from MiniCPMO45.loading.quantising import reserve_quantised, stored_tensors
+from MiniCPMO45.settings import Weights
+
+
+def random_weights(
+    module: nn.Module,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.bfloat16,
+    weights: Weights = Weights.BF16,
+    seed: int,
+) -> int:
+    """Fill a module built on the meta device with random values, drawn on the device itself.
+
+    Args:
+        module: its tensors are replaced; they need no gradient afterwards.
+        device: where the weights are made.
+        dtype: what they are.
+        weights: whether those of the language model are quantised, and how.
+        seed: of the generator; the same seed, device and dtype give the same weights.
+
+    Returns:
+        The number of elements.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shapes = expected_shapes(module)
+    schemes = reserve_quantised(module, weights, dtype, torch.device(device))
+    tensors: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        drawn = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, drawn, generator)
+        tensors |= stored_tensors(name, drawn, schemes.get(name), device, dtype)
+    module.load_state_dict(tensors, strict=True, assign=True)
+    module.requires_grad_(False).eval()
+    return sum(math.prod(shape) for shape in shapes.values())

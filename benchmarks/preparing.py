@@ -15,7 +15,7 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps, run_alone
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 
 VOICE_S = 6.0
 MS_PER_S = 1_000.0
@@ -64,5 +64,5 @@ class Preparing:
     def _steps(self, session: Session, voice: np.ndarray) -> Steps[None]:
         vocoder = yield OpenVoice(voice, session.sampler.generator)
         yield from self._duplex.prepare(
-            session, duplex_prefix(), DUPLEX_SUFFIX, voice_sample=voice, vocoder=vocoder
+            session, duplex_prefix(), duplex_suffix(), voice_sample=voice, vocoder=vocoder
         )

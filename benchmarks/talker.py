@@ -15,7 +15,7 @@ from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps, run_alone
 from MiniCPMO45.modes.duplex import DuplexCapability, Frame
 from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 
 FILLER = "a"  # one token each, to make a prompt of any length
@@ -97,7 +97,7 @@ class Talker:
     @property
     def prompt_tokens(self) -> int:
         """Length of the prompt that makes the cache as long as asked for, filler included."""
-        plain = len(self.rig.tokenizer.encode(duplex_prefix() + DUPLEX_SUFFIX))
+        plain = len(self.rig.tokenizer.encode(duplex_prefix() + duplex_suffix()))
         length = self.script.context_tokens
         return plain if length is None else max(plain, length - 2 * WINDOW_SWING)
 
@@ -107,11 +107,11 @@ class Talker:
         stream = rig.executor.open_stream(rig.voice, session.sampler.generator)
         n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
         prefix = duplex_prefix()
-        missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + DUPLEX_SUFFIX))
+        missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + duplex_suffix()))
         steps = self._duplex.prepare(
             session,
             prefix + (" " + FILLER) * missing,
-            DUPLEX_SUFFIX,
+            duplex_suffix(),
             settings=self.script.settings,
             voice_sample=inputs.sound(n_samples) if n_samples else None,
             vocoder=stream,

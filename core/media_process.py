@@ -181,7 +181,6 @@ class _Reader:
 
     @property
     def is_alive(self) -> bool:
-        """The process runs."""
         return self._process.poll() is None
 
     def work(

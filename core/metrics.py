@@ -137,7 +137,6 @@ class GatewayMetrics:
         self._sessions.labels(mode).inc()
 
     def session_closed(self, mode: str, duration_s: float) -> None:
-        """It left."""
         self._sessions.labels(mode).dec()
         self._session_s.labels(mode).observe(duration_s)
 

@@ -54,7 +54,6 @@ class Offer:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the functions."""
         return frozenset(function.name for function in self.functions)
 
     @property
@@ -286,7 +285,6 @@ class _Call:
             self.name, self._arguments_at = head[1], index
 
     def _step(self, character: str) -> None:
-        """Go on by one character."""
         match self._place:
             case _Place.ESCAPE:
                 self._place = _Place.STRING

@@ -21,7 +21,6 @@ ROUNDED_DIGITS: Final = 3
 
 
 def serve(model: WhisperModel, requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer requests until there are no more."""
     while requests.peek(1):  # type: ignore[attr-defined]  # buffered, as standard input is
         options, [sound] = unpack(requests)
         pack(answers, transcribed(model, np.frombuffer(sound, "<f4"), options), [])

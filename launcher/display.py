@@ -154,7 +154,6 @@ class LoadingProgress:
         self._bars.stop()
 
     def show(self, programs: Iterable[Loading]) -> None:
-        """Print the progress of each program."""
         for program in programs:
             if not self._bars.disable:
                 self._draw(program)

@@ -56,7 +56,6 @@ class HealthClient:
         await self._plain.aclose()
 
     async def worker(self, url: str) -> Health:
-        """Ask a worker."""
         answer = await _get(self._plain, url, SNI)
         return read_worker(answer) if answer else Health()
 

@@ -178,7 +178,6 @@ class Planner:
         return self.settings.service.data_dir / LOGS_FOLDER
 
     def log_file(self, name: str) -> LogFile:
-        """Return the log of a program."""
         logging = self.settings.logging
         size_bytes = int(logging.file_max_mb * BYTES_PER_MB)
         return LogFile(self.logs / f"{name}.log", size_bytes, logging.files_kept)

@@ -305,11 +305,9 @@ class StreamAttention:
     new: Tensor
 
     def buffer(self, layer: int) -> Tensor:
-        """See `EncoderBatch`."""
         return self.new[layer]
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        """See `EncoderBatch`."""
         return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:

@@ -132,7 +132,7 @@ class Executor:
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
             EncodeClips: self._encode_clips,
-            EncodeStream: self._encode_streams,
+            EncodeStream: self._audio.embed_streams,
             EncodeImages: self._encode_images,
             DrawCodes: self._draw_codes,
             Vocode: self._vocode,
@@ -308,9 +308,6 @@ class Executor:
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]
-
-    def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
-        return self._audio.embed_streams(requests)
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Do what is done on the CPU before slices are encoded; any thread may call this."""

@@ -52,7 +52,6 @@ class KvRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all rows."""
         scales = 0 if self.scales is None else self.scales.nbytes
         return self.keys.nbytes + self.values.nbytes + scales
 

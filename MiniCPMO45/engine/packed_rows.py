@@ -254,7 +254,6 @@ class PagedBatch:
     rows: RowMap
 
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        """See `RowBatch.attend`."""
         store = self.store
         eps, pages = store.shape.rms_norm_eps, store.layer(layer)
         return attend(qkv, norms, eps, store.tables, self.rows, *pages)

@@ -162,7 +162,6 @@ class Attention:
 
     @property
     def heads(self) -> int:
-        """Query heads."""
         return self.qkv.shape[1] // self.kv_layer.shape[4] - 2 * self.kv_layer.shape[2]
 
     def run(self) -> Tensor:

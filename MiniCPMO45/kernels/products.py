@@ -205,7 +205,6 @@ class Rope:
 
     @classmethod
     def build(cls, head_dim: int, theta: float, *, device: torch.device) -> Rope:
-        """Make the table on `device`."""
         return cls(inverse_frequencies(head_dim, theta).to(device))
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -278,7 +277,6 @@ class Quantisable(nn.Module):
 
     @property
     def stored(self) -> Weight:
-        """The matrix as it is stored."""
         return QuantisedWeight(self.values, self.scales) if self.is_quantised else self.weight
 
 

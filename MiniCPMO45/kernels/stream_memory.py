@@ -150,7 +150,6 @@ class ColumnCache:
         return self.table.place(self.column(part))
 
     def memory_of(self, stream: int) -> Tensor:
-        """A stream's memory."""
         return self.table.memory[self.column("address")][stream]
 
     def views(self, stream: int, layer: int) -> tuple[Tensor, Tensor]:

@@ -62,11 +62,9 @@ class AudioLayer(EncoderLayer):
 
     @property
     def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        """See `EncoderLayer`."""
         return self.self_attn_layer_norm, self.final_layer_norm
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """See `EncoderLayer`."""
         return self.fc2(F.gelu(self.fc1(x)))
 
 

@@ -229,7 +229,6 @@ class DenseAttention:
         """Nothing is kept."""
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        """See `EncoderBatch`."""
         q, k, v = qkv.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)  # [B, heads, T, d]
         return mixed.transpose(1, 2).flatten(2)

@@ -75,11 +75,9 @@ class SiglipEncoderLayer(EncoderLayer):
 
     @property
     def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
-        """See `EncoderLayer`."""
         return self.layer_norm1, self.layer_norm2
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """See `EncoderLayer`."""
         return self.mlp(x)
 
 

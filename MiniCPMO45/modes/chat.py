@@ -70,7 +70,6 @@ class ChatReply:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens generated."""
         return len(self.ids)
 
 

@@ -286,7 +286,6 @@ class MelState:
 
     @property
     def buffer_len_samples(self) -> int:
-        """Audio in the buffer."""
         return self.buffer.length
 
     @property

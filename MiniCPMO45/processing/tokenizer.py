@@ -222,7 +222,6 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids flagged special."""
         return frozenset(i for i, t in self.added_tokens_decoder.items() if t.special)
 
     def decode(  # type: ignore[override]  # one text, not a batch of them

@@ -131,7 +131,6 @@ class TinyVocabulary:
 
     @property
     def size(self) -> int:
-        """Ids in all."""
         return len(self.base) + len(self.added)
 
     def id_of(self, token: str) -> int:
@@ -163,7 +162,6 @@ def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -
 
 
 def make_tokenizer(vocabulary: TinyVocabulary) -> MiniCPMOTokenizerFast:
-    """Return the tokenizer of a vocabulary."""
     first = len(vocabulary.base)
     ids = {UNK_TOKEN: vocabulary.id_of(UNK_TOKEN)}
     ids |= {token: first + i for i, token in enumerate(vocabulary.added)}

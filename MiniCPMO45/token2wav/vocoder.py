@@ -68,7 +68,6 @@ class StreamCall:
 
     @property
     def n_codes(self) -> int:
-        """Codes consumed."""
         return len(self.codes) - (0 if self.is_last else TIMING.lookahead_codes)
 
 

@@ -105,7 +105,6 @@ class ColumnLedger:
 
     @property
     def length(self) -> int:
-        """Columns occupied."""
         return len(self.order) // np.dtype(np.int32).itemsize
 
     @property

@@ -117,7 +117,6 @@ class _Reply:
         return text, np.concatenate(sounds)
 
     async def close(self) -> None:
-        """Make nothing more."""
         task, self._next = self._next, None
         if task is not None:
             task.cancel()

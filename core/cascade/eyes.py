@@ -47,7 +47,6 @@ class NanoEyes:
         self._open_chat = open_chat
 
     async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
-        """See `Eyes`."""
         asked = question.lower()
         known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
         data = await threads.run(lambda: _jpeg(picture))

@@ -68,7 +68,6 @@ class ChatEndpoint:
         self._tls = ssl.create_default_context()  # made once: that takes longer than a request
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
-        """See `Language`."""
         body = {
             "model": self.name,
             "messages": [asdict(line) for line in lines],
@@ -199,7 +198,6 @@ class LocalLanguage:
         self._endpoint: tuple[str, ChatEndpoint] | None = None  # by its address
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
-        """See `Language`."""
         url = await asyncio.to_thread(self._process.url)
         if self._endpoint is None or self._endpoint[0] != url:
             key = self._process.key

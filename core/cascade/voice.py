@@ -52,7 +52,6 @@ class HibariVoice:
         self.speak("Hello.")  # its dictionaries are read with the first word
 
     def speak(self, text: str) -> FloatArray:
-        """See `Voice`."""
         words = MARKUP.sub(" ", text).strip()
         if not words:
             return np.zeros(0, np.float32)

@@ -108,7 +108,6 @@ def plan_pass(waiting: Sequence[Waiting], now_s: float) -> list[Batch]:
 
 
 def _waits(kind: type, waiting: Sequence[Waiting], now_s: float, wait_s: float) -> bool:
-    """Whether requests of one kind wait for more of it."""
     full = FULL_BATCH.get(kind)
     if full is None or len(waiting) >= full or wait_s <= 0.0:
         return False

@@ -181,7 +181,6 @@ class DuplexView(View):
 
     @property
     def settings(self) -> DuplexSettings:
-        """Settings of the conversation."""
         return self.session.settings
 
     @property

@@ -95,7 +95,6 @@ class StreamingView(TurnView):
     # --- the documented synchronous form ---
 
     def prefill(self, request: StreamingRequest) -> str:
-        """Run `feed_request`."""
         return run_inline(self.feed_request(request))
 
     def generate(

@@ -70,7 +70,6 @@ class TurnView(View):
 
     @property
     def input_tokens(self) -> int:
-        """Tokens fed for the turn."""
         return self._stats.input_tokens
 
     @property
@@ -117,7 +116,6 @@ class TurnView(View):
         self._stats, self._has_replied = TokenStats(), True
 
     def reset_session(self, session_id: str) -> None:
-        """Run `reset`."""
         run_inline(self.reset(session_id))
 
     async def feed(

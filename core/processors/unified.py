@@ -121,7 +121,6 @@ class UnifiedProcessor:
 
     @property
     def model(self) -> UnifiedModel:
-        """The loaded model."""
         return self.chat.context.model
 
     @property
@@ -145,7 +144,6 @@ class UnifiedProcessor:
 
     @property
     def duplex(self) -> DuplexView:
-        """The view of full duplex."""
         return self._view(DuplexView)
 
     @property
@@ -154,12 +152,10 @@ class UnifiedProcessor:
         return self._view(VIEWS[self.mode]).kv_cache_length if self._views else 0
 
     def set_chat_mode(self) -> ChatView:
-        """Choose chat."""
         self.mode = ProcessorMode.CHAT
         return self.chat
 
     def set_half_duplex_mode(self) -> HalfDuplexView:
-        """Choose half duplex."""
         self.mode = ProcessorMode.HALF_DUPLEX
         return self.half_duplex
 

@@ -74,7 +74,6 @@ class GptLiveWords:
         return event
 
     def write(self, message: ServerMessage) -> str:
-        """Return the text of a message."""
         if isinstance(message, Spoken):
             assert self._sound is not None, "the session has begun"
             sound = self._sound.encode(from_pcm(message.samples))

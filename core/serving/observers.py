@@ -173,7 +173,6 @@ class WorkerMetrics:
         age_s.set_function(lambda: unsealed().age_s)
 
     def model_is_loaded(self, is_loaded: bool) -> None:
-        """Set whether the model is ready."""
         self._loaded.set(is_loaded)
 
     def session_opened(self, mode: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -110,7 +110,6 @@ class Timers:
             handle.cancel()
 
     def stop_all(self) -> None:
-        """Stop every timer."""
         for name in TimerName:
             self.stop(name)
 
@@ -150,13 +149,6 @@ async def await_end(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-@dataclass(eq=False)
-class _Entry:
-    event: Event
-    size_bytes: int
-    is_in: asyncio.Future[None] | None = None  # of one that waits for room
-
-
 class Inbox:
     """A queue bounded in events and in bytes, which can be closed."""
 
@@ -169,11 +161,12 @@ class Inbox:
         """
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._entries: deque[_Entry] = deque()
-        self._outside: deque[_Entry] = deque()
+        self._entries: deque[tuple[Event, int]] = deque()
         self._size_bytes = 0
         self._is_closed = False
+        self._line = asyncio.Lock()  # a fair one: senders are let in in order
         self._arrived = asyncio.Event()
+        self._left = asyncio.Event()
 
     def __len__(self) -> int:
         """How many events wait inside."""
@@ -181,55 +174,42 @@ class Inbox:
 
     async def put(self, event: Event, size_bytes: int = 0) -> None:
         """Add an event, waiting for room; once closed, return without adding."""
-        entry = _Entry(event, size_bytes)
-        if self._is_closed:
-            return
-        if not self._outside and self._has_room(entry):
-            self._let_in(entry)
-            return
-        entry.is_in = asyncio.get_running_loop().create_future()
-        self._outside.append(entry)
-        await entry.is_in  # cancelled, it is done, and is passed over when its turn comes
+        async with self._line:
+            while not (self._is_closed or self._has_room(size_bytes)):
+                self._left.clear()
+                await self._left.wait()
+            self._let_in(event, size_bytes)
 
     def post(self, event: Event) -> None:
         """Add an event at once, room or not."""
-        if not self._is_closed:
-            self._let_in(_Entry(event, 0))
+        self._let_in(event, 0)
 
     async def get(self) -> Event:
         """Wait for the oldest event."""
         while not self._entries:
             self._arrived.clear()
             await self._arrived.wait()
-        entry = self._entries.popleft()
-        self._size_bytes -= entry.size_bytes
-        while self._outside and self._has_room(self._outside[0]):
-            self._admit(self._outside.popleft())
-        return entry.event
+        event, size_bytes = self._entries.popleft()
+        self._size_bytes -= size_bytes
+        self._left.set()
+        return event
 
     def close(self) -> None:
         """Let nothing in any more; what waits for room is dropped."""
         self._is_closed = True
-        while self._outside:
-            waiting = self._outside.popleft().is_in
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+        self._left.set()
 
-    def _has_room(self, entry: _Entry) -> bool:
+    def _has_room(self, size_bytes: int) -> bool:
         if not self._entries:
             return True
-        fits = self._size_bytes + entry.size_bytes <= self._max_bytes
+        fits = self._size_bytes + size_bytes <= self._max_bytes
         return fits and len(self._entries) < self._max_events
 
-    def _admit(self, entry: _Entry) -> None:
-        if entry.is_in is not None and not entry.is_in.done():
-            entry.is_in.set_result(None)
-            self._let_in(entry)
-
-    def _let_in(self, entry: _Entry) -> None:
-        self._entries.append(entry)
-        self._size_bytes += entry.size_bytes
-        self._arrived.set()
+    def _let_in(self, event: Event, size_bytes: int) -> None:
+        if not self._is_closed:
+            self._entries.append((event, size_bytes))
+            self._size_bytes += size_bytes
+            self._arrived.set()
 
 
 EffectT = TypeVar("EffectT")

@@ -77,7 +77,6 @@ class RecordingObserver(ABC, Generic[RecorderT]):
         """Note what it led to."""
 
     def _begin(self, snapshot: Snapshot) -> None:
-        """Begin the recording, once."""
         if self.recorder is None:
             self.recorder = self._open(snapshot)
 

@@ -54,7 +54,6 @@ class SentMessages:
         return numbered
 
     def get(self, seq: int) -> str:
-        """Return a message that is kept."""
         return self._texts[seq - self.first_seq]
 
 

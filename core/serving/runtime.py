@@ -276,7 +276,6 @@ class WorkerRuntime:
         return owners[0].status if owners else WorkerStatus.IDLE
 
     def health(self) -> WorkerHealth:
-        """Answer `GET /health`."""
         progress, slots, status = self.progress, self.slots, self.status
         words = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
         used_mb, total_mb = progress.memory_mb or (None, None)

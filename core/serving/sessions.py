@@ -76,7 +76,6 @@ class SessionStore:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of all of them."""
         return sum(conversation.view.kv_cache_length for conversation in self._kept)
 
     @property

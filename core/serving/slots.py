@@ -312,7 +312,6 @@ class Slots:
 
     @property
     def is_free(self) -> bool:
-        """No slot is held."""
         return not self._leases
 
     @property

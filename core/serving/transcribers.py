@@ -66,7 +66,6 @@ class LoopThreads:
     """Runs a view's blocking work on the event loop's own threads, outside of any session."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work`."""
         return await asyncio.to_thread(work)
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:

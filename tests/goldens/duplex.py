@@ -14,7 +14,7 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.processing.pictures import slice_image
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
@@ -91,7 +91,7 @@ class _Replay:
             self.duplex.prepare(
                 self.session,
                 prefix,
-                DUPLEX_SUFFIX,
+                duplex_suffix(),
                 voice_sample=self.folder.wav("ref_voice.wav"),
                 vocoder=vocoder,
             ),

@@ -243,7 +243,7 @@ def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
     assert tuple(published.encode(prompts.reply_prefix())) == REPLY_PREFIX
     opening = prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY)
     assert tuple(published.encode(opening)) == NEXT_USER_PREFIX
-    assert tuple(published.encode(prompts.DUPLEX_SUFFIX)) == (151_699, 151_645)
+    assert tuple(published.encode(prompts.duplex_suffix())) == (151_699, 151_645)
     assert tuple(published.encode(prompts.CONTEXT_MARKER)) == (271, 19_702, 25, 220)
     assert special.ascii_mark_ids == ASCII_MARK_IDS
     assert special.full_width_mark_ids == WIDE_MARK_IDS
@@ -264,7 +264,7 @@ def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
             prompts.duplex_prefix(prompts.SERVICE_DUPLEX_SYSTEM_PROMPT),
             [151_644, 8948, 198, 2610, 525, 264, 10_950, 17_847, 624, 151_697],
         ),
-        (prompts.DUPLEX_SUFFIX, [151_699, 151_645]),
+        (prompts.duplex_suffix(), [151_699, 151_645]),
     ],
 )
 def test_published_duplex_ids(published: MiniCPMOTokenizerFast, text: str, ids: list[int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -45,17 +45,20 @@ from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
 from core.serving.queues import (
+    QUEUED_MAX,
     Bound,
     EffectHandler,
-    EffectQueue,
     Inbox,
     LoopScheduler,
     Scheduler,
     Timers,
     await_end,
+    carry_out,
     end_task,
 )
 from core.serving.wire import Wire
+
+EffectT = TypeVar("EffectT")
 
 
 class Machine(Protocol):
@@ -105,10 +108,11 @@ class _EffectQueues:
     ) -> None:
         self.handler = handler
         self._log = log
-        parts = (inbox, scheduler, stall_limit_s, log)
-        self.work: EffectQueue[WorkEffect] = EffectQueue(handler.perform, *parts)
-        self.prefetching: EffectQueue[Prefetch] = EffectQueue(handler.prefetch, *parts)
-        self.detecting: EffectQueue[DetectorEffect] = EffectQueue(handler.detect, *parts)
+        self._parts = (inbox, scheduler, stall_limit_s, log)
+        # One place more, for the None that ends a queue.
+        self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
+        self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
+        self.detecting: asyncio.Queue[DetectorEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.released = asyncio.Event()
         self.is_ending = False
 
@@ -124,12 +128,16 @@ class _EffectQueues:
         if not self.is_ending:
             self.is_ending = True
             for queue in (self.work, self.prefetching, self.detecting):
-                queue.end()
+                queue.put_nowait(None)
 
     async def run(self) -> None:
         """Run the queues to their end, then release."""
         try:
-            await asyncio.gather(self.work.run(), self.prefetching.run(), self.detecting.run())
+            await asyncio.gather(
+                carry_out(self.work, self.handler.perform, *self._parts),
+                carry_out(self.prefetching, self.handler.prefetch, *self._parts),
+                carry_out(self.detecting, self.handler.detect, *self._parts),
+            )
             await self.handler.release()
         except Exception:
             self._log.exception("release_failed")
@@ -281,16 +289,16 @@ class Connection:
                 self.handler.cancel()
             case Prefetch():
                 self.handler.expect_prefetch(effect)
-                self._queues.prefetching.put(effect)
+                _ask_for(self._queues.prefetching, effect)
             case Detect() | ResetDetector() | Hear() | Transcribe():
-                self._queues.detecting.put(effect)
+                _ask_for(self._queues.detecting, effect)
             case Release():
                 self._queues.end()
             case Send() | Close():
                 raise AssertionError("these are awaited")
             case _:
                 self.handler.expect()
-                self._queues.work.put(effect)
+                _ask_for(self._queues.work, effect)
 
     async def _close(self, effect: Close) -> None:
         """Close once the session is released, or has not been for too long."""
@@ -330,3 +338,14 @@ class Connection:
                 await observer.close()
             except Exception:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
+
+
+def _ask_for(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
+    """Add an effect; it waits for the ones before.
+
+    Raises:
+        asyncio.QueueFull: The machine asked for far too much.
+    """
+    if queue.qsize() >= QUEUED_MAX:
+        raise asyncio.QueueFull
+    queue.put_nowait(effect)

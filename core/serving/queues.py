@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -268,80 +268,59 @@ class EffectHandler(Protocol):
         ...
 
 
-class EffectQueue(Generic[EffectT]):
-    """Carries out effects in order. Bounded: one more than fits is a mistake of the machine."""
+async def carry_out(
+    effects: asyncio.Queue[EffectT | None],
+    perform: Callable[[EffectT, Emit], Awaitable[None]],
+    inbox: Inbox,
+    scheduler: Scheduler,
+    stall_limit_s: float,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Carry out effects in order, one at a time, until there is a None.
 
-    def __init__(
-        self,
-        perform: Callable[[EffectT, Emit], Awaitable[None]],
-        inbox: Inbox,
-        scheduler: Scheduler,
-        stall_limit_s: float,
-        log: structlog.stdlib.BoundLogger,
-    ) -> None:
-        """Begin idle.
+    Args:
+        effects: What is asked for.
+        perform: Carries one effect out.
+        inbox: Where its events go.
+        scheduler: The clock.
+        stall_limit_s: Longest time between two signs of life of one effect.
+        log: For unexpected failures.
+    """
+    watch: TimerHandle | None = None
 
-        Args:
-            perform: Carries one effect out.
-            inbox: Where its events go.
-            scheduler: The clock.
-            stall_limit_s: Longest time between two signs of life of one effect.
-            log: For unexpected failures.
-        """
-        self._perform = perform
-        self._inbox = inbox
-        self._scheduler = scheduler
-        self._stall_limit_s = stall_limit_s
-        self._log = log
-        self._queue: asyncio.Queue[EffectT | None] = asyncio.Queue(QUEUED_MAX + 1)
-        self._watch: TimerHandle | None = None
+    def rewind() -> None:
+        nonlocal watch
+        unwatch()
+        watch = scheduler.call_later(stall_limit_s, stalled)
 
-    def put(self, effect: EffectT) -> None:
-        """Add an effect; it waits for the ones before.
+    def unwatch() -> None:
+        nonlocal watch
+        if watch is not None:
+            watch.cancel()
+            watch = None
 
-        Raises:
-            asyncio.QueueFull: The machine asked for far too much.
-        """
-        if self._queue.qsize() >= QUEUED_MAX:
-            raise asyncio.QueueFull
-        self._queue.put_nowait(effect)
-
-    def end(self) -> None:
-        """Let `run` return after the effects that are there."""
-        self._queue.put_nowait(None)
-
-    async def run(self) -> None:
-        """Carry out effects until `end`."""
-        while (effect := await self._queue.get()) is not None:
-            self._rewind()
-            try:
-                await self._perform(effect, self._emit)
-            except WorkCancelledError:
-                self._log.info("engine_effect_cancelled", effect=type(effect).__name__)
-            except OmniError as error:
-                await self._emit(EngineFailed(error))
-            except Exception:
-                self._log.exception("engine_effect_failed", effect=type(effect).__name__)
-                await self._emit(EngineFailed(InternalError()))
-            finally:
-                self._unwatch()
-
-    async def _emit(self, event: Event) -> None:
-        if self._watch is not None:  # what an effect left behind may come after its end
-            self._rewind()
-        await self._inbox.put(replace(event, at_s=self._scheduler.now_s()))
-
-    def _rewind(self) -> None:
-        self._unwatch()
-        self._watch = self._scheduler.call_later(self._stall_limit_s, self._stalled)
-
-    def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _stalled(self) -> None:
-        self._watch = None
-        self._log.error("engine_stalled", limit_s=self._stall_limit_s)
+    def stalled() -> None:
+        nonlocal watch
+        watch = None
+        log.error("engine_stalled", limit_s=stall_limit_s)
         error = GenerationFailedError("The engine does not answer.")
-        self._inbox.post(EngineFailed(error, at_s=self._scheduler.now_s()))
+        inbox.post(EngineFailed(error, at_s=scheduler.now_s()))
+
+    async def emit(event: Event) -> None:
+        if watch is not None:  # what an effect left behind may come after its end
+            rewind()
+        await inbox.put(replace(event, at_s=scheduler.now_s()))
+
+    while (effect := await effects.get()) is not None:
+        rewind()
+        try:
+            await perform(effect, emit)
+        except WorkCancelledError:
+            log.info("engine_effect_cancelled", effect=type(effect).__name__)
+        except OmniError as error:
+            await emit(EngineFailed(error))
+        except Exception:
+            log.exception("engine_effect_failed", effect=type(effect).__name__)
+            await emit(EngineFailed(InternalError()))
+        finally:
+            unwatch()

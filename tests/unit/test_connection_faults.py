@@ -77,7 +77,7 @@ def test_even_a_machine_that_cannot_end_is_released() -> None:
         stage = Stage(Hopeless(NAMES))
         await stage.prepare()
         stage.handler.pause()
-        stage.connection._queues.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+        stage.connection._queues.work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await stage.say("heartbeat")
         await stage.clock.advance(0.0)
         assert stage.task is not None

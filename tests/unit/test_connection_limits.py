@@ -167,7 +167,9 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
             stage.socket.read_again()
             stage.connection.shut_down()
         else:
-            stage.connection._queues.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+            stage.connection._queues.work.put_nowait(
+                Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0)
+            )
         await settle()
         stage.socket.read_again()
         await settle()
@@ -214,14 +216,15 @@ def test_an_engine_that_never_answers_is_given_up() -> None:
     run(test)
 
 
-def test_an_engine_that_says_something_now_and_then_is_alive() -> None:
+def test_an_engine_that_says_something_now_and_then_is_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test() -> None:
         stage = Stage(DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
-        await stage.prepare()
         clock = stage.clock
 
         async def perform(effect: WorkEffect, emit: Any) -> None:
-            for _ in range(4):
+            for _ in range(4 * isinstance(effect, Step)):
                 done = asyncio.Event()
                 clock.call_later(50.0, done.set)
                 await done.wait()
@@ -229,7 +232,8 @@ def test_an_engine_that_says_something_now_and_then_is_alive() -> None:
             for event in usual_answers(effect):
                 await emit(event)
 
-        stage.connection._queues.work._perform = perform
+        monkeypatch.setattr(stage.handler, "perform", perform)
+        await stage.prepare()
         await stage.say("audio_chunk", audio=SOUND)
         await clock.advance(210.0)
         assert stage.socket.types.count("warning") == 4

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -212,8 +212,6 @@ class Inbox:
             self._arrived.set()
 
 
-EffectT = TypeVar("EffectT")
-
 Emit = Callable[[Event], Awaitable[None]]
 """Posts an event to the machine; waits while the inbox is full."""
 
@@ -269,8 +267,8 @@ class EffectHandler(Protocol):
 
 
 async def carry_out(
-    effects: asyncio.Queue[EffectT | None],
-    perform: Callable[[EffectT, Emit], Awaitable[None]],
+    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type, and a None
+    perform: Callable[[Any, Emit], Awaitable[None]],
     inbox: Inbox,
     scheduler: Scheduler,
     stall_limit_s: float,

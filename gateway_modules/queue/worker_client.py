@@ -17,13 +17,15 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
+from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.protocol import OPEN, Event
 
 from core.errors import (
     GenerationFailedError,
@@ -49,6 +51,7 @@ from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_answer import WorkerAnswer, raise_for_status, read_reply
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.long_text import parts_of
+from gateway_modules.web.shortcut import Shortcut
 
 SECRET_HEADER = WORKER_SECRET_HEADER
 
@@ -65,8 +68,48 @@ TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = Typ
     TranscriptPassage | TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
-Connect = Callable[..., Awaitable[ClientConnection]]
 Sleep = Callable[[float], Awaitable[None]]
+
+
+class WorkerSocket(ClientConnection):
+    """A WebSocket to a worker."""
+
+    # Any: what the library's own class takes.
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Begin before the handshake; made by `connect`."""
+        super().__init__(*args, **options)
+        self.shortcut = Shortcut(self.send_now)
+
+    async def next_text(self) -> str:
+        """Wait for the next text that is not taken; see `Shortcut`.
+
+        Raises:
+            ConnectionClosed: There will be none.
+        """
+        self.shortcut.is_open = not self.recv_messages.frames
+        try:
+            return await self.recv(decode=True)
+        finally:
+            self.shortcut.is_open = False
+
+    def process_event(self, event: Event) -> None:
+        """Process one incoming event."""
+        if self.shortcut.is_open and isinstance(event, Frame) and event.opcode in DATA_OPCODES:
+            is_whole = event.opcode is Opcode.TEXT and event.fin
+            if self.shortcut.offer(bytes(event.data) if is_whole else None):
+                return
+        super().process_event(event)
+
+    def send_now(self, text: bytes) -> bool:
+        """Send a text if nothing has to wait for it, and return whether that is so."""
+        if self.protocol.state is not OPEN or self.paused or self.send_in_progress:
+            return False
+        self.protocol.send_text(text)
+        self.send_data()
+        return True
+
+
+Connect = Callable[..., Awaitable[WorkerSocket]]
 
 
 class WorkerClient:
@@ -84,7 +127,7 @@ class WorkerClient:
         heartbeat_s: float = PONG_TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        connect: Connect = connect,
+        connect: Connect = connect,  # type: ignore[assignment]
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """Remember how to call; connections are made when first needed.
@@ -238,7 +281,7 @@ class WorkerClient:
         session_secret: str = "",
         max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
         tries: int = CONNECT_TRIES,
-    ) -> AsyncIterator[ClientConnection]:
+    ) -> AsyncIterator[WorkerSocket]:
         """Have a WebSocket to a worker for the block; it is closed however the block ends.
 
         Compression is off: between two processes of ours it costs more than it saves. A full
@@ -279,11 +322,12 @@ class WorkerClient:
 
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
-    ) -> ClientConnection:
+    ) -> WorkerSocket:
         for attempt in range(1, tries + 1):
             try:
                 return await self._connect(
                     address,
+                    create_connection=WorkerSocket,
                     additional_headers=headers,
                     compression=None,
                     proxy=None,

@@ -19,6 +19,7 @@ from gateway_modules.relay.message_type import parse_type
 from gateway_modules.web.kinds import SizeLimits
 from gateway_modules.web.long_text import read_long
 from gateway_modules.web.rates import ByteLease, TokenBucket
+from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut, Take
 
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
 NOT_READ: Final = "the client does not read"
@@ -59,6 +60,12 @@ class Returns:
         """Something can be sent."""
         is_usable = not (self._is_lost or self._is_over)
         return is_usable and self.websocket.application_state is WebSocketState.CONNECTED
+
+    @property
+    def shortcut(self) -> Shortcut | None:
+        """Around the tasks of the present socket, where its server has one."""
+        found = self.websocket.scope.get(SHORTCUT_MARK)
+        return found if isinstance(found, Shortcut) else None
 
     @property
     def may_return(self) -> bool:
@@ -203,6 +210,12 @@ class ClientWire:
         self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
         self._sending = asyncio.Lock()
         self._lease = lease
+        self._pass_on: Take | None = None
+        self._debt_s = 0.0  # how long its sender has to wait
+
+    def offer_texts(self, pass_on: Take) -> None:
+        """Have each text offered that comes while `receive` waits; what is taken it never sees."""
+        self._pass_on = pass_on
 
     async def receive(self) -> str:
         """Wait for the next text.
@@ -214,6 +227,9 @@ class ClientWire:
                 many values for any parser.
             RateLimitedError: As much is held already as may be.
         """
+        shortcut = self.returns.shortcut
+        if shortcut is not None:
+            shortcut.take = self._take
         event = await self.returns.receive()
         parts: list[str] | None = event.get("parts")  # of a long text, see `PARTS_MARK`
         if parts is None and event.get("text") is not None:
@@ -227,9 +243,23 @@ class ClientWire:
             text, size_bytes = self._checked(parts)
         if self._lease is not None:
             self._lease.add(size_bytes)
+        self._count(size_bytes)
         # Without a debt too: others have a turn before the next message is looked at.
-        await asyncio.sleep(max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes)))
+        await asyncio.sleep(self._debt_s)
+        self._debt_s = 0.0
         return text
+
+    def _take(self, text: bytes) -> bool:
+        """Pass on a text in which nothing has to be looked for and whose sender owes no time."""
+        if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
+            return False
+        if self._pass_on is None or not self._pass_on(text):
+            return False
+        self._count(len(text))
+        return True
+
+    def _count(self, size_bytes: int) -> None:
+        self._debt_s = max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes))
 
     def release(self) -> None:
         """What was received is passed on, or of no use any more."""
@@ -257,6 +287,12 @@ class ClientWire:
             # Servers differ in what they raise when the peer has gone meanwhile.
             self.returns.lose(websocket)
             raise ClientGoneError(reason=str(error)) from error
+
+    def send_now(self, text: bytes) -> bool:
+        """Send a text if nothing has to wait for it, and return whether that is so."""
+        shortcut = self.returns.shortcut
+        is_free = self.returns.is_open and not self._sending.locked()
+        return is_free and shortcut is not None and shortcut.send(text)
 
     async def close(self, code: CloseCode, reason: str = "") -> None:
         """Close; harmless if it is closed already."""

@@ -7,54 +7,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import AwareDatetime, Field
-from starlette.websockets import WebSocket
 
 from core.errors import RateLimitedError, SessionInUseError
 from core.protocols.events import Event
 from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import ActionResult
-from gateway_modules.relay.worker_link import Request
+from gateway_modules.relay.relay import Relay
 
 # A page that opens a new socket as soon as it has closed the old one must find its id free.
 TAKEOVER_GRACE_S: Final = 1.0
-
-
-class LiveRelay(Protocol):
-    """What others may ask of a relay."""
-
-    request: Request
-
-    @property
-    def phase(self) -> QueueingPhase:
-        """Phase of the client."""
-        ...
-
-    @property
-    def worker_id(self) -> str | None:
-        """The worker that serves it, if one does."""
-        ...
-
-    @property
-    def may_return(self) -> bool:
-        """Its client may come back on another socket."""
-        ...
-
-    def post(self, event: Event) -> None:
-        """Queue an event for its machine; returns at once."""
-        ...
-
-    async def go_on(self, websocket: WebSocket, last_seq: int) -> None:
-        """Serve its client on another socket."""
-        ...
-
-    async def request_stop(self) -> ActionResult:
-        """Stop what goes on."""
-        ...
 
 
 class SessionInfo(WireModel):
@@ -93,7 +58,7 @@ class LiveSessions:
         self._grace_s = grace_s
         self._total = 0
         self._by_client: Counter[str] = Counter()
-        self._relays: dict[str, tuple[LiveRelay, datetime]] = {}
+        self._relays: dict[str, tuple[Relay, datetime]] = {}
         self._left = asyncio.Event()  # set when somebody leaves, and replaced by another
 
     @contextmanager
@@ -121,7 +86,7 @@ class LiveSessions:
                 del self._by_client[client]
 
     @asynccontextmanager
-    async def entered(self, relay: LiveRelay) -> AsyncIterator[None]:
+    async def entered(self, relay: Relay) -> AsyncIterator[None]:
         """Have a session id for the block.
 
         Raises:
@@ -142,12 +107,12 @@ class LiveSessions:
             left, self._left = self._left, asyncio.Event()
             left.set()
 
-    def get(self, session_id: str) -> LiveRelay | None:
+    def get(self, session_id: str) -> Relay | None:
         """Return the relay of a session, None if this id is not connected."""
         known = self._relays.get(session_id)
         return known[0] if known else None
 
-    def relays(self) -> list[LiveRelay]:
+    def relays(self) -> list[Relay]:
         """Return every relay, oldest first."""
         return [relay for relay, _ in self._relays.values()]
 

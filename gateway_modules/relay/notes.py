@@ -114,10 +114,11 @@ class RelayNotes:
         if self._up_bytes >= FLUSH_BYTES:
             self._flush()
 
-    def passed_down(self, text: str) -> None:
+    def passed_down(self, text: str | bytes) -> None:
         """A message went to the client."""
         self._down_bytes += len(text)
-        unit = UNIT_MS.search(text, max(0, len(text) - END_CHARS))
+        end = text[-END_CHARS:]
+        unit = UNIT_MS.search(end if isinstance(end, str) else end.decode(errors="ignore"))
         if unit is not None:
             self._metrics.unit(self._mode, float(unit[1]))
         if self._down_bytes >= FLUSH_BYTES:

@@ -51,7 +51,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.message_type import peek_type
 from gateway_modules.relay.notes import RelayNotes
-from gateway_modules.relay.traffic import QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.relay.traffic import Traffic, Upward, Verdict
 from gateway_modules.relay.worker_link import Request, WorkerLink
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import size_chars
@@ -85,16 +85,7 @@ class Relay:
         request: Request,
         notes: RelayNotes,
     ) -> None:
-        """Take over an accepted socket.
-
-        Args:
-            wire: The client.
-            machine: The rules.
-            traffic: Inspects the messages.
-            pool: Has the workers.
-            request: What the worker is for.
-            notes: Counts what happens.
-        """
+        """Take over an accepted socket; `request` says what its worker is for."""
         self.request = request
         self._wire = wire
         self._machine = machine
@@ -205,11 +196,12 @@ class Relay:
                 if isinstance(message, Queued | QueueDone):
                     secret = {"session_secret": self.request.session_secret}
                     message = message.model_copy(update=secret)
-                await self._send_own(message)
+                if (text := self._traffic.spelled(message)) is not None:
+                    await self._send(text)
             case StartTimer(name, delay_s):
-                self._start_timer(name, delay_s)
+                self._set_timer(name, delay_s)
             case StopTimer(name):
-                self._stop_timer(name)
+                self._set_timer(name, None)
             case Close(code, reason):
                 self._notes.closing(code, reason)
                 await self._wire.close(code, reason)
@@ -231,15 +223,13 @@ class Relay:
                     self._link.settle(is_clean=is_clean)
                 await self._end_link()
 
-    def _start_timer(self, name: TimerName, delay_s: float) -> None:
-        self._stop_timer(name)
-        loop = asyncio.get_running_loop()
-        self._timers[name] = loop.call_later(delay_s, self.post, TimerFired(name))
-
-    def _stop_timer(self, name: TimerName) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
+    def _set_timer(self, name: TimerName, delay_s: float | None) -> None:
+        """Start a timer anew, or stop it."""
+        if name in self._timers:
+            self._timers.pop(name).cancel()
+        if delay_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(delay_s, self.post, TimerFired(name))
 
     # --- the worker's side ---
 
@@ -251,7 +241,8 @@ class Relay:
         self._notes.queued()
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, order=effect.order)
-        link = WorkerLink(self._pool, request, self._post_and_wait, self._pass_down)
+        post, on_text, take = self._post_and_wait, self._pass_down, self._pass_down_now
+        link = WorkerLink(self._pool, request, post, on_text, take)
         link.start(self._tasks)
         self._link = link
 
@@ -293,6 +284,13 @@ class Relay:
             self._warning = None
         return verdict is Verdict.LAST
 
+    def _pass_down_now(self, text: bytes) -> bool:
+        """Pass a message of the worker on if nothing has to wait for it."""
+        if not (self._traffic.passes_down(text) and self._wire.send_now(text)):
+            return False
+        self._notes.passed_down(text)
+        return True
+
     async def _send_final(self, done: str) -> None:
         """Send the last message of a turn, once its worker has been released."""
         await self._send(done)
@@ -303,6 +301,7 @@ class Relay:
 
     async def _read(self) -> None:
         """Read the client until it is gone for good."""
+        self._wire.offer_texts(self._pass_up_now)
         while True:
             websocket = self._wire.returns.websocket
             try:
@@ -321,6 +320,14 @@ class Relay:
                     return
             except OmniError as error:
                 await self._post_and_wait(Rejected(error))
+
+    def _pass_up_now(self, text: bytes) -> bool:
+        """Pass a message of the client on if nothing has to wait for it."""
+        link = self._link if self._is_relaying else None
+        if link is None or not (self._traffic.passes_up(text) and link.send_now(text)):
+            return False
+        self._notes.passed_up(len(text))
+        return True
 
     async def _pass_up(self, text: str) -> None:
         self._notes.passed_up(size_chars(text))
@@ -356,11 +363,6 @@ class Relay:
             offer = SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
             await self._send(offer.to_json())
 
-    async def _send_own(self, message: QueueMessage) -> None:
-        text = self._traffic.spelled(message)
-        if text is not None:
-            await self._send(text)
-
     async def _post_and_wait(self, event: Event, final_text: str | None = None) -> None:
         """Queue an event for the machine and wait until its effects have been carried out."""
         queued = _Queued(event, final_text)
@@ -377,8 +379,6 @@ class Relay:
         except ClientGoneError:
             return
         await self._wire.close(CloseCode.INTERNAL, error.code)
-
-    # --- from outside, over HTTP ---
 
     async def request_stop(self) -> ActionResult:
         """Stop what goes on, as the client's own stop button over HTTP does.

@@ -43,6 +43,7 @@ from gateway_modules.web.long_text import size_chars, with_strings_of
 
 OTHER: Final = "other"  # the machine's word for a type it does not know
 SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this
+UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # a longer one is no diagnostic worth looking for
 LAST_WORDS: Final = frozenset({"stopped", "timeout", "error"})
@@ -143,6 +144,14 @@ class Traffic(ABC):
     async def downward(self, text: str, link: Link) -> Verdict:
         """Look at a message on its way to the client."""
 
+    def passes_up(self, text: bytes) -> bool:
+        """Whether `upward` would return a message as it is, and note nothing."""
+        return False
+
+    def passes_down(self, text: bytes) -> bool:
+        """Whether `downward` would pass a message on, and note nothing."""
+        return False
+
 
 class LiveTraffic(Traffic):
     """Half and full duplex: one `prepare`, then sound both ways."""
@@ -168,6 +177,15 @@ class LiveTraffic(Traffic):
     async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Put sounds in place of the names of voices."""
         return await self.upward(held)
+
+    def passes_up(self, text: bytes) -> bool:
+        """Whether it is no measurement and can name no voice any more."""
+        is_measurement = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in text
+        return self._is_prepared and not is_measurement
+
+    def passes_down(self, text: bytes) -> bool:
+        """Whether it is longer in any script than what matters here: it is sound, then."""
+        return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
     async def upward(self, text: str) -> Upward:
         """Keep measurements here; put sounds in place of the names of voices."""

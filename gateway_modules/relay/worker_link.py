@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from core.errors import (
@@ -41,11 +40,12 @@ from core.schemas.worker import KeptSession
 from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.tokens import is_same_secret
-from gateway_modules.queue.worker_client import CONNECT_TRIES
+from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
+from gateway_modules.web.shortcut import Take
 
 # The machine reports by its own timer; the pool only has to tell of changes.
 LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away
@@ -124,7 +124,9 @@ class _Absence:
 class WorkerLink:
     """Runs in one task of the relay's group; cancelling the task ends the link."""
 
-    def __init__(self, pool: WorkerPool, request: Request, post: Post, on_text: OnText) -> None:
+    def __init__(
+        self, pool: WorkerPool, request: Request, post: Post, on_text: OnText, take: Take
+    ) -> None:
         """Ask for nothing yet.
 
         Args:
@@ -132,15 +134,17 @@ class WorkerLink:
             request: What the worker is for.
             post: Sends events to the machine.
             on_text: Takes the worker's messages.
+            take: Takes those that nothing has to wait for; `on_text` gets what it leaves.
         """
         self._pool = pool
         self._request = request
         self._post = post
         self._on_text = on_text
+        self._take = take
         self._may_connect = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ticket: Ticket | None = None
-        self._socket: ClientConnection | None = None
+        self._socket: WorkerSocket | None = None
         self._has_reported = False
         self._is_end_expected = False
         self._absence = _Absence(request.last_seq)
@@ -228,6 +232,10 @@ class WorkerLink:
         except ConnectionClosed:
             return
 
+    def send_now(self, text: bytes) -> bool:
+        """Send a message if nothing has to wait for it, and return whether that is so."""
+        return self._socket is not None and self._socket.send_now(text)
+
     async def run(self) -> None:
         """Queue, wait, reach the worker, and pass on what it says until it is ended."""
         try:
@@ -311,11 +319,11 @@ class WorkerLink:
             is_another_there = self._pool.directory.is_served_beside(worker)
             return WorkerMissed(error, ticket.order) if is_another_there else WorkerFailed(error)
 
-    async def _listen(self, socket: ClientConnection, worker: WorkerConnection) -> Event:
+    async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> Event:
+        socket.shortcut.take = lambda text: not self._absence.is_held and self._take(text)
         try:
             while True:
-                text = await socket.recv(decode=True)
-                assert isinstance(text, str), "asked for text"
+                text = await socket.next_text()
                 if not self._absence.is_held:  # else it is sent again to who comes back
                     self._is_end_expected |= await self._on_text(text)
         except ConnectionClosed as closed:

@@ -22,7 +22,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin.app_registry import TURN_BASED
 from gateway_modules.admin.security import mark_admin
 from gateway_modules.queue.tokens import new_session_secret
-from gateway_modules.relay.live_sessions import LiveRelay
+from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.single_request import Assignment, replies
@@ -185,7 +185,7 @@ async def _stop(
     return StopAnswer(success=result.success, session_id=session_id, message=result.message)
 
 
-def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) -> LiveRelay:
+def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) -> Relay:
     """Return the relay of a session that the caller may stop.
 
     Its owner has its secret, or knows its id and calls from the address of its socket, as clients

@@ -34,7 +34,6 @@ from gateway_modules.admin.app_registry import app_of_request
 from gateway_modules.openai.event_traffic import EventTraffic
 from gateway_modules.queue.tokens import new_session_secret
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
-from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
@@ -163,7 +162,7 @@ def last_seq_of(websocket: WebSocket) -> int | None:
     return read_seq(websocket.query_params.get(LAST_SEQ, ""))
 
 
-async def _go_on(earlier: LiveRelay, request: Request, websocket: WebSocket, last_seq: int) -> None:
+async def _go_on(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
     """Go on with a session that is live here.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+from websockets.protocol import OPEN
 
 from core.errors import VANISHED, CloseCode, RateLimitedError
 from core.schemas.limits import (
@@ -23,6 +24,7 @@ from gateway_modules.web.http_protocol import GatewayConfig
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import JOINED_CHARS, PARTS_MARK
 from gateway_modules.web.rates import LEASE_MARK, ByteLease, TokenBucket
+from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0
@@ -53,6 +55,7 @@ MASKED: Final = 0x80
 LENGTH: Final = 0x7F
 LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # that follow, by what the first one says
 MASK_BYTES: Final = 4
+HEAD_BYTES: Final = 2 + 8 + MASK_BYTES  # at most
 BINARY: Final = 2  # the last opcode of data; the others are of control frames
 
 
@@ -61,7 +64,7 @@ class IncomingText:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._decoder: codecs.IncrementalDecoder | None = None
         self._parts: list[str] = []
 
     def add(self, fragment: bytes, *, is_last: bool) -> None:
@@ -70,6 +73,11 @@ class IncomingText:
         Raises:
             UnicodeDecodeError: It is not UTF-8.
         """
+        if self._decoder is None:
+            if is_last:  # the whole message
+                self._parts.append(fragment.decode())
+                return
+            self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._parts.append(self._decoder.decode(fragment, is_last))
 
     def fields(self, *, takes_parts: bool) -> dict[str, object]:
@@ -96,6 +104,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
         self._splitter: FrameSplitter | None = None  # there is none before the handshake
         self._message = IncomingText()
+        self._shortcut = Shortcut(self.send_now)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -103,9 +112,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self.config.connections.leave(self._peer)
         if self.handshake_complete:  # uvicorn would say that the client closed without a code
             self.queue.put_nowait({"type": "websocket.disconnect", "code": VANISHED})
-        lease = self._lease()
-        if lease is not None:
-            lease.release()
+        self._release()
         super().connection_lost(exc)
 
     @property
@@ -137,14 +144,26 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self.conn.max_message_size = limit_bytes
         self._splitter = FrameSplitter(limit_bytes)
         super().handle_connect(event)
+        if not self.close_sent:
+            self.scope[SHORTCUT_MARK] = self._shortcut  # type: ignore[typeddict-unknown-key]
 
     async def receive(self) -> Any:  # the server's type of an event is private
         """Return the next message; from then on it is the app's to hold."""
-        event = await super().receive()
-        lease = self._lease()
-        if lease is not None:
-            lease.release()
+        self._shortcut.is_open = True
+        try:
+            event = await super().receive()
+        finally:
+            self._shortcut.is_open = False
+        self._release()
         return event
+
+    def send_now(self, text: bytes) -> bool:
+        """Send a text if nothing has to wait for it, and return whether that is so."""
+        if self.conn.state is not OPEN or not self.writable.is_set() or self.close_sent:
+            return False
+        self.conn.send_text(text)
+        self.transport.writelines(self.conn.data_to_send())
+        return True
 
     def handle_text(self, event: Frame) -> None:
         """Take the first frame of a text message."""
@@ -171,6 +190,10 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         message: Any = {"type": "websocket.receive"}
         if self.curr_msg_data_type == "text":
             message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
+            text = message.get("text") if self._shortcut.is_open else None
+            if self._shortcut.offer(None if text is None else text.encode()):
+                self._release()
+                return
         else:
             message["bytes"] = b""  # no socket of ours takes any
         self.queue.put_nowait(message)
@@ -228,6 +251,11 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
 
+    def _release(self) -> None:
+        lease = self._lease()
+        if lease is not None:
+            lease.release()
+
     def _refuse(self, code: CloseCode, reason: str) -> None:
         if not (self.close_sent or self.transport.is_closing()):
             self.conn.fail(code, reason)
@@ -244,7 +272,7 @@ class FrameSplitter:
             limit_bytes: A frame longer than this is not split, so that its head is refused.
         """
         self._limit_bytes = limit_bytes
-        self._head = bytearray()
+        self._head = b""
         self._mask = b""
         self._fin = 0
         self._frame_bytes = 0  # of the current frame, after the current fragment
@@ -270,19 +298,18 @@ class FrameSplitter:
                 if not self._fragment_bytes and self._frame_bytes:
                     made += self._fragment(opcode=0)
             else:
-                self._head.append(block[at])
-                at += 1
-                if len(self._head) > 1 and len(self._head) == self._head_bytes():
-                    made += self._begin()
+                head = self._head + block[at : at + HEAD_BYTES - len(self._head)]
+                size_bytes = _head_bytes(head)
+                if len(head) < size_bytes:
+                    self._head = head
+                    break
+                at += size_bytes - len(self._head)
+                self._head = b""
+                made += self._begin(head[:size_bytes])
         return bytes(made)
 
-    def _head_bytes(self) -> int:
-        mask_bytes = MASK_BYTES if self._head[1] & MASKED else 0
-        return 2 + LENGTH_BYTES[self._head[1] & LENGTH] + mask_bytes
-
-    def _begin(self) -> bytes:
+    def _begin(self, head: bytes) -> bytes:
         """Return the head of a frame, or of its first fragment."""
-        head, self._head = bytes(self._head), bytearray()
         length = head[1] & LENGTH
         if LENGTH_BYTES[length]:
             length = int.from_bytes(head[2 : 2 + LENGTH_BYTES[length]])
@@ -304,3 +331,11 @@ class FrameSplitter:
         first = opcode | self._fin if is_last else opcode
         second = LENGTH | (MASKED if self._mask else 0)
         return bytes([first, second]) + size_bytes.to_bytes(LENGTH_BYTES[LENGTH]) + self._mask
+
+
+def _head_bytes(head: bytes) -> int:
+    """Return how long a frame's head is, by its first two bytes."""
+    if len(head) < 2:
+        return 2
+    mask_bytes = MASK_BYTES if head[1] & MASKED else 0
+    return 2 + LENGTH_BYTES[head[1] & LENGTH] + mask_bytes

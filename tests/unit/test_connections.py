@@ -20,6 +20,7 @@ from gateway_modules.web.connections import (
     connection_limit,
 )
 from gateway_modules.web.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut
 from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
@@ -61,6 +62,24 @@ class App:
             message = await receive()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Waiter(App):
+    """Takes a message, and is busy with it until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a socket."""
+        self.shortcut: Shortcut = scope[SHORTCUT_MARK]
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (event := await receive())["type"] == "websocket.receive":
+            self.texts.append(event["text"])
+            await self.may_go_on.wait()
+            self.may_go_on.clear()
 
 
 def frame(opcode: int, payload: bytes = b"", *, is_final: bool = True) -> bytes:
@@ -168,6 +187,36 @@ async def test_frames_that_bring_nothing_are_few(kind: bytes) -> None:
     assert not connection.is_open
     assert app.code == POLICY
     assert len(connection.sent) - before < 2 * SMALL_FRAMES_AT_ONCE * len(kind) + READ_BYTES
+
+
+@in_virtual_time
+async def test_a_shortcut_takes_what_comes_while_its_app_waits_and_keeps_the_order() -> None:
+    app, passed = Waiter(), list[str]()
+
+    def take(text: bytes) -> bool:
+        is_taken = len(text) > 100
+        if is_taken:
+            passed.append(text.decode())
+        return is_taken
+
+    connection = await socket_of(app)
+    app.shortcut.take = take
+    long = [str(at) * 200 for at in range(6)]
+    await connection.receive(frame(TEXT, long[0].encode()))
+    assert (passed, app.texts) == (long[:1], [])
+    rest = ["short", long[1], "short too", long[2]]
+    await connection.receive(b"".join(frame(TEXT, text.encode()) for text in rest))
+    assert (passed, app.texts) == (long[:1], ["short"]), "nothing overtakes what waits"
+    for _ in rest:
+        app.may_go_on.set()
+        await let_others_run()
+    assert (passed, app.texts) == (long[:1], rest)
+    await connection.receive(frame(TEXT, long[3].encode()))
+    assert passed == [long[0], long[3]]
+    assert app.shortcut.send(b"at once")
+    assert connection.sent.endswith(b"at once")
+    connection.fill(1)
+    assert not app.shortcut.send(b"the client does not read")
 
 
 @in_virtual_time

@@ -12,7 +12,8 @@ import pytest
 
 from core.errors import RateLimitedError, SessionInUseError
 from core.protocols.events import Event, ShuttingDown
-from gateway_modules.relay.live_sessions import LiveRelay, LiveSessions
+from gateway_modules.relay.live_sessions import LiveSessions
+from gateway_modules.relay.relay import Relay
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -31,9 +32,9 @@ class Somebody:
         self.told.append(event)
 
 
-def somebody(session_id: str) -> LiveRelay:
+def somebody(session_id: str) -> Relay:
     """Somebody who is connected."""
-    return cast(LiveRelay, Somebody(session_id))
+    return cast(Relay, Somebody(session_id))
 
 
 def test_sockets_are_counted_in_all_and_by_address() -> None:
@@ -70,7 +71,7 @@ async def test_an_id_is_waited_for_and_then_refused() -> None:
     assert live.relays() == []
 
 
-async def enter_and_leave(live: LiveSessions, relay: LiveRelay) -> None:
+async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
     """Be connected for a moment."""
     async with live.entered(relay):
         assert live.get("s") is relay
@@ -82,7 +83,7 @@ async def test_everybody_is_told_and_the_last_one_waited_for() -> None:
     live = LiveSessions(10, 10)
     assert await live.wait_until_empty(1.0)
     relay = Somebody("s")
-    leaving = asyncio.create_task(enter_and_leave(live, cast(LiveRelay, relay)))
+    leaving = asyncio.create_task(enter_and_leave(live, cast(Relay, relay)))
     await asyncio.sleep(0)
     live.post_to_all(ShuttingDown())
     assert relay.told == [ShuttingDown()]

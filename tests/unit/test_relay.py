@@ -35,6 +35,7 @@ from gateway_modules.relay.worker_link import Request
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.kinds import SizeLimits, SocketKind
+from gateway_modules.web.shortcut import Shortcut
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool
@@ -65,6 +66,7 @@ class WorkerSocket:
 
     def __init__(self) -> None:
         self.transport = SimpleNamespace(abort=self._abort)
+        self.shortcut = Shortcut(self.send_now)
         self.is_open = True
         self._replies: asyncio.Queue[str | Exception] = asyncio.Queue()
 
@@ -80,7 +82,11 @@ class WorkerSocket:
         if kind in ("stop", "close"):
             self._replies.put_nowait(ConnectionClosedOK(Close(1000, ""), None))
 
-    async def recv(self, decode: bool) -> str:
+    def send_now(self, text: bytes) -> bool:
+        """Have everything wait."""
+        return False
+
+    async def next_text(self) -> str:
         """Return the next reply."""
         reply = await self._replies.get()
         self._check()

@@ -15,14 +15,13 @@ from core.schemas.common import AudioContent, ImageContent, Message, TextContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import names, pcm
-from recording.attachments import Picture
+from recording import media, names
 from recording.files import wav_header
 from recording.folder import append_sound
 from recording.jobs import Backlog, RecorderThreads
+from recording.media import Picture, Sound
 from recording.names import generate_recording_id, generate_session_id
 from recording.options import Clock, RecorderOptions
-from recording.pcm import Sound
 from recording.recorder import TIMELINE_LANE, SessionRecorder
 from recording.records import (
     Chunk,
@@ -286,7 +285,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
     ) -> None:
         """Keep what the user said between two endpoints, at 16 kHz; the request is now."""
         at_ms = self.elapsed_ms() if request_ts_ms is None else request_ts_ms
-        duration_ms = round(1_000 * pcm.count_samples(sound) / INPUT_SAMPLE_RATE_HZ)
+        duration_ms = round(1_000 * media.count_samples(sound) / INPUT_SAMPLE_RATE_HZ)
         name = self.save_user_audio(turn_index, sound)
         self.start_turn(turn_index, at_ms, VoiceInput(duration_ms=duration_ms, audio=name))
 
@@ -309,7 +308,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
             return
         if text_delta:
             self._add_line(TextLine(turn_index=turn.index, text=text_delta))
-        if audio_base64 is not None and pcm.size_bytes(audio_base64):
+        if audio_base64 is not None and media.size_bytes(audio_base64):
             if turn.first_audio_ms is None:
                 turn.first_audio_ms = max(0.0, self.elapsed_ms() - turn.request_ts_ms)
             self._add_speech(turn.voice, audio_base64)
@@ -352,16 +351,16 @@ class TurnBasedSessionRecorder(SessionRecorder):
     ) -> None:
         """Keep a turn whose reply came in one piece; `audio` may be the Base64 of a WAV file."""
         self.start_turn(turn_index, request_ts_ms, input_summary)
-        if audio is not None and pcm.size_bytes(audio):
+        if audio is not None and media.size_bytes(audio):
             self.save_ai_audio_turn(turn_index, audio)
         self.end_turn(timing, text=text)
 
     def _add_speech(self, voice: _Voice, sound: Sound) -> None:
-        kept = pcm.keep(sound)
+        kept = media.keep(sound)
         path = self.folder / voice.name
 
         def write() -> None:
-            body = pcm.encode_pcm16(kept, OUTPUT_SAMPLE_RATE_HZ)
+            body = media.encode_pcm16(kept, OUTPUT_SAMPLE_RATE_HZ)
             voice.size_bytes += len(body)
             header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, voice.size_bytes)
             if voice.size_bytes == len(body):
@@ -369,7 +368,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
             else:
                 append_sound(path, header, body)
 
-        self._save(voice.name, write, pcm.size_bytes(kept), lane=TIMELINE_LANE)
+        self._save(voice.name, write, media.size_bytes(kept), lane=TIMELINE_LANE)
 
     def _save_message(self, turn_index: int, message: Message) -> TextInput:
         content = message.content

@@ -21,25 +21,23 @@ from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.worker_tls import client_context
-from gateway_modules.admin.admin_sessions import ensure_admin_token
-from gateway_modules.admin.app_registry import AppRegistry
 from gateway_modules.admin.audit import AuditLog
 from gateway_modules.admin.earlier_files import take_over_files
+from gateway_modules.admin.kept_settings import AppRegistry, EtaStore
 from gateway_modules.admin.log_tail import LogTail
 from gateway_modules.admin.security import (
     ADMIN_HEADER,
     AccessPolicy,
     Answer,
     Masks,
+    ensure_admin_token,
     mark_admin,
 )
 from gateway_modules.admin.trends import Trends
-from gateway_modules.openai.client_secrets import ClientSecrets
-from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.queue.eta import EtaTracker
-from gateway_modules.queue.eta_store import EtaStore
+from gateway_modules.openai.remembered import ClientSecrets, Transcripts
 from gateway_modules.queue.running_recordings import RunningRecordings
-from gateway_modules.queue.tokens import TICKET_FILE, opened_tickets
+from gateway_modules.queue.scheduling import EtaTracker
+from gateway_modules.queue.ticket import TICKET_FILE, opened_tickets
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace

@@ -16,13 +16,12 @@ from typing import Any, Final
 from core.files import append, atomic_write
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import names, pcm
-from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
+from recording import media, names
 from recording.files import wav_header
 from recording.folder import LowDiskError, RecordingLock, check_room, write_meta, write_owner
 from recording.jobs import RecorderThreads, RecordingJobs
+from recording.media import Picture, Sound, content_bytes, picture_suffix, video_suffix
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media
-from recording.pcm import Sound
 from recording.records import EndReason, Meta, TimelineEvent
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
 from recording.replay_process import ReplayProcess
@@ -235,13 +234,13 @@ class SessionRecorder:
             self._trouble.stopped(BACKLOG_TEXT)
 
     def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
-        kept = pcm.keep(sound)
+        kept = media.keep(sound)
 
         def write() -> None:
-            body = pcm.encode_pcm16(kept, rate_hz)
+            body = media.encode_pcm16(kept, rate_hz)
             atomic_write(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
 
-        return self._save(name, write, pcm.size_bytes(kept))
+        return self._save(name, write, media.size_bytes(kept))
 
     def _save_content(self, name: str | None, content: Picture) -> str | None:
         if name is None:

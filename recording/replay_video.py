@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, read_picture
 from recording.files import SAMPLE_BYTES, WAV_HEADER_BYTES, wav_header
-from recording.pcm import PCM_SCALE
+from recording.media import PCM_SCALE
 from recording.replay_plan import REPLAY_RATE_HZ, SAMPLES_PER_MS, ReplayPlan, Span
 from recording.subtitles import MS, Cue, add_track
 

@@ -4,11 +4,14 @@ Decides from headers and addresses alone; never reads a body, never answers."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,7 +21,7 @@ from starlette.types import Scope
 
 from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
-from gateway_modules.admin.admin_sessions import AdminSessions
+from core.files import ensure_token
 from gateway_modules.web.rates import AddressBuckets, network_of
 
 ADMIN_HEADER: Final = "X-Admin-Token"
@@ -304,3 +307,52 @@ class Masks:
             return [self._shown(name, one, own) for one in value]
         is_secret = name in MASKED_FIELDS and isinstance(value, str) and value != ""
         return self.mask(str(value)) if is_secret and value not in own else value
+
+
+TOKEN_FILE: Final = "admin_token"
+TOKEN_BYTES: Final = 16
+SESSION_AGE_S: Final = 12 * 3_600  # a working day
+SESSIONS_MAX: Final = 64  # administrators who are logged in at once
+
+
+def ensure_admin_token(data_dir: Path) -> str:
+    """Return the token kept in the data folder; see `ensure_token`."""
+    return ensure_token(data_dir / TOKEN_FILE, TOKEN_BYTES)
+
+
+class AdminSessions:
+    """The administrators who are logged in; forgotten when the gateway ends.
+
+    Overflow: at most `SESSIONS_MAX`; one more ends the oldest.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start empty.
+
+        Args:
+            clock: Seconds of a clock that only goes forward.
+        """
+        self._clock = clock
+        self._ends_s: OrderedDict[bytes, float] = OrderedDict()  # by the hash of the cookie
+
+    def begin(self) -> str:
+        """Return the cookie of a new session."""
+        cookie = secrets.token_urlsafe(TOKEN_BYTES)
+        self._ends_s[_hash(cookie)] = self._clock() + SESSION_AGE_S
+        if len(self._ends_s) > SESSIONS_MAX:
+            self._ends_s.popitem(last=False)
+        return cookie
+
+    def is_open(self, cookie: str) -> bool:
+        """Whether a session of this cookie goes on."""
+        end_s = self._ends_s.get(_hash(cookie))
+        return end_s is not None and self._clock() < end_s
+
+    def end(self, cookie: str) -> None:
+        """End a session; harmless if there is none."""
+        self._ends_s.pop(_hash(cookie), None)
+
+
+def _hash(cookie: str) -> bytes:
+    # Found by its hash: how long the search takes says nothing about the cookies there are.
+    return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).digest()

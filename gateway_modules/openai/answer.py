@@ -30,9 +30,9 @@ from core.tools import (
     Said,
 )
 from gateway_modules.openai.chat_request import CompletionRequest
+from gateway_modules.openai.remembered import Transcripts
 from gateway_modules.openai.sound import spoken
-from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.openai.worker_turn import ReplyMessage
+from gateway_modules.single_request import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import openai_error
 

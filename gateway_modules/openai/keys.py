@@ -9,7 +9,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from core.errors import UnauthorizedError
-from gateway_modules.openai.client_secrets import Json
+from gateway_modules.openai.remembered import Json
 from gateway_modules.service import gateway_of
 
 BEARER = "bearer "

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Final
 
 from fastapi import APIRouter, Request
 from pydantic import TypeAdapter, ValidationError
+from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from core.errors import NoWorkerError
+from core.errors import BadRequestError, NoWorkerError
 from core.protocols.realtime_session import ENGINES
 from core.schemas.common import explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
@@ -19,20 +21,20 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.client_secrets import (
+from gateway_modules.openai.keys import NeedsApiKey, NeedsKey
+from gateway_modules.openai.remembered import (
     SECONDS_USUAL,
     ClientSecretRequest,
+    Transcripts,
     session_object,
 )
-from gateway_modules.openai.keys import NeedsApiKey, NeedsKey
 from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.openai.voices import uploaded_voice, voice_list, voice_object
 from gateway_modules.openai.worker_request import WorkerRequest, worker_request
-from gateway_modules.openai.worker_turn import reply
 from gateway_modules.queue.worker_view import loaded_model
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.single_request import reply
+from gateway_modules.voices.ref_audio_registry import NAME_MAX_CHARS, RefAudio, RefAudioRegistry
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import CLIENT_LEFT
 from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
@@ -179,3 +181,41 @@ def _understood(
         return asked, worker_request(asked, text, voices, transcripts)
     except ValidationError as error:  # it fits here and, with what the server adds, not there
         raise explain(error) from error
+
+
+FIELDS_MAX: Final = 16  # ours: parts of a form beside the file
+
+
+async def uploaded_voice(request: Request) -> tuple[str, str]:
+    """Return name and sound of a voice, the sound as Base64 of its file.
+
+    Raises:
+        BadRequestError: One of them is missing, or the voice is to be made of something else.
+    """
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        if form.get("type", "audio_sample") != "audio_sample":
+            raise BadRequestError("type: voices are made from an audio_sample only.")
+        name, sample = form.get("name"), form.get("audio_sample")
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
+            raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is needed.")
+        if not isinstance(sample, UploadFile):
+            raise BadRequestError("audio_sample: a sound file is needed.")
+        return name, base64.b64encode(await sample.read()).decode("ascii")
+
+
+def voice_object(voice: RefAudio) -> Json:
+    """Return a voice as OpenAI's clients read it."""
+    return {
+        "id": voice.id,
+        "object": "audio.voice",
+        "type": "audio_sample",
+        "name": voice.name,
+        "created_at": int(voice.created_at.timestamp()),
+    }
+
+
+def voice_list(registry: RefAudioRegistry) -> Json:
+    """Return all voices, oldest first."""
+    found = [voice_object(voice) for voice in registry.list_all()]
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
+    return {"object": "list", "data": found, "has_more": False, **ends}

@@ -23,9 +23,8 @@ from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone, ChatSocketRequest
 from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig, WireModel
-from gateway_modules.openai.encoder import encoded
-from gateway_modules.openai.sound import pcm16
-from gateway_modules.openai.worker_turn import ReplyMessage
+from gateway_modules.openai.sound import encoded, pcm16
+from gateway_modules.single_request import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import openai_error
 

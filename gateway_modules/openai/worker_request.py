@@ -36,8 +36,8 @@ from gateway_modules.openai.chat_request import (
     TextPart,
     VideoPart,
 )
+from gateway_modules.openai.remembered import Transcripts
 from gateway_modules.openai.response_format import SCHEMA
-from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 

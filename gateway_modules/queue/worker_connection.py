@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.dispatch import FreeSlot
-from gateway_modules.queue.eta import OVERRUN_FLOOR_S, remaining_s
+from gateway_modules.queue.scheduling import OVERRUN_FLOOR_S, FreeSlot, remaining_s
 from gateway_modules.queue.worker_state import (
     DUPLEX_STATUSES,
     IN_SERVICE,

@@ -18,8 +18,6 @@ from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, Shut
 from core.schemas.queue import RequestType
 from gateway_modules.queue import worker_view
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.dispatch import route
-from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.models import (
     LONG_REQUESTS,
     STATUS_OF_REQUEST,
@@ -27,8 +25,8 @@ from gateway_modules.queue.models import (
     EtaStatus,
     QueueStatus,
 )
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, Ticket
-from gateway_modules.queue.tokens import ReturnTickets
+from gateway_modules.queue.scheduling import EtaTracker, route
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, ReturnTickets, Ticket
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 

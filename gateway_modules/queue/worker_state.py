@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.dispatch import FreeSlot
+from gateway_modules.queue.scheduling import FreeSlot
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from core.schemas.worker import ModelFacts, WorkerStatus
-from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.models import (
     CacheList,
     LoadState,
@@ -18,6 +17,7 @@ from gateway_modules.queue.models import (
     WorkerInfo,
     WorkerSession,
 )
+from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_state import DUPLEX_STATUSES
 

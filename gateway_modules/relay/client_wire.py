@@ -15,9 +15,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
-from gateway_modules.relay.message_type import parse_type
 from gateway_modules.web.kinds import SizeLimits
-from gateway_modules.web.long_text import read_long
+from gateway_modules.web.long_text import parse_type, read_long
 from gateway_modules.web.rates import ByteLease, TokenBucket
 from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut, Take
 

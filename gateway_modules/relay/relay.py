@@ -49,12 +49,11 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, SessionResumable
 from core.schemas.worker import ActionResult
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
-from gateway_modules.relay.message_type import peek_type
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict
 from gateway_modules.relay.worker_link import Request, WorkerLink
 from gateway_modules.web.kinds import SocketKind
-from gateway_modules.web.long_text import size_chars
+from gateway_modules.web.long_text import peek_type, size_chars
 
 STOP_TEXT: Final = '{"type":"stop"}'
 CLOSE_TEXT: Final = '{"type":"close"}'

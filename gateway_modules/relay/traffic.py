@@ -26,7 +26,6 @@ from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.ticket import Ticket
-from gateway_modules.relay.message_type import parse_type, peek_type
 from gateway_modules.relay.notes import DiagnosticsFile
 from gateway_modules.relay.turns import (
     StreamingTurn,
@@ -39,7 +38,7 @@ from gateway_modules.relay.turns import (
 )
 from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
 from gateway_modules.web.kinds import CLIENT_TYPES, SocketKind
-from gateway_modules.web.long_text import size_chars, with_strings_of
+from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of
 
 OTHER: Final = "other"  # the machine's word for a type it does not know
 SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this

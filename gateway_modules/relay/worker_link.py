@@ -38,8 +38,7 @@ from core.protocols.events import (
 from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
 from gateway_modules.queue.models import STATUS_OF_REQUEST
-from gateway_modules.queue.ticket import Ticket
-from gateway_modules.queue.tokens import is_same_secret
+from gateway_modules.queue.ticket import Ticket, is_same_secret
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool

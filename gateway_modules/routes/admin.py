@@ -15,11 +15,10 @@ from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.admin.admin_sessions import SESSION_AGE_S
-from gateway_modules.admin.app_registry import AppInfo, AppState
 from gateway_modules.admin.audit import AuditList
+from gateway_modules.admin.kept_settings import AppInfo, AppState
 from gateway_modules.admin.log_tail import LINES_MAX, LogPart
-from gateway_modules.admin.security import mark_admin
+from gateway_modules.admin.security import SESSION_AGE_S, mark_admin
 from gateway_modules.admin.trends import History
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection

@@ -19,9 +19,9 @@ from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.admin.app_registry import TURN_BASED
+from gateway_modules.admin.kept_settings import TURN_BASED
 from gateway_modules.admin.security import mark_admin
-from gateway_modules.queue.tokens import new_session_secret
+from gateway_modules.queue.ticket import new_session_secret
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins

@@ -17,8 +17,8 @@ from core.schemas import limits
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
 from gateway_modules.service import GatewayHere, gateway_of
 from gateway_modules.web.answers import on_http_exception
-from gateway_modules.web.error_page import Missing, missing_page, wants_page
 from gateway_modules.web.files import IMMUTABLE, NO_CACHE, NONCE_PLACE, is_immutable, with_nonce
+from gateway_modules.web.pages import Missing, missing_page, wants_page
 
 HOME: Final = "index.html"
 VIEWER: Final = "session-viewer.html"

@@ -30,9 +30,9 @@ from core.schemas.queue import (
     check_session_id,
     read_seq,
 )
-from gateway_modules.admin.app_registry import app_of_request
+from gateway_modules.admin.kept_settings import app_of_request
 from gateway_modules.openai.event_traffic import EventTraffic
-from gateway_modules.queue.tokens import new_session_secret
+from gateway_modules.queue.ticket import new_session_secret
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay

@@ -1,4 +1,4 @@
-"""Pure: a JSON text of many MiB as a short text, and the long strings that were taken out of it.
+"""Pure: what can be done with a JSON text without parsing all of it.
 
 What makes a message long is its media. Only the text around them is parsed and written; they
 themselves are compared and passed on in the parts in which they came. No step works on more than
@@ -188,3 +188,33 @@ def _unescaped(part: str) -> str:
         return str(json.loads(f'"{part}"', strict=False))
     except ValueError:
         return part
+
+
+# A quotation mark inside a JSON string is escaped, so this never matches inside one.
+TYPE: Final = re.compile(r'"type"\s*:\s*"(\w{1,32})"')
+WINDOW_CHARS: Final = 256  # writers put the type first or last
+PARSED_CHARS: Final = 64 * 1024  # longer texts are searched at both ends only
+
+
+def peek_type(text: str) -> str:
+    """Return a message's type from its beginning or end; "" if it is in neither.
+
+    Args:
+        text: One JSON object without objects before its type that have types themselves.
+    """
+    found = TYPE.search(text, 0, WINDOW_CHARS)
+    if found is None and len(text) > WINDOW_CHARS:
+        found = TYPE.search(text, len(text) - WINDOW_CHARS)
+    if found is not None:
+        return found[1]
+    return parse_type(text) if WINDOW_CHARS < len(text) <= PARSED_CHARS else ""
+
+
+def parse_type(text: str) -> str:
+    """Return a message's type by parsing all of it; "" if it has none or is no JSON object."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    kind = message.get("type") if isinstance(message, dict) else None
+    return kind if isinstance(kind, str) else ""

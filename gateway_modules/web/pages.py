@@ -1,6 +1,7 @@
-"""Where the pages and their libraries lie: built by `scripts/build_pages.mjs`, or as their sources.
+"""The pages: where they and their libraries lie, and what is shown in place of a missing one.
 
-Built files are served only while they are up to date, so that nobody sees yesterday's page.
+They are built by `scripts/build_pages.mjs`, or served as their sources. Built files are served only
+while they are up to date, so that nobody sees yesterday's page.
 """
 
 from __future__ import annotations
@@ -10,16 +11,22 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from html import escape
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import structlog
 from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from core.errors import NotFoundError
 from gateway_modules.web.files import IMMUTABLE_MARK
+from gateway_modules.web.languages import Languages
 
 STATIC_FOLDER: Final = "static"
 BUILT_FOLDER: Final = Path("build") / "pages"
@@ -152,3 +159,69 @@ def _package_folder(package: str) -> Path:
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(folders))) if folders else Path(package)
+
+
+NO_PAGES: Final = ("/api/", "/static/")  # read by programs
+
+
+class Missing(StrEnum):
+    """What is not there."""
+
+    PAGE = "page"
+    RECORDING = "recording"
+    RECORDING_OFF = "recording_off"
+
+
+PAGE: Final = """<!doctype html>
+<html lang="{lang}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="/static/shared/icons/favicon-idle.svg">
+<link rel="stylesheet" href="/static/shared/tokens.css">
+<link rel="stylesheet" href="/static/shared/base.css">
+<script src="/static/shared/early-theme.js"></script>
+</head>
+<body>
+<main class="stack">
+<h1>{title}</h1>
+<p>{text}</p>
+<p><a class="button button-primary" href="/">{home}</a></p>
+</main>
+</body>
+</html>
+"""
+
+
+def missing_page(
+    request: Request, missing: Missing, languages: Languages, default_lang: str | None
+) -> HTMLResponse:
+    """Return the page with HTTP 404.
+
+    Args:
+        request: The request.
+        missing: What is not there.
+        languages: Have the words.
+        default_lang: The configured language; None leaves it to the browser.
+    """
+    lang = languages.pick(_wishes(request, default_lang))
+    words = languages.words(lang)
+    keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
+    texts = {name: words[key] for name, key in {**keys, "home": "missing.home"}.items()}
+    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in texts.items()})
+    return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a browser asks for something to show, not a program or a page for an answer."""
+    is_page = not request.url.path.startswith(NO_PAGES)
+    return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
+
+
+def _wishes(request: Request, default_lang: str | None) -> Iterator[str | None]:
+    """What is asked for, what is configured, what the browser prefers."""
+    yield request.query_params.get("lang")
+    yield default_lang
+    for part in request.headers.get("accept-language", "").split(","):
+        yield part.partition(";")[0]

@@ -22,8 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
-from gateway_modules.admin.admin_sessions import TOKEN_FILE
-from gateway_modules.admin.security import ADMIN_HEADER
+from gateway_modules.admin.security import ADMIN_HEADER, TOKEN_FILE
 from gateway_modules.relay.client_wire import Pace
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web.certificates import Certificate, ensure_certificate

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.models import EtaConfig, ServiceStatus
+from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.ticket import OnWait, Ticket
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool

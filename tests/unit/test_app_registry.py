@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.admin.app_registry import AppRegistry, app_of_request
+from gateway_modules.admin.kept_settings import AppRegistry, app_of_request
 
 
 def test_every_request_depends_on_an_app(tmp_path: Path) -> None:

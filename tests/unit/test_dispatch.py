@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_modules.queue.dispatch import FreeSlot, route
+from gateway_modules.queue.scheduling import FreeSlot, route
 
 EMPTY = FreeSlot("empty")
 OLD = FreeSlot("old", cached_hash="x", last_cache_used_s=1.0)

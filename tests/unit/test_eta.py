@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from core.schemas.queue import RequestType
-from gateway_modules.queue.eta import (
+from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import (
     OVERRUN_FLOOR_S,
     UNKNOWN_ETA_S,
     EtaTracker,
     Forecast,
     remaining_s,
 )
-from gateway_modules.queue.models import EtaConfig
 
 CONFIG = EtaConfig(
     eta_chat_s=10,

@@ -89,8 +89,7 @@ LAYERS = (
             "core.stop_sequences",
             "core.stop_signals",
             "core.tools",
-            "gateway_modules.queue.dispatch",
-            "gateway_modules.queue.eta",
+            "gateway_modules.queue.scheduling",
         ),
         ("0 words",),
         frozenset({"pybase64"}),  # sound in events
@@ -201,7 +200,7 @@ GATEWAY_ROOMS = (
     ("voices",),
     ("relay",),
     ("admin",),
-    ("openai.client_secrets", "openai.event_traffic", "openai.transcripts"),
+    ("openai.event_traffic", "openai.remembered"),
     ("service", "session_files"),
     ("single_request",),
     ("routes",),

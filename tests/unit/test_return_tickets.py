@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from gateway_modules.queue.ticket import Ticket
-from gateway_modules.queue.tokens import TICKET_LIFE_S, ReturnTickets
+from gateway_modules.queue.ticket import TICKET_LIFE_S, ReturnTickets, Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import make_pool, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time

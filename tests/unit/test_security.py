@@ -12,8 +12,15 @@ from starlette.requests import HTTPConnection
 
 from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
-from gateway_modules.admin.admin_sessions import SESSION_AGE_S, TOKEN_FILE, ensure_admin_token
-from gateway_modules.admin.security import ADMIN_COOKIE, HOST_PREFIX, AccessPolicy, is_loopback
+from gateway_modules.admin.security import (
+    ADMIN_COOKIE,
+    HOST_PREFIX,
+    SESSION_AGE_S,
+    TOKEN_FILE,
+    AccessPolicy,
+    ensure_admin_token,
+    is_loopback,
+)
 
 TOKEN = "correct horse battery"
 

@@ -9,8 +9,8 @@ import pytest
 
 from core.errors import NoWorkerError, ShuttingDownError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.models import EtaConfig
+from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import ask, count, end_sessions, make_pool, status_of, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run

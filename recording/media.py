@@ -1,4 +1,4 @@
-"""Turns sound as the session has it into the 16-bit PCM that goes into files."""
+"""Sound, pictures and videos as a session has them, on their way into files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.audio import FloatArray, read_audio
-from core.errors import AudioCorruptError
+from core.errors import AudioCorruptError, PictureError
 from core.schemas.limits import SAMPLE_BYTES
+from recording.files import PICTURE_HEAD_BYTES, picture_extension
 
 Sound = str | bytes | FloatArray
 """Samples [T] in -1..1; or float32 little-endian, or a whole WAV file, as bytes or their Base64."""
@@ -72,3 +73,41 @@ def _raw(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise AudioCorruptError("The audio is not valid Base64.") from error
+
+
+Picture = bytes | str
+"""An encoded picture or video, or its Base64."""
+
+HEAD_CHARS: Final = 16  # Base64 of PICTURE_HEAD_BYTES
+VIDEO_SUFFIX: Final = "mp4"
+VIDEO_SUFFIXES: Final = frozenset({VIDEO_SUFFIX, "webm", "mov", "mkv", "avi"})
+
+
+def picture_suffix(picture: Picture) -> str | None:
+    """Return a picture's suffix from its first bytes; None if it is no picture."""
+    if isinstance(picture, bytes):
+        return picture_extension(picture[:PICTURE_HEAD_BYTES])
+    try:
+        return picture_extension(base64.b64decode(picture[:HEAD_CHARS], validate=True))
+    except (binascii.Error, ValueError):
+        return None
+
+
+def video_suffix(wished: str) -> str:
+    """Return a suffix a video may have; an unknown one becomes mp4."""
+    known = wished.lower().lstrip(".")
+    return known if known in VIDEO_SUFFIXES else VIDEO_SUFFIX
+
+
+def content_bytes(content: Picture) -> bytes:
+    """Return the file's bytes.
+
+    Raises:
+        PictureError: The text is not Base64.
+    """
+    if isinstance(content, bytes):
+        return content
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PictureError("The picture is not valid Base64.") from error

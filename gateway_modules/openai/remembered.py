@@ -1,7 +1,8 @@
-"""Client secrets: keys that expire, for programs that are not to know an API key.
+"""What is remembered for OpenAI's clients, in memory and for a while.
 
-A server of one's own makes one with its API key and hands it to a page or a telephone.
-Source: OpenAI's API reference, "Create client secret".
+Client secrets are keys that expire, for programs that are not to know an API key: a server of
+one's own makes one with its API key and hands it to a page or a telephone. Transcripts say what
+spoken answers said. Source: OpenAI's API reference, "Create client secret".
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -114,3 +116,33 @@ def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
 
 def _hash(value: str) -> str:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+KEPT_S: Final = 3_600  # as OpenAI's server keeps them
+KEPT_MAX: Final = 1_000  # ours: the oldest of more is forgotten; 4 MB at most
+
+
+class Transcripts:
+    """Texts by the id of their sound. An id is random, so it cannot be guessed."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Start with none.
+
+        Args:
+            clock: Unix seconds.
+        """
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
+
+    def keep(self, audio_id: str, text: str) -> int:
+        """Keep a text; return until when, in Unix seconds."""
+        expires_s = int(self._clock()) + KEPT_S
+        self._kept[audio_id] = expires_s, text
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return expires_s
+
+    def find(self, audio_id: str) -> str | None:
+        """Return a text, None if it is not kept any more."""
+        expires_s, text = self._kept.get(audio_id, (0, ""))
+        return text if expires_s > self._clock() else None

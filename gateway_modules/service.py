@@ -35,7 +35,6 @@ from gateway_modules.admin.security import (
 )
 from gateway_modules.admin.trends import Trends
 from gateway_modules.openai.remembered import ClientSecrets, Transcripts
-from gateway_modules.queue.running_recordings import RunningRecordings
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.ticket import TICKET_FILE, opened_tickets
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
@@ -55,12 +54,12 @@ from gateway_modules.web.connections import (
 )
 from gateway_modules.web.files import WebFiles
 from gateway_modules.web.kinds import SizeLimits, SocketKind
-from gateway_modules.web.languages import Languages
-from gateway_modules.web.pages import Pages, find_pages
+from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.rates import ByteBudget
 from recording.bucket import Bucket, open_store
 from recording.cleanup import CleanupSchedule
 from recording.objects import ObjectStore
+from recording.running import RunningRecordings
 from recording.store import FolderStore, RecordingStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"

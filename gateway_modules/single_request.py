@@ -8,23 +8,21 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from websockets.exceptions import ConnectionClosed
 
-from core import errors
 from core.errors import (
     CloseCode,
     NoWorkerError,
-    OmniError,
     WorkerLostError,
     WorkerUnreachableError,
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import ErrorMessage, RequestType
 from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket, new_session_secret
+from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.relay.relay import STOP_TEXT
 from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
@@ -32,6 +30,8 @@ from gateway_modules.web.kinds import SocketKind, worker_query
 from recording.names import generate_session_id
 
 CHAT: Final = RequestType.CHAT
+MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
+ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 Reply = TypeVar("Reply")
 
 
@@ -102,19 +102,6 @@ async def replies(
                 if not may_move:
                     raise
     gateway.cleanup.request()
-
-
-CHAT: Final = RequestType.CHAT
-MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
-ERROR_OF_CODE: Final = MappingProxyType(
-    {
-        kind.code: kind
-        for kind in reversed(vars(errors).values())
-        if isinstance(kind, type) and issubclass(kind, OmniError)
-    }
-)
-
-ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 
 
 async def reply(

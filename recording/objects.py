@@ -9,19 +9,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import ValidationError
 
 from core.errors import NotFoundError
 from core.store import Store
-from recording.bucket import Bucket, ObjectFound
-from recording.cleanup import CleanupReport, cleanup_listed
-from recording.folder import check_room
-from recording.listing import ListedRecording
-from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
-from recording.seals import (
+from recording.bucket import (
     DELETING_FILE,
+    Bucket,
+    ObjectFound,
     Seal,
     delete_sealed,
     finish_deleting,
@@ -30,6 +27,11 @@ from recording.seals import (
     place,
     read_seal,
 )
+from recording.cleanup import CleanupReport, cleanup_listed
+from recording.folder import check_room
+from recording.listing import ListedRecording
+from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
+from recording.running import RunningRecordings
 from recording.store import StoredFile
 
 SEALS_KEPT: Final = 1_000  # in memory; those used longest ago are read again
@@ -37,50 +39,12 @@ LOOKS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a re
 SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is kept
 
 
-class Running(Protocol):
-    """Recordings without a seal, on the machines that write them."""
-
-    def listed(self) -> list[ListedRecording]:
-        """Return them all."""
-        ...
-
-    def look(self, recording_id: str) -> ListedRecording | None:
-        """Return one of them."""
-        ...
-
-    def read(self, recording_id: str, name: str) -> bytes | None:
-        """Return a small file; None if it is not there."""
-        ...
-
-    def file(self, recording_id: str, name: str) -> StoredFile | None:
-        """Return a file that may be served; None if there is none."""
-        ...
-
-    def files(self, recording_id: str) -> list[StoredFile]:
-        """Return all that may be served."""
-        ...
-
-    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        """Keep what a client measured."""
-        ...
-
-    def delete(self, recording_id: str) -> None:
-        """Delete a recording and what is kept of a sealed one.
-
-        Raises:
-            SessionInUseError: It is being written or uploaded.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close all connections."""
-        ...
-
-
 class ObjectStore:
     """A `RecordingStore`. Seals do not change, so they are remembered."""
 
-    def __init__(self, bucket: Bucket, running: Running, data_dir: Path, state: Store) -> None:
+    def __init__(
+        self, bucket: Bucket, running: RunningRecordings, data_dir: Path, state: Store
+    ) -> None:
         """Use a store.
 
         Args:

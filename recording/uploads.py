@@ -22,13 +22,11 @@ from typing import Final
 
 from core.errors import SessionInUseError
 from core.files import FILE_MODE, SAFE_FLAGS, atomic_write
-from recording.bucket import BLOCK_BYTES, Bucket, BucketError
-from recording.cleanup import delete_recording
-from recording.folder import is_live, read_meta
-from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
-from recording.records import Meta
-from recording.seals import (
+from recording.bucket import (
+    BLOCK_BYTES,
     SEAL_FILE,
+    Bucket,
+    BucketError,
     Seal,
     SealedFile,
     SealError,
@@ -38,6 +36,10 @@ from recording.seals import (
     place,
     read_seal,
 )
+from recording.cleanup import delete_recording
+from recording.folder import is_live, read_meta
+from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
+from recording.records import Meta
 
 logger: Final = logging.getLogger(__name__)
 

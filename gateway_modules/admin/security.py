@@ -45,6 +45,10 @@ MASK_CHARS: Final = 8
 KEY_BYTES: Final = 16
 
 Answer = TypeVar("Answer", bound=BaseModel)
+TOKEN_FILE: Final = "admin_token"
+TOKEN_BYTES: Final = 16
+SESSION_AGE_S: Final = 12 * 3_600  # a working day
+SESSIONS_MAX: Final = 64  # administrators who are logged in at once
 
 
 class AccessPolicy:
@@ -307,12 +311,6 @@ class Masks:
             return [self._shown(name, one, own) for one in value]
         is_secret = name in MASKED_FIELDS and isinstance(value, str) and value != ""
         return self.mask(str(value)) if is_secret and value not in own else value
-
-
-TOKEN_FILE: Final = "admin_token"
-TOKEN_BYTES: Final = 16
-SESSION_AGE_S: Final = 12 * 3_600  # a working day
-SESSIONS_MAX: Final = 64  # administrators who are logged in at once
 
 
 def ensure_admin_token(data_dir: Path) -> str:

@@ -29,12 +29,12 @@ REFUSED_STATUSES: Final = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-# Of several errors with the same code and status the first represents all.
-REFUSALS: Final = {
-    (kind.code, kind.http_status): kind
-    for kind in reversed(vars(errors).values())
-    if isinstance(kind, type) and issubclass(kind, OmniError)
-}
+KINDS: Final = tuple(
+    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OmniError)
+)
+# Of several errors with the same code, and status, the first represents all.
+REFUSALS: Final = {(kind.code, kind.http_status): kind for kind in reversed(KINDS)}
+ERROR_OF_CODE: Final = {kind.code: kind for kind in reversed(KINDS)}
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import pytest
 from config import Settings
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.serving.fake_backend import FakeBackend
-from recording.bucket import Bucket, open_store
+from recording.bucket import DELETING_FILE, SEAL_FILE, Bucket, open_store, place, read_seal
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
 from recording.records import Status
-from recording.seals import DELETING_FILE, SEAL_FILE, place, read_seal
 from recording.store import files_in
 from tests.fakes.gateway_stage import HURRY, Stage, settings_for, until
 from tests.service import workers

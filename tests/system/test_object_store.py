@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from benchmarks.launched import free_ports, wait_until
-from recording.bucket import Bucket, open_store
+from recording.bucket import Bucket, is_whole, names_in, open_store, place, read_seal
 from recording.names import recording_folders
-from recording.seals import is_whole, names_in, place, read_seal
 from recording.store import files_in
 from tests.source_tree import ROOT
 from tests.system.client import RATE_HZ, DuplexClient

@@ -14,10 +14,20 @@ from obstore.store import MemoryStore
 
 from core.errors import SessionInUseError
 from recording import uploads
-from recording.bucket import Bucket, BucketError, open_store
+from recording.bucket import (
+    SEAL_FILE,
+    Bucket,
+    BucketError,
+    Seal,
+    hash_file,
+    is_whole,
+    names_in,
+    open_store,
+    place,
+    read_seal,
+)
 from recording.folder import RecordingLock, write_owner
 from recording.names import SEALED_FILE, recording_folder, recording_folders
-from recording.seals import SEAL_FILE, Seal, hash_file, is_whole, names_in, place, read_seal
 from recording.uploads import HOUR_S, Uploader, UploadRules
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 

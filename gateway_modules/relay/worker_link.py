@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Final
 
 import structlog
@@ -144,7 +145,6 @@ class WorkerLink:
         self._task: asyncio.Task[None] | None = None
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
-        self._has_reported = False
         self._is_end_expected = False
         self._absence = _Absence(request.last_seq)
         self._began_s = asyncio.get_running_loop().time()
@@ -237,10 +237,15 @@ class WorkerLink:
 
     async def run(self) -> None:
         """Queue, wait, reach the worker, and pass on what it says until it is ended."""
+        reports = chain([PlaceTaken], repeat(PlaceChanged))
+
+        async def on_wait(ticket: Ticket) -> None:
+            await self._post(next(reports)(self._report(ticket)))
+
         try:
             with await self._enter() as ticket:
                 self._ticket = ticket
-                worker = await self._pool.wait(ticket, self._on_wait, NEVER_S)
+                worker = await self._pool.wait(ticket, on_wait, NEVER_S)
                 is_resumed = self._absence.last_seq is not None
                 await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
                 await self._may_connect.wait()
@@ -285,11 +290,6 @@ class WorkerLink:
             keeps = await self._pool.client.keeps(worker, self._request.kept)
             misses = 0 if keeps else misses + 1
         return True
-
-    async def _on_wait(self, ticket: Ticket) -> None:
-        event = PlaceChanged if self._has_reported else PlaceTaken
-        self._has_reported = True
-        await self._post(event(self._report(ticket)))
 
     async def _serve(self, ticket: Ticket) -> Event:
         """Have a socket to the worker for as long as it lives; return how it ended."""

@@ -95,9 +95,9 @@ class WorkerSocket(ClientConnection):
     def process_event(self, event: Event) -> None:
         """Process one incoming event."""
         if self.shortcut.is_open and isinstance(event, Frame) and event.opcode in DATA_OPCODES:
-            is_whole = event.opcode is Opcode.TEXT and event.fin
-            if self.shortcut.offer(bytes(event.data) if is_whole else None):
+            if event.fin and event.opcode is Opcode.TEXT and self.shortcut.offer(bytes(event.data)):
                 return
+            self.shortcut.is_open = False
         super().process_event(event)
 
     def send_now(self, text: bytes) -> bool:

@@ -30,14 +30,7 @@ class Shortcut:
     take: Take | None = None
     is_open: bool = False
 
-    def offer(self, text: bytes | None) -> bool:
-        """Have a text of the peer taken; return whether it was. If not, the task gets it.
-
-        Args:
-            text: In UTF-8; None if it comes in parts, which are never taken.
-        """
-        if self.take is None or text is None:
-            self.is_open = False
-        else:
-            self.is_open = self.is_open and self.take(text)
+    def offer(self, text: bytes) -> bool:
+        """Have a text of one frame taken; return whether it was. If not, the task gets it."""
+        self.is_open = self.is_open and self.take is not None and self.take(text)
         return self.is_open

@@ -167,7 +167,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
     def handle_text(self, event: Frame) -> None:
         """Take the first frame of a text message."""
-        if self._may_come(event):
+        if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
             self._message = IncomingText()
             self._take(event)
@@ -190,12 +190,9 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         message: Any = {"type": "websocket.receive"}
         if self.curr_msg_data_type == "text":
             message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
-            text = message.get("text") if self._shortcut.is_open else None
-            if self._shortcut.offer(None if text is None else text.encode()):
-                self._release()
-                return
         else:
             message["bytes"] = b""  # no socket of ours takes any
+        self._shortcut.is_open = False
         self.queue.put_nowait(message)
         if not self.read_paused:
             self.read_paused = True
@@ -250,6 +247,18 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             return None
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
+
+    def _has_passed(self, text: bytes) -> bool:
+        if not self._shortcut.is_open or self.close_sent:
+            return False
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return False  # and refused
+        has_passed = self._shortcut.offer(text)
+        if has_passed:
+            self._release()
+        return has_passed
 
     def _release(self) -> None:
         lease = self._lease()

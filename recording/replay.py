@@ -42,17 +42,6 @@ class ReplayFiles:
     video: Path | None = None
 
 
-class ReplayInThread:
-    """Makes replays on the thread that asks; for programs without a session to disturb."""
-
-    def make(self, folder: Path) -> None:
-        """Build the replay of a recording."""
-        build_replay(folder)
-
-    def stop(self) -> None:
-        """Nothing to give up: a replay begun is completed."""
-
-
 def build_replay(
     folder: Path,
     *,

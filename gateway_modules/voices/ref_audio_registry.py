@@ -138,17 +138,6 @@ class RefAudioRegistry:
         path = self._folder / voice.filename if voice else None
         return path if path is not None and path.is_file() else None
 
-    def get_base64(self, ref_id: str) -> str | None:
-        """Return a voice as Base64 of float32 at 16 kHz, as the wire has it; None if there is none.
-
-        Raises:
-            AudioError: Its file was damaged.
-        """
-        path = self.get_file_path(ref_id)
-        if path is None:
-            return None
-        return self._decoder.read(path.read_bytes(), self._max_duration_s).to_base64()
-
     def delete(self, ref_id: str) -> bool:
         """Delete a voice; False if there is none of this id.
 

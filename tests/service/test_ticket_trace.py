@@ -9,7 +9,7 @@ from types import FrameType
 from tests.fakes.gateway_stage import Stage, on_stage
 from tests.source_tree import ROOT
 
-GATEWAY_FILES_MAX = 18
+GATEWAY_FILES_MAX = 17
 """As measured; more than a reader can follow, and may only fall."""
 RULES_FILES_MAX = 2
 

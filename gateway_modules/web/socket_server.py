@@ -159,7 +159,8 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
     def send_now(self, text: bytes) -> bool:
         """Send a text if nothing has to wait for it, and return whether that is so."""
-        if self.conn.state is not OPEN or not self.writable.is_set() or self.close_sent:
+        is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
+        if is_over or not self.writable.is_set():
             return False
         self.conn.send_text(text)
         self.transport.writelines(self.conn.data_to_send())

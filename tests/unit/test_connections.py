@@ -217,6 +217,9 @@ async def test_a_shortcut_takes_what_comes_while_its_app_waits_and_keeps_the_ord
     assert connection.sent.endswith(b"at once")
     connection.fill(1)
     assert not app.shortcut.send(b"the client does not read")
+    connection.close()
+    await let_others_run()
+    assert not app.shortcut.send(b"the client is gone")
 
 
 @in_virtual_time

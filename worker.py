@@ -36,7 +36,7 @@ from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
-from recording.replay_process import ReplayProcess
+from recording.jobs import ReplayProcess
 from recording.uploads import HOUR_S, Uploader, UploadRules
 from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint

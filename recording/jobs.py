@@ -1,4 +1,4 @@
-"""The threads that write recordings, and the queue in front of them.
+"""The threads that write recordings, the queue in front of them, and the process for replays.
 
 Nothing a session calls here waits for a disk. What is waiting is bounded in bytes over all sessions
 of the process; what does not fit is refused, and the recorder says so in the recording.
@@ -7,6 +7,9 @@ of the process; what does not fit is refused, and the recorder says so in the re
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +29,10 @@ BACKLOG_BYTES: Final = 256 * MIB  # some twenty minutes of one duplex session
 RESERVE_BYTES: Final = 16 * MIB  # of it for lines of the timeline, which must not be lost
 MAX_FINALIZATIONS: Final = 256
 MAX_REPLAYS: Final = 64
+# Above the limit of the video itself, so that the child ends by its own rules first.
+PROCESS_LIMIT_S: Final = 300.0
+KEPT_MESSAGE_CHARS: Final = 2_000
+PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 
 
 class Backlog:
@@ -288,3 +295,46 @@ class RecordingJobs:
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
+
+
+class ReplayProcess:
+    """Runs `python -m recording.replay FOLDER`, one at a time, at low priority."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+
+    def make(self, folder: Path) -> None:
+        """Build the replay of a recording; blocks until the child ends. Failures are logged."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "recording.replay", str(folder.resolve())],
+                cwd=PROJECT_FOLDER,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            child = self._child
+        try:
+            _, message = child.communicate(timeout=PROCESS_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            _, message = child.communicate()
+        with self._lock:
+            self._child = None
+        if child.returncode != 0:
+            tail = message[-KEPT_MESSAGE_CHARS:]
+            logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
+
+    def stop(self) -> None:
+        """Give up the replay being made, if any, and make no more."""
+        with self._lock:
+            self._is_stopped = True
+            if self._child is not None:
+                self._child.terminate()

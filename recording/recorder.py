@@ -19,12 +19,11 @@ from core.schemas.queue import RequestType
 from recording import media, names
 from recording.files import wav_header
 from recording.folder import LowDiskError, RecordingLock, check_room, write_meta, write_owner
-from recording.jobs import RecorderThreads, RecordingJobs
+from recording.jobs import RecorderThreads, RecordingJobs, ReplayProcess
 from recording.media import Picture, Sound, content_bytes, picture_suffix, video_suffix
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media
 from recording.records import EndReason, Meta, TimelineEvent
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
-from recording.replay_process import ReplayProcess
 from recording.timeline import ConfigLine, EndLine, EventLine, Line, SessionLine, encode_line
 
 logger: Final = logging.getLogger(__name__)

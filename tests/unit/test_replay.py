@@ -16,9 +16,9 @@ from core.schemas.duplex import Result
 from recording import names
 from recording.files import wav_header
 from recording.folder import read_recording, write_recording
+from recording.jobs import ReplayProcess
 from recording.records import Chunk, DuplexRecording
 from recording.replay import ReplayFiles, build_replay
-from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads, TextInput, TurnTiming
 from tests.unit.recordings import (
     START,

@@ -104,7 +104,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
         self._splitter: FrameSplitter | None = None  # there is none before the handshake
         self._message = IncomingText()
-        self._shortcut = Shortcut(self.send_now)
+        self._shortcut = Shortcut(self._send_now)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,15 +156,6 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self._shortcut.is_open = False
         self._release()
         return event
-
-    def send_now(self, text: bytes) -> bool:
-        """Send a text if nothing has to wait for it, and return whether that is so."""
-        is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
-        if is_over or not self.writable.is_set():
-            return False
-        self.conn.send_text(text)
-        self.transport.writelines(self.conn.data_to_send())
-        return True
 
     def handle_text(self, event: Frame) -> None:
         """Take the first frame of a text message."""
@@ -248,6 +239,15 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             return None
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
+
+    def _send_now(self, text: bytes) -> bool:
+        """Send a text if nothing has to wait for it, and return whether that is so."""
+        is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
+        if is_over or not self.writable.is_set():
+            return False
+        self.conn.send_text(text)
+        self.transport.writelines(self.conn.data_to_send())
+        return True
 
     def _has_passed(self, text: bytes) -> bool:
         if not self._shortcut.is_open or self.close_sent:

@@ -1,7 +1,7 @@
-"""What the gateway overrides and reads of uvicorn beyond its documented interface.
+"""What the gateway overrides and reads of uvicorn and websockets beyond what they document.
 
 A release that changes any of it fails here by name, before it fails in some other test or on a
-server. Everything else that we use of uvicorn is documented.
+server. Everything else that we use of them is documented.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +19,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
+from websockets.uri import parse_uri
 
 from gateway_modules.web.http_protocol import GatewayHttpProtocol
 from gateway_modules.web.server import GatewayServer
@@ -30,7 +34,9 @@ SUBCLASSES: Final = MappingProxyType[type, type](
         GatewayServer: uvicorn.Server,
     }
 )
-SOCKET_NAMES: Final = ("conn", "close_sent", "handshake_complete", "handshake_initiated", "loop")
+SOCKET_NAMES: Final = tuple(
+    "close_sent conn disconnected handshake_complete handshake_initiated loop writable".split()
+)
 HTTP_NAMES: Final = ("conn", "cycle", "flow", "loop", "tasks", "transport")
 SERVER_NAMES: Final = ("_captured_signals", "force_exit", "should_exit")
 CALLED: Final = (
@@ -88,3 +94,19 @@ def test_what_we_read_of_uvicorn_is_there() -> None:
         "server": set(SERVER_NAMES) - there["server"],
     }
     assert missing == {"socket": set(), "http": set(), "server": set()}, uvicorn.__version__
+
+
+def test_what_we_use_of_websockets_is_there() -> None:
+    assert parameters(ClientConnection, "process_event") == ["self", "event"]
+    assert parameters(ClientConnection, "send_data") == ["self"]
+    assert parameters(ClientProtocol, "send_text") == ["self", "data", "fin"]
+
+    async def make() -> ClientConnection:
+        connection = ClientConnection(ClientProtocol(parse_uri("ws://localhost/")))
+        with suppress(NotImplementedError):  # by the transport, once everything is there
+            connection.connection_made(asyncio.Transport())
+        return connection
+
+    connection = asyncio.run(make())
+    assert connection.paused is False and connection.send_in_progress is None
+    assert len(connection.recv_messages.frames) == 0

@@ -18,10 +18,6 @@ const DOCUMENT_READERS = {
   "static/duplex/lib/session-video-recorder.js": "recordings are painted on a canvas of no page",
 };
 
-/** Pages whose views are templates of lit-html: docs/decisions/0011-views-on-lit-html.md. */
-const ON_LIT = ["static/{admin,home,viewer}/**", "static/pages/{admin,index,session-viewer}.js", "static/shared/fetch-note.js"];
-const OWN_ELEMENTS = { group: ["**/dom.js"], importNames: ["h", "fill", "icon"], message: "This page's views are templates." };
-
 /** @type {import("eslint").Linter.Config[]} */
 export default [
   { ignores: ["static/shared/protocol.js"] },
@@ -63,7 +59,6 @@ export default [
     },
   },
   { files: ["static/pages/*.js"], rules: { "max-lines": ["error", { max: 200, skipBlankLines: true, skipComments: true }] } },
-  { files: ON_LIT, rules: { "no-restricted-imports": ["error", { patterns: [OWN_ELEMENTS] }] } },
   { files: Object.keys(DOCUMENT_READERS), rules: { "pages/kind": ["error", ["document"]] } },
   {
     files: ["tests/js/**/*.js", "scripts/*.mjs", "*.mjs"],

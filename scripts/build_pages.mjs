@@ -39,10 +39,14 @@ const LIBRARIES = {
 /** Library -> file of its package -> name; these load one another and stay as they came. */
 const COPIED = {
   "lit-html": Object.fromEntries(
-    ["lit-html.js", "directive.js", "directive-helpers.js", "directives/live.js", "directives/repeat.js"].map((name) => [
-      `lit-html/${name}`,
-      name,
-    ]),
+    [
+      "lit-html.js",
+      "directive.js",
+      "directive-helpers.js",
+      "directives/guard.js",
+      "directives/live.js",
+      "directives/repeat.js",
+    ].map((name) => [`lit-html/${name}`, name]),
   ),
   onnxruntime: {
     "onnxruntime-web/dist/ort.wasm.min.mjs": "index.js",
@@ -94,12 +98,12 @@ const litHtml = {
   },
 };
 
-/** @param {string} version @returns {import("esbuild").Plugin} */
+/** Addresses with the version, and templates without the indentation that esbuild leaves in them. @param {string} version @returns {import("esbuild").Plugin} */
 const addresses = (version) => ({
   name: "addresses",
   setup({ onLoad }) {
     onLoad({ filter: /\/static\/.*\.js$/ }, ({ path }) => ({
-      contents: versioned(readFileSync(path, "utf8"), version),
+      contents: versioned(readFileSync(path, "utf8"), version).replace(/\n\s+/g, "\n"),
       loader: "js",
     }));
   },

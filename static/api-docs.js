@@ -1,9 +1,8 @@
 // @ts-check
-/**
- * Shows /api/openapi.json: every route with its parameters, its request, its answers. Text only.
- */
+/** Shows /api/openapi.json: every route with its parameters, its request, its answers. Text only. */
 
-import { byId, h } from "./shared/dom.js";
+import { byId } from "./shared/dom.js";
+import { html, nothing, render } from "./shared/lit.js";
 
 const DESCRIPTION = "/api/openapi.json";
 
@@ -37,14 +36,18 @@ function schemaWords(schema) {
 }
 
 /** @param {Schema} schema */
-function fieldTable(schema) {
-  const required = new Set(schema.required ?? []);
-  const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => {
-    const kind = schemaWords(field) + (required.has(name) ? "" : " (optional)");
-    const heading = h("th", { scope: "row" }, h("code", {}, name));
-    return h("tr", {}, heading, h("td", {}, kind), h("td", {}, field.description ?? ""));
-  });
-  return h("table", {}, ...rows);
+function fieldTable({ required = [], properties = {} }) {
+  const rows = Object.entries(properties).map(
+    ([name, field]) =>
+      html`<tr>
+        <th scope="row"><code>${name}</code></th>
+        <td>${schemaWords(field)}${required.includes(name) ? "" : " (optional)"}</td>
+        <td>${field.description ?? ""}</td>
+      </tr>`,
+  );
+  return html`<table>
+    ${rows}
+  </table>`;
 }
 
 /**
@@ -53,14 +56,12 @@ function fieldTable(schema) {
  * @param {Content | undefined} content
  * @param {Record<string, Schema>} schemas
  */
-function contentParts(content, schemas) {
-  return Object.entries(content ?? {}).flatMap(([mediaType, { schema }]) => {
-    const words = schemaWords(schema);
-    const known = schemas[words];
-    const line = h("p", {}, `${words} `, h("code", {}, mediaType));
-    return known?.properties ? [line, fieldTable(known)] : [line];
+const contentParts = (content, schemas) =>
+  Object.entries(content ?? {}).map(([mediaType, { schema }]) => {
+    const known = schemas[schemaWords(schema)];
+    return html`<p>${schemaWords(schema)} <code>${mediaType}</code></p>
+      ${known?.properties ? fieldTable(known) : nothing}`;
   });
-}
 
 /**
  * Everything about one route.
@@ -70,21 +71,22 @@ function contentParts(content, schemas) {
  * @param {Route} route
  * @param {Record<string, Schema>} schemas
  */
-function routeDetails(method, path, route, schemas) {
-  const name = h("code", {}, `${method.toUpperCase()} ${path}`);
-  const details = h("details", {}, h("summary", {}, name, ` ${route.description ?? ""}`));
-  for (const { name: parameter, in: place, schema } of route.parameters ?? []) {
-    details.append(h("p", {}, h("code", {}, parameter), ` in ${place}: `, schemaWords(schema)));
-  }
-  if (route.requestBody) {
-    details.append(h("h3", {}, "Request"), ...contentParts(route.requestBody.content, schemas));
-  }
-  for (const [status, answer] of Object.entries(route.responses ?? {})) {
-    details.append(h("h3", {}, `${status} ${answer.description ?? ""}`));
-    if (status.startsWith("2")) details.append(...contentParts(answer.content, schemas));
-  }
-  return details;
-}
+const routeDetails = (method, path, { description, parameters, requestBody, responses }, schemas) =>
+  html`<details>
+    <summary><code>${method.toUpperCase()} ${path}</code> ${description ?? ""}</summary>
+    ${(parameters ?? []).map(({ name, in: place, schema }) => html`<p><code>${name}</code> in ${place}: ${schemaWords(schema)}</p>`)}
+    ${
+      requestBody
+        ? html`<h3>Request</h3>
+            ${contentParts(requestBody.content, schemas)}`
+        : nothing
+    }
+    ${Object.entries(responses ?? {}).map(
+      ([status, answer]) =>
+        html`<h3>${status} ${answer.description ?? ""}</h3>
+          ${status.startsWith("2") ? contentParts(answer.content, schemas) : nothing}`,
+    )}
+  </details>`;
 
 async function show() {
   const about = byId("about", HTMLElement);
@@ -96,18 +98,15 @@ async function show() {
   /** @type {Description} */
   const { info, paths, components } = await answer.json();
   about.textContent = info.description;
-  /** @type {Map<string, HTMLElement[]>} */
-  const byTag = new Map();
-  for (const [path, methods] of Object.entries(paths)) {
-    for (const [method, route] of Object.entries(methods)) {
-      const tag = route.tags?.[0] ?? "other";
-      const details = routeDetails(method, path, route, components.schemas);
-      byTag.set(tag, [...(byTag.get(tag) ?? []), details]);
-    }
-  }
-  for (const [tag, routes] of byTag) {
-    byId("routes", HTMLElement).append(h("h2", {}, tag), ...routes);
-  }
+  const routes = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, route]) => ({
+      tag: route.tags?.[0] ?? "other",
+      view: routeDetails(method, path, route, components.schemas),
+    })),
+  );
+  const tags = [...new Set(routes.map(({ tag }) => tag))];
+  const views = tags.map((tag) => [html`<h2>${tag}</h2>`, routes.filter((route) => route.tag === tag).map(({ view }) => view)]);
+  render(views, byId("routes", HTMLElement));
   document.documentElement.dataset.ready = "true";
 }
 

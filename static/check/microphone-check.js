@@ -7,7 +7,8 @@ import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
-import { mountSoundPlayer } from "../shared/sound-player.js";
+import { makeSoundPlayer } from "../shared/sound-player.js";
+import { encodeWav } from "../shared/pcm.js";
 import { takeClip } from "./clip.js";
 import { createMicrophoneSession } from "./microphone-session.js";
 
@@ -111,7 +112,8 @@ function mountClipRecorder(session) {
   const record = byId("mic-record", HTMLButtonElement);
   const label = find(record, "span", HTMLElement);
   const clip = byId("mic-clip", HTMLElement);
-  const player = mountSoundPlayer(clip, { label: () => t("check.clip") });
+  /** @type {import("../shared/sound-player.js").SoundPlayer | null} */
+  let player = null;
   /** @type {AbortController | null} */
   let recording = null;
   const draw = () => {
@@ -121,7 +123,7 @@ function mountClipRecorder(session) {
   const run = async () => {
     const { microphone } = session;
     if (microphone === null || recording) return;
-    player.stop();
+    player?.pause();
     recording = new AbortController();
     draw();
     const samples = await takeClip(microphone, recording.signal);
@@ -129,10 +131,15 @@ function mountClipRecorder(session) {
     draw();
     if (samples.length === 0) return;
     clip.hidden = false;
-    player.load(samples, CAPTURE_RATE_HZ);
-    const play = find(clip, "button", HTMLButtonElement);
-    play.focus();
-    play.click();
+    player?.close();
+    player = makeSoundPlayer({
+      file: () => new Blob([encodeWav(samples, CAPTURE_RATE_HZ)], { type: "audio/wav" }),
+      durationS: samples.length / CAPTURE_RATE_HZ,
+      label: () => t("check.clip"),
+    });
+    clip.replaceChildren(player.node);
+    find(clip, "button", HTMLButtonElement).focus();
+    player.play();
   };
   on(record, "click", () => void run());
   onLangChange(draw);

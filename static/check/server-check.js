@@ -1,10 +1,9 @@
 // @ts-check
-/**
- * The cards that need no permission: the way to the server, and what the browser can do.
- */
+/** The cards that need no permission: the way to the server, and what the browser can do. */
 
-import { byId, fill, h, icon, on } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { byId, on } from "../shared/dom.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, mountView } from "../shared/lit.js";
 import { ABILITIES, browserAbilities, browserResult } from "./browser-facts.js";
 import { measureRoundTrips, measureSocket } from "./network-test.js";
 import { serverResult } from "./server-result.js";
@@ -39,30 +38,19 @@ export function mountServerCheck(results, latestReport) {
 
 /** @param {Results} results */
 export function mountBrowserCheck(results) {
-  const list = byId("abilities", HTMLElement);
   const found = browserAbilities(globalThis);
   const entries = [
     { id: "secure", isThere: found.isSecure, isNeeded: true },
     ...ABILITIES.map(({ id, isNeeded }) => ({ id, isThere: found.abilities[id], isNeeded })),
   ];
-  const draw = () =>
-    fill(
-      list,
-      entries.map(({ id, isThere, isNeeded }) =>
-        h(
-          "li",
-          { class: "ability", dataset: { state: isThere ? "good" : isNeeded ? "bad" : "caution" } },
-          icon(isThere ? "check" : isNeeded ? "warning" : "info"),
-          h("span", {}, t(`check.ability_${id}`)),
-          h(
-            "span",
-            { class: isThere ? "visually-hidden" : "small soft" },
-            t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`),
-          ),
-        ),
-      ),
-    );
-  onLangChange(draw);
-  draw();
+  mountView(byId("abilities", HTMLElement), () =>
+    entries.map(({ id, isThere, isNeeded }) => {
+      const words = t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`);
+      return html`<li class="ability" data-state=${isThere ? "good" : isNeeded ? "bad" : "caution"}>
+        ${icon(isThere ? "check" : isNeeded ? "warning" : "info")}<span>${t(`check.ability_${id}`)}</span
+        ><span class=${isThere ? "visually-hidden" : "small soft"}>${words}</span>
+      </li>`;
+    }),
+  );
   results.set("browser", browserResult(found));
 }

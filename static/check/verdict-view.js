@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * The sentence on top that sums it all up, a step for each check, and the report.
- */
+/** The sentence on top that sums it all up, a step for each check, and the report. */
 
-import { byId, fill, find, h, icon, on, setText } from "../shared/dom.js";
+import { byId, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
 import { onLangChange, phraseText, t } from "../shared/i18n.js";
+import { html, icon, mountView } from "../shared/lit.js";
 import { toast } from "../shared/toast.js";
 import { reportText } from "./report.js";
 import { CHECKS, verdictOf } from "./results.js";
@@ -32,30 +31,24 @@ function writeReport(results) {
   return reportText(t("check.report"), head, sections);
 }
 
-/**
- * Changes the steps in place, so that the one in focus keeps it.
- *
- * @param {HTMLElement} steps
- * @param {Results} results
- */
-function drawSteps(steps, results) {
-  if (steps.childElementCount === 0) {
-    fill(
-      steps,
-      CHECKS.map((id) => h("li", {}, h("a", { class: "step", href: `#${id}` }))),
-    );
-  }
-  for (const [index, id] of CHECKS.entries()) {
-    const link = find(steps.children[index], "a", HTMLAnchorElement);
+/** @param {Results} results */
+const steps = (results) =>
+  CHECKS.map((id) => {
     const { state } = results.get(id);
-    link.dataset.state = state;
-    fill(
-      link,
-      icon(STEP_ICONS[state]),
-      h("span", {}, t(`check.${id}`)),
-      h("span", { class: "visually-hidden" }, t(`check.state_${state}`)),
-    );
-  }
+    return html`<li>
+      <a class="step" href="#${id}" data-state=${state}
+        >${icon(STEP_ICONS[state])}<span>${t(`check.${id}`)}</span
+        ><span class="visually-hidden">${t(`check.state_${state}`)}</span></a
+      >
+    </li>`;
+  });
+
+/** What the large button leads to. @param {Results} results */
+function beginWords(results) {
+  const { kind, done, first } = verdictOf(results);
+  const isGuiding = kind === "todo" && done > 0 && first !== null && GUIDED.has(first);
+  const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
+  return html`${icon(isGuiding ? "play" : "mic")}<span>${label}</span>`;
 }
 
 /** @param {Results} results */
@@ -63,11 +56,12 @@ export function mountVerdict(results) {
   const box = byId("verdict", HTMLElement);
   const text = byId("verdict-text", HTMLElement);
   const next = byId("verdict-next", HTMLElement);
-  const steps = byId("steps", HTMLElement);
   const report = byId("report", HTMLElement);
   const begin = byId("begin", HTMLButtonElement);
   const talk = byId("talk", HTMLAnchorElement);
   let canTalk = false;
+  const drawSteps = mountView(byId("steps", HTMLElement), () => steps(results));
+  const drawBegin = mountView(begin, () => beginWords(results));
   const draw = () => {
     const verdict = verdictOf(results);
     const { kind, done, total, first } = verdict;
@@ -77,10 +71,8 @@ export function mountVerdict(results) {
     setText(next, first ? t(`check.verdict_${kind}_next`, { check: t(`check.${first}`) }) : "");
     talk.hidden = !isReady || !canTalk;
     begin.hidden = !talk.hidden;
-    const isGuiding = kind === "todo" && first !== null && first !== "microphone" && done > 0 && GUIDED.has(first);
-    const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
-    if (begin.textContent !== label) fill(begin, icon(isGuiding ? "play" : "mic"), h("span", {}, label));
-    drawSteps(steps, results);
+    drawBegin();
+    drawSteps();
     // What is marked to be copied by hand stays as it is.
     const marked = getSelection();
     const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);

@@ -11,7 +11,7 @@ import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/toast.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
 import { loadCallSound } from "../duplex/lib/call.js";
-import { mountCallRecorder } from "../duplex/ui/call-recorder.js";
+import { mountCallRecorder } from "../duplex/ui/after-call.js";
 import { DUPLEX_FIELDS, duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
 import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";

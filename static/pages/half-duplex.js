@@ -8,16 +8,19 @@ import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-c
 import { warningOf } from "../duplex/lib/live-problems.js";
 import { halfConfigOf } from "../duplex/lib/half-look.js";
 import { makeHalfSettings } from "../duplex/lib/half-settings.js";
-import { mountAfterCall } from "../duplex/ui/half-after.js";
-import { mountHalfControls } from "../duplex/ui/half-controls.js";
-import { mountHalfFigures } from "../duplex/ui/half-figures.js";
-import { problemOfStatus, mountCallNotes } from "../duplex/ui/half-notes.js";
-import { mountHalfStage } from "../duplex/ui/half-stage.js";
-import { mountHalfTurns } from "../duplex/ui/half-turns.js";
-import { mountHalfWave } from "../duplex/ui/half-wave.js";
+import { mountAfterCall } from "../duplex/ui/after-call.js";
+import {
+  mountCallNotes,
+  mountHalfControls,
+  mountHalfFigures,
+  mountHalfStage,
+  mountHalfTurns,
+  problemOfStatus,
+} from "../duplex/ui/half-view.js";
 import { mountLevelMeter } from "../duplex/ui/level-meter.js";
 import { mountModelNote } from "../duplex/ui/page-notes.js";
 import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
+import { mountHalfWave } from "../duplex/ui/running-bars.js";
 import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
@@ -80,23 +83,15 @@ const notes = mountCallNotes(
   { problem: el("problem"), note: el("note") },
   { restart: () => void start(), reconnect: () => void call.reopenSource() },
 );
-const stage = mountHalfStage(el("stage"), { levels });
-const turns = mountHalfTurns(el("turns"));
+const drawStage = mountHalfStage(el("stage"), call);
+const drawTurns = mountHalfTurns(el("turns"), call);
 const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
-const figures = mountHalfFigures(byId("figures", HTMLDListElement), {
-  remainingS: () => call.remainingS,
-  maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS,
-});
+const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const meterIn = mountLevelMeter(el("meter-in"), { labelKey: "common.you", iconName: "mic", kind: "listen" });
 const meterOut = mountLevelMeter(el("meter-out"), { labelKey: "common.model", iconName: "speaker", kind: "speak" });
 const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
 const queue = mountQueueBanner(el("queue"), { onCancel: () => call.stop() });
-const controls = mountHalfControls(el("controls"), {
-  start: () => void start(),
-  stop: () => call.stop(),
-  interrupt: () => call.interrupt(),
-  toggleMute: () => call.setMuted(!call.devices.isMuted),
-});
+const drawControls = mountHalfControls(el("controls"), call, () => void start());
 
 async function start() {
   notes.clear();
@@ -119,10 +114,10 @@ let place = null;
 
 function update() {
   const { state } = call;
-  stage.update(state, state.isMicMuted);
-  controls.update(state, call.devices);
-  turns.update(state.turns);
-  figures.update(state);
+  drawStage();
+  drawControls();
+  drawTurns();
+  drawFigures();
   document.documentElement.dataset.call = call.devices.isStarting ? "connecting" : state.phase;
   tab.show(tabStateOf(state), state.queue ? `(${state.queue.position}) ` : undefined);
   if (state.queue === place) return;
@@ -139,7 +134,6 @@ call.on("problem", notes.show);
 call.on("warning", ({ code, message }) => notes.show({ ...warningOf(code), message, kind: "caution" }));
 call.on("solved", ({ code }) => notes.solve(code));
 call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
-onLangChange(update);
 onLangChange(() => tab.setTitle(document.title));
 setInterval(() => {
   const { inputRms, outputRms } = levels();

@@ -6,7 +6,9 @@ import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-help.js";
 import { t } from "../shared/i18n.js";
+import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
+import { radioPills } from "../shared/pills.js";
 import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/toast.js";
@@ -14,7 +16,6 @@ import { problemOfDevice } from "../duplex/lib/live-problems.js";
 import { loadCallSound } from "../duplex/lib/call.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
-import { mountChoiceRow } from "../duplex/ui/choice-row.js";
 import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
 import { mountFullView } from "../duplex/ui/full-view.js";
 import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
@@ -29,8 +30,7 @@ import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
 const CHUNK_SAMPLES = 16_000; // one second
 const SOURCES = Object.freeze({ live: "camera", file: "film" });
-/** @param {string} id */
-const part = (id) => byId(id, HTMLElement);
+const part = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const page = await startPage({ titleKey: "app.omni.title" });
 const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
@@ -102,13 +102,15 @@ const fileMode = late(
       { store, onFile: stage.setFile, microphone: microphoneWish },
     )),
 );
-mountChoiceRow(part("source"), {
-  store,
-  setting: "source",
-  choices: SOURCES,
-  labelKey: "omni.source",
-  textOf: (source) => t(`omni.source_${source}`),
-});
+const drawSource = mountView(part("source"), () =>
+  radioPills({
+    label: t("omni.source"),
+    style: "source-choice",
+    pills: Object.entries(SOURCES).map(([value, icon]) => ({ value, text: t(`omni.source_${value}`), icon })),
+    current: store.get("source"),
+    choose: (source) => store.set("source", source),
+  }),
+);
 
 async function openSource() {
   if (isFile()) return (await fileMode()).open();
@@ -163,7 +165,6 @@ async function showSource() {
   if (isFile()) await (await fileMode()).show();
 }
 
-/** Let camera and file go. */
 function release() {
   openedFileMode?.release();
   stage.close();
@@ -193,11 +194,7 @@ const showPicture = late(
   () => import("../duplex/ui/picture-view.js"),
   ({ mountPictureView }) => mountPictureView(call, { store, video, pictures }),
 );
-on(part("open-record-settings"), "click", () =>
-  showPicture()
-    .then((shown) => shown.openRecordSettings())
-    .catch(toastProblem),
-);
+on(part("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings(), toastProblem));
 const voiceGate = mountVoiceGate(call);
 
 call.on("ended", release);
@@ -208,9 +205,12 @@ on(store, "change", () => {
   void voiceGate.update(store.get("barge_gate") === "silero" && call.isActive);
   const now = { source: store.get("source"), headphones: store.get("headphones") };
   if (before.headphones !== now.headphones) reopenMicrophone();
-  if (before.source !== now.source) stage.close();
-  if (before.source !== now.source) showSource().catch(toastProblem);
+  if (before.source !== now.source) {
+    stage.close();
+    showSource().catch(toastProblem);
+  }
   before = now;
+  drawSource();
   stage.update();
   tools.update();
 });

@@ -15,7 +15,6 @@ import { mountAnswerVoice } from "../turnbased/answer-voice.js";
 import { mountChatNotes } from "../turnbased/chat-notes.js";
 import { ChatSession } from "../turnbased/chat-session.js";
 import { FIELDS, SETTINGS_KEY, chatSettings, fromPreset } from "../turnbased/chat-settings.js";
-import { pauseClips } from "../turnbased/clip-player.js";
 import { mountComposer } from "../turnbased/composer.js";
 import { figuresOf, voiceOf } from "../turnbased/conversation-facts.js";
 import { openDraft } from "../turnbased/draft.js";
@@ -25,7 +24,7 @@ import { mountKeptChats } from "../turnbased/kept-chats.js";
 import { mountLateSound } from "../turnbased/late-parts.js";
 import { wireChars } from "../turnbased/media-part.js";
 import { mediaLimits } from "../turnbased/media-rules.js";
-import { mountMessageList } from "../turnbased/message-list.js";
+import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { mountChatSettings } from "../turnbased/settings-dialog.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 import { watchUpload } from "../turnbased/upload-progress.js";
@@ -67,7 +66,7 @@ const notes = mountChatNotes({
 const voice = mountAnswerVoice(byId("hush", HTMLButtonElement), {
   session,
   delayMs: page.defaults?.playback_delay_ms ?? 0,
-  onSound: (isSounding) => void (isSounding && pauseClips()),
+  onSound: (isSounding) => void (isSounding && pauseSounds()),
 });
 const sound = mountLateSound({ limits: voiceLimits(page.defaults), prefix: APP, storage: localStorage });
 const instructions = mountInstructions({
@@ -90,7 +89,7 @@ const composer = mountComposer(byId("composer", HTMLElement), {
   onRecord: () => {
     notice.clear();
     voice.silence();
-    pauseClips();
+    pauseSounds();
   },
   onProblem: ({ code }) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
   onDraft: draft.keep,
@@ -139,6 +138,11 @@ onAction("import", () =>
 mountLateHelp("turnbased");
 mountChatSettings(settings);
 
+/** Silences the players of sounds. */
+function pauseSounds() {
+  document.dispatchEvent(new Event("pausesounds"));
+}
+
 /** @returns {string | null} what the model should speak with; null: the server's own voice */
 function voiceBase64() {
   const chosen = sound.voice ?? instructions.voice;
@@ -154,7 +158,7 @@ function onAction(name, run) {
 function start(ask) {
   notice.clear();
   voice.silence();
-  pauseClips();
+  pauseSounds();
   notes.unlock();
   if (settings.get("hasVoice")) void voice.unlock();
   const isAsked = ask();
@@ -182,7 +186,7 @@ session.on("opened", () => notice.clear());
 session.on("answered", ({ message, isPlayed }) => {
   const { recordingSessionId } = figuresOf(message);
   if (recordingSessionId) addRecent(localStorage, recordingSessionId, APP);
-  if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id);
+  if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id).catch(toastProblem);
 });
 session.on("warning", ({ code }) => notice.show(code, { kind: "caution" }));
 session.on("problem", () => toast(t("chat.not_kept")));
@@ -197,4 +201,4 @@ const { text, media } = await draft.read();
 composer.fill(text, media);
 drawTitle();
 page.ready();
-loadInSpareTime(loadTransfer);
+loadInSpareTime(loadViews, loadTransfer);

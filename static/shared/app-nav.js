@@ -1,21 +1,20 @@
 // @ts-check
-/**
- * The bar on top: the pages that are switched on, how the server is, language and theme.
- */
+/** The bar on top: the pages that are switched on, how the server is, language and theme. */
 
 import { getJson } from "./api.js";
-import { fill, h, icon, on, setText } from "./dom.js";
-import { getLang, languageNames, onLangChange, setLang, t, tn } from "./i18n.js";
+import { find } from "./dom.js";
+import { getLang, languageNames, setLang, t, tn } from "./i18n.js";
+import { html, icon, iconButton, mountView, nothing } from "./lit.js";
 
 /** @typedef {import("./page.js").StatusReport} StatusReport */
-
-// Light, dark, or as the system wishes.
+/** @typedef {Http.AppInfo} App */
 
 const STORAGE_KEY = "minicpmo_theme";
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
+const THEME_ICONS = { auto: "contrast", light: "sun", dark: "moon" };
 /** @typedef {typeof THEMES[number]} Theme */
 
-/** @returns {Theme} what was chosen */
+/** @returns {Theme} what was chosen; auto: as the system wishes */
 function getTheme() {
   const chosen = document.documentElement.dataset.theme;
   return THEMES.find((theme) => theme === chosen) ?? "auto";
@@ -34,15 +33,6 @@ function setTheme(theme) {
   root.dispatchEvent(new Event("themechange"));
 }
 
-/**
- * @typedef {Object} App
- * @property {string} app_id
- * @property {string} name
- * @property {string} route
- */
-
-const THEME_ICONS = { auto: "contrast", light: "sun", dark: "moon" };
-
 /** @returns {Promise<App[]>} the apps that are switched on; none if the server is not reached */
 export async function loadApps() {
   /** @type {{apps: App[]}} */
@@ -53,73 +43,76 @@ export async function loadApps() {
 /**
  * @param {HTMLElement} el the page's header
  * @param {Promise<App[]>} apps
- * @returns {{badge: ReturnType<typeof mountHealthBadge>}}
+ * @returns {{showStatus: (report: StatusReport) => void}}
  */
 export function mountAppNav(el, apps) {
-  const links = h("ul", { class: "nav-links", id: "nav-links" });
-  const menu = h(
-    "button",
-    { type: "button", class: "button button-quiet button-icon nav-menu", "aria-controls": "nav-links", "aria-expanded": "false" },
-    icon("menu"),
-  );
-  const theme = h("button", { type: "button", class: "button button-quiet button-icon" });
-  const language = h("button", { type: "button", class: "button button-quiet", id: "language" });
-  const health = h("span");
-  const brand = h("a", { class: "brand", href: "/" }, icon("brand"), h("span", { class: "brand-name" }, "MiniCPM-o live"));
-  const bar = h("div", { class: "nav-inner" }, menu, brand, links, h("div", { class: "nav-tools" }, health, language, theme));
-  el.classList.add("nav");
-  fill(el, h("nav", {}, bar));
-
-  /** @type {App[]} */
-  let shown = [];
-  const draw = () => {
-    el.querySelector("nav")?.setAttribute("aria-label", t("nav.label"));
-    brand.setAttribute("aria-label", t("nav.home"));
-    menu.setAttribute("aria-label", t("nav.menu"));
-    drawLinks(links, shown);
-    drawLanguage(language);
-    drawTheme(theme);
-  };
+  const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {
-    links.dataset.open = String(isOpen);
-    menu.setAttribute("aria-expanded", String(isOpen));
+    state.isOpen = isOpen;
+    draw();
   };
-  on(menu, "click", () => open(links.dataset.open !== "true"));
-  on(el, "keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Escape" || links.dataset.open !== "true") return;
-    open(false);
-    menu.focus();
-  });
-  on(language, "click", () => void setLang(otherLanguage()));
-  on(theme, "click", () => {
+  const nextTheme = () => {
     setTheme(THEMES[(THEMES.indexOf(getTheme()) + 1) % THEMES.length]);
-    drawTheme(theme);
-  });
-  onLangChange(draw);
-  draw();
+    draw();
+  };
+  /** @param {KeyboardEvent} event */
+  const onKey = ({ key }) => {
+    if (key !== "Escape" || !state.isOpen) return;
+    open(false);
+    find(el, ".nav-menu", HTMLButtonElement).focus();
+  };
+  el.classList.add("nav");
+  const draw = mountView(
+    el,
+    () =>
+      html`<nav aria-label=${t("nav.label")} @keydown=${onKey}>
+        <div class="nav-inner">
+          <button
+            type="button"
+            class="button button-quiet button-icon nav-menu"
+            aria-controls="nav-links"
+            aria-expanded=${String(state.isOpen)}
+            aria-label=${t("nav.menu")}
+            @click=${() => open(!state.isOpen)}
+          >
+            ${icon("menu")}
+          </button>
+          <a class="brand" href="/" aria-label=${t("nav.home")}>${icon("brand")}<span class="brand-name">MiniCPM-o live</span></a>
+          <ul class="nav-links" id="nav-links" data-open=${String(state.isOpen)}>
+            ${links(state.apps)}
+          </ul>
+          <div class="nav-tools">
+            ${healthBadge(state.report)}${languageButton()}${iconButton(
+              THEME_ICONS[getTheme()],
+              t(`nav.theme_${getTheme()}`),
+              nextTheme,
+            )}
+          </div>
+        </div>
+      </nav>`,
+  );
   void apps.then((list) => {
-    shown = list;
+    state.apps = list;
     draw();
   });
-  return { badge: mountHealthBadge(health) };
+  return {
+    showStatus(report) {
+      state.report = report;
+      draw();
+    },
+  };
 }
 
-/**
- * @param {HTMLElement} links
- * @param {App[]} apps
- */
-function drawLinks(links, apps) {
-  const routes = [
-    ...apps.map(({ app_id, route, name }) => ({ route, text: appTitle(app_id, name) })),
+/** @param {App[]} apps */
+const links = (apps) =>
+  [
+    ...apps.map(({ app_id: id, route, name }) => ({ route, text: appTitle(id, name) })),
     { route: "/check", text: t("nav.check") },
     { route: "/admin", text: t("nav.admin") },
-  ];
-  const items = routes.map(({ route, text }) => {
-    const isHere = location.pathname === route;
-    return h("li", {}, h("a", { href: route, "aria-current": isHere ? "page" : null }, text));
-  });
-  fill(links, items);
-}
+  ].map(
+    ({ route, text }) =>
+      html`<li><a href=${route} aria-current=${location.pathname === route ? "page" : nothing}>${text}</a></li>`,
+  );
 
 /**
  * Returns an app's name in the language of the page, or the server's where there is none.
@@ -133,31 +126,33 @@ export function appTitle(appId, name) {
   return text === key ? name : text;
 }
 
-function otherLanguage() {
-  const codes = Object.keys(languageNames());
-  return codes[(codes.indexOf(getLang()) + 1) % codes.length];
-}
-
-/** @param {HTMLElement} button */
-function drawLanguage(button) {
-  const next = otherLanguage();
-  button.hidden = Object.keys(languageNames()).length < 2;
+function languageButton() {
+  const names = languageNames();
+  const codes = Object.keys(names);
+  const next = codes[(codes.indexOf(getLang()) + 1) % codes.length];
   // Drawn, so that an English page needs no Chinese font for one word.
-  fill(button, next === "zh" ? icon("chinese") : languageNames()[next]);
-  button.setAttribute("aria-label", languageNames()[next]);
-  button.title = languageNames()[next];
-  button.lang = next;
+  const sign = next === "zh" ? icon("chinese") : names[next];
+  return html`<button
+    type="button"
+    class="button button-quiet"
+    id="language"
+    ?hidden=${codes.length < 2}
+    lang=${next}
+    aria-label=${names[next]}
+    title=${names[next]}
+    @click=${() => void setLang(next)}
+  >
+    ${sign}
+  </button>`;
 }
 
-/** @param {HTMLElement} button */
-function drawTheme(button) {
-  const theme = getTheme();
-  fill(button, icon(THEME_ICONS[theme]));
-  button.setAttribute("aria-label", t(`nav.theme_${theme}`));
-  button.title = t(`nav.theme_${theme}`);
+/** The small light: is the server there, is somebody free, how many wait. @param {StatusReport | null} report */
+function healthBadge(report) {
+  const { kind, text } = report ? describeHealth(report) : { kind: "", text: t("health.asking") };
+  return html`<span class="badge health-badge" role="status" data-kind=${kind} title=${text}
+    ><span class="dot"></span><span class="health-text">${text}</span></span
+  >`;
 }
-
-// The small light in the bar: is the server there, is somebody free, how many wait.
 
 /**
  * @param {StatusReport} report
@@ -171,31 +166,4 @@ function describeHealth({ status, isReached }) {
   if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
   if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
   return { kind: "bad", text: t("health.no_worker") };
-}
-
-/**
- * @param {HTMLElement} el
- * @returns {{update: (report: StatusReport) => void}}
- */
-function mountHealthBadge(el) {
-  const text = h("span", { class: "health-text" });
-  el.classList.add("badge", "health-badge");
-  el.setAttribute("role", "status");
-  fill(el, h("span", { class: "dot" }), text);
-  /** @type {StatusReport | null} */
-  let latest = null;
-  const draw = () => {
-    const { kind, text: words } = latest ? describeHealth(latest) : { kind: "", text: t("health.asking") };
-    el.dataset.kind = kind;
-    el.title = words;
-    setText(text, words);
-  };
-  onLangChange(draw);
-  draw();
-  return {
-    update(report) {
-      latest = report;
-      draw();
-    },
-  };
 }

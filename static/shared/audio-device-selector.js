@@ -1,13 +1,11 @@
 // @ts-check
-/**
- * Chooses microphone, speaker and camera; remembers them and follows what is plugged in.
- */
+/** Chooses microphone, speaker and camera; remembers them and follows what is plugged in. */
 
-import { fill, h, icon, on, setText } from "./dom.js";
-import { onLangChange, t } from "./i18n.js";
+import { on } from "./dom.js";
+import { t } from "./i18n.js";
+import { html, iconButton, live, mountView, nothing } from "./lit.js";
 
 /** @typedef {"mic" | "speaker" | "camera"} DeviceKind */
-/** @typedef {Pick<Storage, "getItem" | "setItem">} KeptChoices */
 
 /** @type {Record<DeviceKind, MediaDeviceKind>} */
 const MEDIA_KINDS = { mic: "audioinput", speaker: "audiooutput", camera: "videoinput" };
@@ -19,14 +17,12 @@ const ALIASES = ["default", "communications"];
  * @property {string} prefix of what is remembered: `<prefix>_mic`, `<prefix>_speaker`, `<prefix>_camera`
  * @property {readonly DeviceKind[]} [kinds]
  * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] "" is the system's own choice
- * @property {KeptChoices | null} [storage]
  *
  * @typedef {Object} DeviceSelector
  * @property {string} micId what to open now; "" is the system's own choice
  * @property {string} speakerId
  * @property {string} cameraId
  * @property {() => Promise<void>} refresh look again, for example after the microphone was allowed
- * @property {() => void} close
  */
 
 /** @returns {boolean} whether a page may choose the speaker in this browser */
@@ -34,12 +30,12 @@ function canChooseSpeaker() {
   return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 }
 
-/** @returns {KeptChoices | null} */
-function browserStorage() {
+/** @param {string} key @returns {string} */
+function remembered(key) {
   try {
-    return localStorage;
+    return localStorage.getItem(key) ?? "";
   } catch {
-    return null;
+    return "";
   }
 }
 
@@ -49,39 +45,80 @@ async function listDevices() {
   return devices.filter(({ deviceId }) => !ALIASES.includes(deviceId));
 }
 
+let lastId = 0;
+
 /**
  * @param {HTMLElement} el
  * @param {DeviceSelectorOptions} options
  * @returns {DeviceSelector}
  */
-export function mountAudioDeviceSelector(el, options) {
-  const { prefix, kinds = ["mic", "speaker"], onChange, storage = browserStorage() } = options;
-  const choosers = kinds.map((kind) => makeChooser(kind, `${prefix}_${kind}`, storage, onChange));
-  const again = h("button", { type: "button", class: "button button-quiet button-icon" }, icon("retry"));
-  el.classList.add("devices");
-  fill(
-    el,
-    choosers.map(({ node }) => node),
-  );
-  choosers[0]?.line.append(again);
+export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"], onChange }) {
+  const own = ++lastId;
+  /** @type {Partial<Record<DeviceKind, string>>} */
+  const wished = Object.fromEntries(kinds.map((kind) => [kind, remembered(`${prefix}_${kind}`)]));
   /** @type {MediaDeviceInfo[]} */
   let known = [];
-  const draw = () => {
-    again.setAttribute("aria-label", t("devices.refresh"));
-    again.title = t("devices.refresh");
-    for (const chooser of choosers) chooser.draw(known);
-  };
   const refresh = async () => {
     known = await listDevices();
     draw();
   };
-  const ends = [on(again, "click", () => void refresh()), onLangChange(draw)];
-  const media = navigator.mediaDevices;
-  if (media) ends.push(on(media, "devicechange", () => void refresh()));
-  draw();
-  void refresh();
+  /** @param {DeviceKind} kind @param {string} deviceId */
+  const choose = (kind, deviceId) => {
+    wished[kind] = deviceId;
+    try {
+      localStorage.setItem(`${prefix}_${kind}`, deviceId);
+    } catch {
+      // Storage may be full or forbidden; the choice then lasts as long as the page.
+    }
+    draw();
+    onChange?.(kind, deviceId);
+  };
   /** @param {DeviceKind} kind */
-  const idOf = (kind) => choosers.find((chooser) => chooser.kind === kind)?.current() ?? "";
+  const named = (kind) => known.filter((device) => device.kind === MEDIA_KINDS[kind] && device.deviceId);
+  /** Before the first permission the browser tells no ids, and a remembered one is as good. @param {DeviceKind} kind */
+  const idOf = (kind) => {
+    const [devices, wish] = [named(kind), wished[kind] ?? ""];
+    return devices.length === 0 || devices.some(({ deviceId }) => deviceId === wish) ? wish : "";
+  };
+  /** @param {DeviceKind} kind @param {number} index */
+  const chooser = (kind, index) => {
+    const id = `device-${kind}-${own}`;
+    const devices = named(kind);
+    const found = known.filter((device) => device.kind === MEDIA_KINDS[kind]).length;
+    const wish = wished[kind] ?? "";
+    const isThere = devices.some(({ deviceId }) => deviceId === wish);
+    return html`<div class="field">
+      <label for=${id}>${t(`devices.${kind}`)}</label>
+      <div class="device-line">
+        <select
+          id=${id}
+          aria-describedby="${id}-hint"
+          data-device=${kind}
+          ?disabled=${kind === "speaker" && !canChooseSpeaker()}
+          @change=${(/** @type {{target: HTMLSelectElement}} */ { target }) => choose(kind, target.value)}
+        >
+          <option value="" .selected=${live(!isThere)}>${t("devices.default")}</option>
+          ${devices.map(
+            ({ deviceId, label }, at) =>
+              html`<option value=${deviceId} .selected=${live(deviceId === wish)}>
+                ${label || t("devices.nameless", { kind: t(`devices.${kind}`), n: at + 1 })}
+              </option>`,
+          )}
+        </select>
+        ${index === 0 ? iconButton("retry", t("devices.refresh"), () => void refresh()) : nothing}
+      </div>
+      <p
+        class="hint"
+        id="${id}-hint"
+        role="status"
+        .textContent=${hintFor(kind, found, devices.length, wish !== "" && !isThere)}
+      ></p>
+    </div>`;
+  };
+  el.classList.add("devices");
+  const draw = mountView(el, () => kinds.map(chooser));
+  if (navigator.mediaDevices) on(navigator.mediaDevices, "devicechange", () => void refresh());
+  void refresh();
   return {
     get micId() {
       return idOf("mic");
@@ -93,67 +130,7 @@ export function mountAudioDeviceSelector(el, options) {
       return idOf("camera");
     },
     refresh,
-    close: () => [...ends, ...choosers.map(({ end }) => end)].forEach((end) => end()),
   };
-}
-
-let lastId = 0;
-
-/**
- * @param {DeviceKind} kind
- * @param {string} key
- * @param {KeptChoices | null} storage
- * @param {DeviceSelectorOptions["onChange"]} onChange
- */
-function makeChooser(kind, key, storage, onChange) {
-  const id = `device-${kind}-${++lastId}`;
-  const label = h("label", { for: id });
-  const select = h("select", { id, "aria-describedby": `${id}-hint`, dataset: { device: kind } });
-  const hint = h("p", { class: "hint", id: `${id}-hint`, role: "status" });
-  const line = h("div", { class: "device-line" }, select);
-  const node = h("div", { class: "field" }, label, line, hint);
-  let wished = storage?.getItem(key) ?? "";
-  /** Ids the browser tells; none before the first permission, and then a remembered one is as good. */
-  let ids = /** @type {string[]} */ ([]);
-  const end = on(select, "change", () => {
-    wished = select.value;
-    try {
-      storage?.setItem(key, wished);
-    } catch {
-      // Storage may be full or forbidden; the choice then lasts as long as the page.
-    }
-    setText(hint, "");
-    onChange?.(kind, wished);
-  });
-  return {
-    kind,
-    node,
-    line,
-    end,
-    current: () => (ids.length === 0 || ids.includes(wished) ? wished : ""),
-    /** @param {MediaDeviceInfo[]} devices */
-    draw(devices) {
-      const mine = devices.filter((device) => device.kind === MEDIA_KINDS[kind]);
-      const named = mine.filter(({ deviceId }) => deviceId);
-      setText(label, t(`devices.${kind}`));
-      fill(
-        select,
-        h("option", { value: "" }, t("devices.default")),
-        named.map((device, i) => optionOf(device, kind, i)),
-      );
-      ids = named.map(({ deviceId }) => deviceId);
-      const isThere = ids.includes(wished);
-      select.value = isThere ? wished : "";
-      select.disabled = kind === "speaker" && !canChooseSpeaker();
-      setText(hint, hintFor(kind, mine.length, named.length, wished !== "" && !isThere));
-    },
-  };
-}
-
-/** @param {MediaDeviceInfo} device @param {DeviceKind} kind @param {number} index */
-function optionOf({ deviceId, label }, kind, index) {
-  const name = label || t("devices.nameless", { kind: t(`devices.${kind}`), n: index + 1 });
-  return h("option", { value: deviceId }, name);
 }
 
 /**

@@ -3,7 +3,7 @@
  * What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed.
  */
 
-import { h, on } from "./dom.js";
+import { on } from "./dom.js";
 
 /** @typedef {[number, number, number]} Rgb */
 
@@ -76,7 +76,8 @@ export function onThemeChange(listener) {
  * @returns {{rgb: (token: string) => Rgb, css: (token: string, alpha?: number) => string, close: () => void}}
  */
 export function themeColours(el) {
-  const probe = h("span", { hidden: true });
+  const probe = document.createElement("span");
+  probe.hidden = true;
   el.append(probe);
   /** @type {Map<string, Rgb>} */
   const known = new Map();

@@ -1,11 +1,13 @@
 // @ts-check
-/** What views use of lit-html, an icon, and rendering that keeps the focus. */
+/** What views use of lit-html, icons, and rendering that keeps the focus. */
 
+import { onLangChange } from "./i18n.js";
 import { html, nothing, render as renderInto } from "/static/vendor/lit-html/lit-html.js";
+import { guard } from "/static/vendor/lit-html/directives/guard.js";
 import { live } from "/static/vendor/lit-html/directives/live.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
 
-export { html, live, nothing, repeat };
+export { guard, html, live, nothing, repeat };
 
 /** @typedef {import("lit-html").TemplateResult | typeof nothing} View */
 
@@ -21,6 +23,46 @@ export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 
 /**
+ * A button that shows a picture alone.
+ *
+ * @param {string} name of the picture
+ * @param {string} words what it does, also as its label
+ * @param {(event: Event) => void} run
+ * @param {{label?: string, action?: string, style?: string, isOff?: boolean}} [more] `label` says it in full
+ */
+export const iconButton = (name, words, run, { label = words, action, style = "button-quiet", isOff = false } = {}) =>
+  html`<button
+    type="button"
+    class="button button-icon ${style}"
+    aria-label=${label}
+    title=${words}
+    data-action=${action ?? nothing}
+    ?disabled=${isOff}
+    @click=${run}
+  >
+    ${icon(name)}
+  </button>`;
+
+/**
+ * Renders a view in the place of what an element holds: now, with each change of the language, and whenever the result is
+ * called.
+ *
+ * @param {HTMLElement} el
+ * @param {() => unknown} view
+ * @returns {(() => void) & {close: () => void}}
+ */
+export function mountView(el, view) {
+  const draw = () => render(view(), el);
+  const close = onLangChange(draw);
+  el.replaceChildren();
+  draw();
+  return Object.assign(draw, { close });
+}
+
+/** @param {Element} control */
+const isReachable = (control) => !control.closest("[hidden], :disabled");
+
+/**
  * Renders below an element. Where the control in focus went, the nearest one of its list that is left gets the focus,
  * and else the heading of the section, so that who works with the keyboard goes on where they were.
  *
@@ -33,9 +75,10 @@ export function render(view, el) {
   const list = isInside ? (focused.closest("tbody, ul, ol") ?? el) : el;
   const controls = isInside ? [...list.querySelectorAll(FOCUSABLE)] : [];
   renderInto(view, el);
-  if (!isInside || document.activeElement === focused) return;
+  if (!isInside || (document.activeElement === focused && !focused.closest("[hidden]"))) return;
   const at = controls.indexOf(focused);
   const nearest = [focused, ...controls.slice(at + 1), ...controls.slice(0, Math.max(at, 0)).reverse()];
-  const target = nearest.find((control) => el.contains(control)) ?? el.closest("section")?.querySelector("h2");
+  const target =
+    nearest.find((control) => el.contains(control) && isReachable(control)) ?? el.closest("section")?.querySelector("h2");
   if (target instanceof HTMLElement) target.focus({ preventScroll: true });
 }

@@ -1,15 +1,16 @@
 // @ts-check
 /**
- * Builds elements from the tokens of a Markdown parser. HTML in the text is shown as it is written,
- * pictures as their description, and links lead to the web only: nothing is run, loaded or sent.
+ * Templates from the tokens of a Markdown parser. HTML in the text is shown as it is written, pictures as their
+ * description, and links lead to the web only: nothing is run, loaded or sent.
  */
 
-import { h } from "./dom.js";
+import { html } from "./lit.js";
 import { loadMarked } from "./vendor.js";
 
 /** @typedef {import("marked").Token} Token */
 /** @typedef {import("marked").Tokens.Generic} Generic any token: its shape depends on its type */
-/** @typedef {(token: Generic) => Node | string | (Node | string)[]} Builder */
+/** @typedef {(token: Generic) => unknown} Builder */
+/** @typedef {(markdown: string) => unknown} RenderMarkdown */
 
 const WEB_LINK = /^https?:\/\//i;
 const ENTITIES = new Map([
@@ -22,64 +23,65 @@ const ENTITIES = new Map([
 ]);
 const ENTITY = /&(?:amp|lt|gt|quot|#39|nbsp);/g;
 
+/** What may be wider than the screen scrolls by itself, also by keyboard. @param {unknown} wide */
+const scrolling = (wide) => html`<div class="markdown-wide" tabindex="0">${wide}</div>`;
+
 /** @type {Record<string, Builder>} */
 const BUILDERS = {
-  space: () => [],
-  def: () => [],
-  hr: () => h("hr"),
-  br: () => h("br"),
-  paragraph: (token) => h("p", {}, inside(token)),
+  space: () => "",
+  def: () => "",
+  hr: () => html`<hr />`,
+  br: () => html`<br />`,
+  paragraph: (token) => html`<p>${inside(token)}</p>`,
   // Headings of a text must not pass for headings of the page.
-  heading: (token) => h("p", { class: "markdown-heading" }, inside(token)),
-  blockquote: (token) => h("blockquote", {}, inside(token)),
-  code: (token) => scrolling(h("pre", {}, h("code", {}, token.text))),
+  heading: (token) => html`<p class="markdown-heading">${inside(token)}</p>`,
+  blockquote: (token) => html`<blockquote>${inside(token)}</blockquote>`,
+  code: (token) => scrolling(html`<pre><code>${token.text}</code></pre>`),
   list: (token) => {
-    const items = token.items.map((/** @type {Generic} */ item) => h("li", {}, inside(item)));
-    return token.ordered ? h("ol", { start: token.start || 1 }, items) : h("ul", {}, items);
+    const items = token.items.map((/** @type {Generic} */ item) => html`<li>${inside(item)}</li>`);
+    return token.ordered
+      ? html`<ol start=${token.start || 1}>
+          ${items}
+        </ol>`
+      : html`<ul>
+          ${items}
+        </ul>`;
   },
   checkbox: (token) => (token.checked ? "☑ " : "☐ "),
-  table: (token) =>
-    scrolling(
-      h(
-        "table",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            token.header.map((/** @type {Generic} */ cell) => h("th", {}, inside(cell))),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          token.rows.map((/** @type {Generic[]} */ row) =>
-            h(
-              "tr",
-              {},
-              row.map((cell) => h("td", {}, inside(cell))),
-            ),
-          ),
-        ),
-      ),
-    ),
-  strong: (token) => h("strong", {}, inside(token)),
-  em: (token) => h("em", {}, inside(token)),
-  del: (token) => h("del", {}, inside(token)),
-  codespan: (token) => h("code", {}, token.text),
+  table: (token) => {
+    const row = (/** @type {Generic[]} */ cells) =>
+      html`<tr>
+        ${cells.map((cell) => html`<td>${inside(cell)}</td>`)}
+      </tr>`;
+    const heads = token.header.map((/** @type {Generic} */ cell) => html`<th>${inside(cell)}</th>`);
+    return scrolling(
+      html`<table>
+        <thead>
+          <tr>
+            ${heads}
+          </tr>
+        </thead>
+        <tbody>
+          ${token.rows.map(row)}
+        </tbody>
+      </table>`,
+    );
+  },
+  strong: (token) => html`<strong>${inside(token)}</strong>`,
+  em: (token) => html`<em>${inside(token)}</em>`,
+  del: (token) => html`<del>${inside(token)}</del>`,
+  codespan: (token) => html`<code>${token.text}</code>`,
   image: (token) => token.text,
   link: (token) =>
     WEB_LINK.test(token.href)
-      ? h("a", { href: token.href, target: "_blank", rel: "noopener noreferrer" }, inside(token))
+      ? html`<a href=${token.href} target="_blank" rel="noopener noreferrer">${inside(token)}</a>`
       : inside(token),
 };
 
 /**
  * Loads the parser.
  *
- * @returns {Promise<(markdown: string) => (Node | string)[]>}
+ * @returns {Promise<RenderMarkdown>}
  * @throws {import("./vendor.js").MissingLibraryError}
  */
 export async function loadMarkdown() {
@@ -87,34 +89,14 @@ export async function loadMarkdown() {
   return (markdown) => build(marked.lexer(markdown));
 }
 
-/**
- * @param {readonly Token[]} tokens
- * @returns {(Node | string)[]}
- */
+/** @param {readonly Token[]} tokens @returns {unknown[]} */
 function build(tokens) {
-  return tokens.flatMap((token) => {
-    const builder = BUILDERS[token.type];
-    return builder ? builder(token) : inside(token);
-  });
+  return tokens.map((token) => (BUILDERS[token.type] ?? inside)(token));
 }
 
-/**
- * What a token holds: other tokens, or its text.
- *
- * @param {Generic} token
- * @returns {(Node | string)[]}
- */
+/** What a token holds: other tokens, or its text. @param {Generic} token */
 function inside(token) {
   if (token.tokens) return build(token.tokens);
   const text = token.text ?? token.raw;
-  return [token.type === "html" ? text : text.replace(ENTITY, (/** @type {string} */ entity) => ENTITIES.get(entity) ?? entity)];
-}
-
-/**
- * What may be wider than the screen scrolls by itself, also by keyboard.
- *
- * @param {HTMLElement} wide
- */
-function scrolling(wide) {
-  return h("div", { class: "markdown-wide", tabindex: 0 }, wide);
+  return token.type === "html" ? text : text.replace(ENTITY, (/** @type {string} */ entity) => ENTITIES.get(entity) ?? entity);
 }

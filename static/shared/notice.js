@@ -1,10 +1,7 @@
 // @ts-check
-/**
- * A place on the page that says what is wrong and what to do next.
- */
+/** A place on the page that says what is wrong and what to do next. */
 
-import { fill, h, icon } from "./dom.js";
-import { onLangChange } from "./i18n.js";
+import { html, icon, mountView, nothing } from "./lit.js";
 import { problemText } from "./problems.js";
 
 /**
@@ -12,61 +9,54 @@ import { problemText } from "./problems.js";
  * @property {() => string} label
  * @property {() => void} [run]
  * @property {string} [href] a link in place of a button
+ *
+ * @typedef {{code?: string, message?: string}} Problem
+ * @typedef {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>, actions?: NoticeAction[]}} NoticeLook
  */
 
 /**
- * @param {HTMLElement} el stays empty and hidden until something is shown
+ * @param {string | Problem} problem
+ * @param {NoticeLook} [look]
  */
+export function noticeView(problem, { kind = "bad", params, actions = [] } = {}) {
+  const { title, nextStep, detail } = problemText(problem, params);
+  return html`<div class="notice" data-kind=${kind}>
+    ${icon(kind === "good" ? "check" : "warning")}
+    <div class="stack-tight">
+      <p class="notice-title">${title}</p>
+      <p>${nextStep}</p>
+      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
+      ${actions.length > 0 ? html`<div class="row">${actions.map(actionView)}</div>` : nothing}
+    </div>
+  </div>`;
+}
+
+/** @param {NoticeAction} action */
+const actionView = ({ label, run, href }) =>
+  href
+    ? html`<a class="button" href=${href}>${label()}</a>`
+    : html`<button type="button" class="button" @click=${() => run?.()}>${label()}</button>`;
+
+/** @param {HTMLElement} el stays empty and hidden until something is shown */
 export function mountNotice(el) {
   el.setAttribute("role", "alert");
   el.hidden = true;
-  /** @type {(() => void) | null} */
-  let draw = null;
-  onLangChange(() => draw?.());
-
+  /** @type {[string | Problem, NoticeLook | undefined] | null} */
+  let shown = null;
+  const draw = mountView(el, () => (shown ? noticeView(...shown) : nothing));
   return {
-    /**
-     * Shows a problem until it is cleared.
-     *
-     * @param {string | {code?: string, message?: string}} problem
-     * @param {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>,
-     *   actions?: NoticeAction[]}} [options]
-     */
-    show(problem, { kind = "bad", params, actions = [] } = {}) {
-      draw = () => {
-        const { code, title, nextStep, detail } = problemText(problem, params);
-        el.dataset.code = code;
-        fill(
-          el,
-          h(
-            "div",
-            { class: "notice", dataset: { kind } },
-            icon(kind === "good" ? "check" : "warning"),
-            h(
-              "div",
-              { class: "stack-tight" },
-              h("p", { class: "notice-title" }, title),
-              h("p", {}, nextStep),
-              detail && h("p", { class: "small soft" }, detail),
-              actions.length > 0 && h("div", { class: "row" }, actions.map(actionNode)),
-            ),
-          ),
-        );
-      };
+    /** Shows a problem until it is cleared. @param {string | Problem} problem @param {NoticeLook} [look] */
+    show(problem, look) {
+      shown = [problem, look];
+      el.dataset.code = problemText(problem).code;
       draw();
       el.hidden = false;
     },
     clear() {
-      draw = null;
+      shown = null;
       el.hidden = true;
       delete el.dataset.code;
-      fill(el);
+      draw();
     },
   };
-}
-
-/** @param {NoticeAction} action */
-function actionNode({ label, run, href }) {
-  if (href) return h("a", { class: "button", href }, label());
-  return h("button", { type: "button", class: "button", on: { click: () => run?.() } }, label());
 }

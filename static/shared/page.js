@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * What every page does first: words, bar, foot, title, and the look at how the server is.
- */
+/** What every page does first: words, bar, foot, title, and the look at how the server is. */
 
 import { loadApps, mountAppNav } from "./app-nav.js";
-import { byId, fill, h } from "./dom.js";
+import { byId } from "./dom.js";
 import { initLanguage, onLangChange, t } from "./i18n.js";
+import { html, mountView } from "./lit.js";
 import { serverDefaults } from "./server-defaults.js";
 import { getJson } from "./api.js";
 
@@ -17,10 +16,10 @@ const INTERVAL_MS = 10_000;
 
 /**
  * @param {(report: StatusReport) => void} listener called with every answer, and on none
- * @param {{intervalMs?: number}} [options]
- * @returns {{refresh: () => Promise<void>, close: () => void}}
+ * @param {number} [intervalMs]
+ * @returns {() => Promise<void>} asks at once
  */
-function watchStatus(listener, { intervalMs = INTERVAL_MS } = {}) {
+function watchStatus(listener, intervalMs = INTERVAL_MS) {
   const refresh = async () => {
     const report = await getJson("/status").then(
       (status) => ({ status, isReached: true }),
@@ -28,21 +27,13 @@ function watchStatus(listener, { intervalMs = INTERVAL_MS } = {}) {
     );
     listener(report);
   };
-  const timer = setInterval(() => {
-    if (document.visibilityState === "visible") void refresh();
-  }, intervalMs);
-  const seen = () => {
+  const refreshIfSeen = () => {
     if (document.visibilityState === "visible") void refresh();
   };
-  document.addEventListener("visibilitychange", seen);
+  setInterval(refreshIfSeen, intervalMs);
+  document.addEventListener("visibilitychange", refreshIfSeen);
   void refresh();
-  return {
-    refresh,
-    close() {
-      clearInterval(timer);
-      document.removeEventListener("visibilitychange", seen);
-    },
-  };
+  return refresh;
 }
 
 // Loads the style sheet of the Chinese font that ships with the pages once Chinese text appears. The browser then
@@ -104,7 +95,9 @@ export async function startPage({ titleKey, statusIntervalMs }) {
   await initLanguage();
 
   const nav = mountAppNav(byId("nav", HTMLElement), apps);
-  mountFooter(byId("footer", HTMLElement));
+  const footer = byId("footer", HTMLElement);
+  footer.classList.add("footer");
+  mountView(footer, () => html`<span>${t("footer.about")}</span><a href="/api/docs">${t("footer.api")}</a>`);
   const showTitle = () => {
     document.title = `${t(titleKey)} · ${PRODUCT}`;
   };
@@ -112,20 +105,17 @@ export async function startPage({ titleKey, statusIntervalMs }) {
   showTitle();
 
   /** @type {Set<(report: StatusReport) => void>} */
-  const listeners = new Set([nav.badge.update]);
+  const listeners = new Set([nav.showStatus]);
   /** @type {StatusReport | null} */
   let latest = null;
-  const source = watchStatus(
-    (report) => {
-      latest = report;
-      for (const listener of listeners) listener(report);
-    },
-    { intervalMs: statusIntervalMs },
-  );
+  const refreshStatus = watchStatus((report) => {
+    latest = report;
+    for (const listener of listeners) listener(report);
+  }, statusIntervalMs);
   return {
     defaults,
     apps,
-    refreshStatus: source.refresh,
+    refreshStatus,
     onStatus(listener) {
       listeners.add(listener);
       if (latest) listener(latest);
@@ -135,12 +125,4 @@ export async function startPage({ titleKey, statusIntervalMs }) {
       document.documentElement.dataset.ready = "true";
     },
   };
-}
-
-/** @param {HTMLElement} el */
-function mountFooter(el) {
-  const draw = () => fill(el, h("span", {}, t("footer.about")), h("a", { href: "/api/docs" }, t("footer.api")));
-  el.classList.add("footer");
-  onLangChange(draw);
-  draw();
 }

@@ -224,3 +224,21 @@ export function encodeWav(sound, rateHz) {
   file.set(body, WAV_HEADER_BYTES);
   return file;
 }
+
+/** Quietest level shown; speech close to a microphone lies between -35 and -15 dB. */
+const LEAST_SHOWN_DB = -60;
+const MOST_SHOWN_DB = -8;
+
+/**
+ * A level as a share of the bar.
+ *
+ * @param {number} rms
+ * @returns {number} 0 to 1
+ */
+export function levelShare(rms) {
+  if (rms <= 0) return 0;
+  return Math.min(1, Math.max(0, (toDb(rms) - LEAST_SHOWN_DB) / (MOST_SHOWN_DB - LEAST_SHOWN_DB)));
+}
+
+/** The level in dB of a share of the bar. @param {number} share */
+export const shareToDb = (share) => LEAST_SHOWN_DB + share * (MOST_SHOWN_DB - LEAST_SHOWN_DB);

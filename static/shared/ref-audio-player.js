@@ -1,15 +1,15 @@
 // @ts-check
-/**
- * Chooses a voice sample: a file, the server's own, one of its library; plays and removes it.
- */
+/** Chooses a voice sample: a file, the server's own, one of its library; plays and removes it. */
 
 import { listLibraryVoices, loadDefaultVoice, loadLibraryVoice } from "../duplex/ui/ref-audio-init.js";
 import { VoiceError, readVoiceFile } from "./decode-sound.js";
-import { fill, h, icon, on, setText } from "./dom.js";
+import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
-import { onLangChange, t } from "./i18n.js";
+import { t } from "./i18n.js";
+import { html, icon, mountView } from "./lit.js";
+import { encodeWav } from "./pcm.js";
 import { problemText } from "./problems.js";
-import { mountSoundPlayer } from "./sound-player.js";
+import { makeSoundPlayer } from "./sound-player.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./voice.js";
 
 /** @typedef {import("./voice.js").Voice} Voice */
@@ -33,25 +33,26 @@ let lastId = 0;
  * @returns {RefAudioPlayer}
  */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
+  const hintId = `voice-${++lastId}-hint`;
   /** @type {Voice | null} */
   let voice = null;
-  const parts = buildParts();
-  const player = mountSoundPlayer(parts.player, { label: () => voice?.name ?? label() });
-  el.classList.add("voice-box");
-  el.setAttribute("role", "group");
-  fill(el, parts.nodes);
-
-  const draw = () => {
-    el.setAttribute("aria-label", label());
-    drawVoice(parts, voice);
-    drawTexts(parts, limits, voice !== null);
-  };
+  /** @type {import("./sound-player.js").SoundPlayer | null} */
+  let player = null;
+  /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */
+  let library = [];
+  let problem = "";
   /** @param {Voice | null} next */
   const show = (next) => {
     voice = next;
-    tell(parts, null, limits);
-    if (voice) player.load(voice.samples, VOICE_RATE_HZ);
-    else player.stop();
+    problem = "";
+    player?.close();
+    player =
+      next &&
+      makeSoundPlayer({
+        file: () => new Blob([encodeWav(next.samples, VOICE_RATE_HZ)], { type: "audio/wav" }),
+        durationS: voiceLengthS(next),
+        label: () => next.name,
+      });
     draw();
   };
   /** The last wish counts; what an earlier one brings later is dropped. */
@@ -65,28 +66,79 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       if (mine !== wish) return;
       show(loaded);
       onChange?.(loaded);
-      if (!loaded) setText(parts.problem, t("voice.no_default"));
+      if (!loaded) problem = t("voice.no_default");
     } catch (error) {
-      if (mine === wish) tell(parts, error, limits);
+      if (mine === wish) problem = problemWords(error, limits);
     } finally {
       if (mine === wish) el.removeAttribute("aria-busy");
+      draw();
     }
   };
   const remove = () => {
     wish += 1;
     show(null);
     onChange?.(null);
-    parts.choose.focus();
+    find(el, "button", HTMLButtonElement).focus();
   };
-  const ends = [
-    ...listenForFiles(el, parts, (file) => void take(() => readVoiceFile(file, limits))),
-    on(parts.reset, "click", () => void take(loadDefaultVoice)),
-    on(parts.remove, "click", remove),
-    listenForLibrary(parts, (load) => void take(load)),
-    onLangChange(draw),
-  ];
-  draw();
-  void fillLibrary(parts.library);
+  /** @param {FileList | null | undefined} files */
+  const takeFile = (files) => {
+    const file = files?.[0];
+    if (file) void take(() => readVoiceFile(file, limits));
+  };
+  /** @param {{target: HTMLInputElement}} event */
+  const onFile = ({ target }) => {
+    takeFile(target.files);
+    target.value = ""; // so that the same file can be chosen again
+  };
+  /** @param {{target: HTMLSelectElement}} event */
+  const onLibrary = ({ target }) => {
+    const entry = library.find(({ id }) => id === target.value);
+    target.selectedIndex = 0;
+    if (entry) void take(() => loadLibraryVoice(entry));
+  };
+  takeDrops(el, takeFile);
+  el.classList.add("voice-box");
+  el.setAttribute("role", "group");
+  const draw = mountView(el, () => {
+    el.setAttribute("aria-label", label());
+    return html`<div class="stack-tight" ?hidden=${voice === null}>
+        <span class="voice-name">${voice && nameOf(voice)}</span>${player?.node}
+      </div>
+      <div class="row voice-actions">
+        <button
+          type="button"
+          class="button"
+          aria-describedby=${hintId}
+          @click=${() => find(el, "input[type=file]", HTMLElement).click()}
+        >
+          ${icon("upload")}${t(voice ? "voice.other_file" : "voice.choose")}
+        </button>
+        <input type="file" accept="audio/*,video/*" hidden tabindex="-1" @change=${onFile} />
+        <button
+          type="button"
+          class="button button-quiet"
+          ?hidden=${voice?.origin === "default"}
+          @click=${() => void take(loadDefaultVoice)}
+        >
+          ${icon("retry")}${t("voice.use_default")}
+        </button>
+        <select class="voice-library" ?hidden=${library.length === 0} aria-label=${t("voice.library")} @change=${onLibrary}>
+          <option value="">${t("voice.library")}</option>
+          ${library.map(({ id, name }) => html`<option value=${id}>${name}</option>`)}
+        </select>
+        <button type="button" class="button button-quiet" ?hidden=${voice === null} @click=${remove}>
+          ${icon("trash")}${t("common.remove")}
+        </button>
+      </div>
+      <p class="hint" id=${hintId}>${t("voice.hint", limitTexts(limits))}</p>
+      <p class="field-error" role="alert" .textContent=${problem}></p>`;
+  });
+  void listLibraryVoices()
+    .catch(() => [])
+    .then((entries) => {
+      library = entries;
+      draw();
+    });
 
   return {
     get voice() {
@@ -99,50 +151,16 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
     },
     reset: () => take(loadDefaultVoice),
     close() {
-      player.close();
-      ends.forEach((end) => end());
+      player?.close();
+      draw.close();
     },
   };
 }
 
-/** @typedef {ReturnType<typeof buildParts>} Parts */
-
-function buildParts() {
-  const id = `voice-${++lastId}`;
-  const name = h("span", { class: "voice-name" });
-  const player = h("div", {});
-  const choose = h("button", { type: "button", class: "button", "aria-describedby": `${id}-hint` });
-  const file = h("input", { type: "file", accept: "audio/*,video/*", hidden: true, tabindex: -1 });
-  const reset = h("button", { type: "button", class: "button button-quiet" });
-  const remove = h("button", { type: "button", class: "button button-quiet" });
-  const library = h("select", { class: "voice-library" });
-  const hint = h("p", { class: "hint", id: `${id}-hint` });
-  const problem = h("p", { class: "field-error", role: "alert" });
-  const loaded = h("div", { class: "stack-tight" }, name, player);
-  const actions = h("div", { class: "row voice-actions" }, choose, file, reset, library, remove);
-  const nodes = [loaded, actions, hint, problem];
-  return { nodes, loaded, name, player, choose, file, reset, remove, library, hint, problem };
-}
-
-/** @param {Parts} parts @param {Voice | null} voice */
-function drawVoice(parts, voice) {
-  parts.loaded.hidden = voice === null;
-  parts.remove.hidden = voice === null;
-  parts.reset.hidden = voice?.origin === "default";
-  if (!voice) return;
+/** @param {Voice} voice */
+function nameOf(voice) {
   const name = voice.origin === "default" ? t("voice.default_name") : voice.name;
-  setText(parts.name, t("voice.named", { name, s: formatNumber(voiceLengthS(voice), 1) }));
-}
-
-/** @param {Parts} parts @param {VoiceLimits} limits @param {boolean} hasVoice */
-function drawTexts(parts, limits, hasVoice) {
-  fill(parts.choose, icon("upload"), t(hasVoice ? "voice.other_file" : "voice.choose"));
-  fill(parts.reset, icon("retry"), t("voice.use_default"));
-  fill(parts.remove, icon("trash"), t("common.remove"));
-  setText(parts.hint, t("voice.hint", limitTexts(limits)));
-  parts.library.setAttribute("aria-label", t("voice.library"));
-  const [first] = parts.library.options;
-  if (first) first.textContent = t("voice.library");
+  return t("voice.named", { name, s: formatNumber(voiceLengthS(voice), 1) });
 }
 
 /** @param {VoiceLimits} limits */
@@ -150,73 +168,28 @@ function limitTexts({ minS, maxS, maxFileBytes }) {
   return { min: formatNumber(minS, 1), max: formatNumber(maxS), size: formatBytes(maxFileBytes) };
 }
 
-/**
- * @param {Parts} parts
- * @param {unknown} error null clears
- * @param {VoiceLimits} limits
- */
-function tell({ problem }, error, limits) {
-  if (error === null) return setText(problem, "");
+/** @param {unknown} error @param {VoiceLimits} limits */
+function problemWords(error, limits) {
   if (error instanceof VoiceError) {
-    return setText(problem, t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) }));
+    return t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) });
   }
   const { title, nextStep } = problemText(/** @type {{code?: string}} */ (error));
-  setText(problem, `${title} ${nextStep}`);
+  return `${title} ${nextStep}`;
 }
 
-/**
- * @param {HTMLElement} el
- * @param {Parts} parts
- * @param {(file: File) => void} take
- */
-function listenForFiles(el, { choose, file }, take) {
-  /** @param {FileList | null | undefined} files */
-  const first = (files) => {
-    if (files?.[0]) take(files[0]);
-  };
-  return [
-    on(choose, "click", () => file.click()),
-    on(file, "change", () => {
-      first(file.files);
-      file.value = ""; // so that the same file can be chosen again
-    }),
-    on(el, "dragover", (/** @type {DragEvent} */ event) => {
-      if (!event.dataTransfer?.types.includes("Files")) return;
-      event.preventDefault();
-      el.classList.add("is-drop-target");
-    }),
-    on(el, "dragleave", () => el.classList.remove("is-drop-target")),
-    on(el, "drop", (/** @type {DragEvent} */ event) => {
-      el.classList.remove("is-drop-target");
-      if (!event.dataTransfer?.files.length) return;
-      event.preventDefault();
-      event.stopPropagation();
-      first(event.dataTransfer.files);
-    }),
-  ];
-}
-
-/**
- * @param {Parts} parts
- * @param {(load: () => Promise<Voice>) => void} take
- */
-function listenForLibrary({ library }, take) {
-  return on(library, "change", () => {
-    const option = library.selectedOptions[0];
-    library.selectedIndex = 0;
-    if (!option?.value) return;
-    take(() => loadLibraryVoice({ id: option.value, name: option.textContent ?? "", duration_ms: 0 }));
+/** @param {HTMLElement} el @param {(files: FileList) => void} take */
+function takeDrops(el, take) {
+  el.addEventListener("dragover", (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    el.classList.add("is-drop-target");
   });
-}
-
-/** @param {HTMLSelectElement} library stays hidden while it would be empty */
-async function fillLibrary(library) {
-  library.hidden = true;
-  const entries = await listLibraryVoices().catch(() => []);
-  fill(
-    library,
-    h("option", { value: "" }, t("voice.library")),
-    entries.map(({ id, name }) => h("option", { value: id }, name)),
-  );
-  library.hidden = entries.length === 0;
+  el.addEventListener("dragleave", () => el.classList.remove("is-drop-target"));
+  el.addEventListener("drop", (event) => {
+    el.classList.remove("is-drop-target");
+    if (!event.dataTransfer?.files.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    take(event.dataTransfer.files);
+  });
 }

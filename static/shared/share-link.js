@@ -1,11 +1,9 @@
 // @ts-check
-/**
- * A link to copy, to open and to hand to other programs of the device.
- */
+/** A link to copy, to open and to hand to other programs of the device. */
 
 import { copyText } from "./copy-text.js";
-import { fill, h, icon, on } from "./dom.js";
-import { onLangChange, t } from "./i18n.js";
+import { t } from "./i18n.js";
+import { html, icon } from "./lit.js";
 import { toast } from "./toast.js";
 
 const TOAST_MS = 5_000;
@@ -15,49 +13,46 @@ export function linkOf(recordingId) {
   return new URL(`/s/${encodeURIComponent(recordingId)}`, location.href).href;
 }
 
-/**
- * @param {HTMLElement} el
- * @param {{id: string}} options
- */
-export function mountShareLink(el, { id }) {
-  const field = h("input", { type: "text", id, readonly: true, class: "mono share-url", spellcheck: "false" });
-  const label = h("label", { for: id });
-  const copy = h("button", { type: "button", class: "button", dataset: { action: "copy-share-link" } });
-  const open = h("a", { class: "button", dataset: { action: "open-share-link" } });
-  const pass = h("button", { type: "button", class: "button", hidden: true, dataset: { action: "pass-on" } });
-  el.classList.add("share-link", "stack-tight");
-  el.replaceChildren(h("div", { class: "field" }, label, field), h("div", { class: "row" }, copy, open, pass));
-  el.hidden = true;
+/** @param {string} url @param {string} fieldId of the field that shows it */
+export async function copyLink(url, fieldId) {
+  const field = /** @type {HTMLInputElement | null} */ (document.getElementById(fieldId));
+  const isCopied = await copyText(url, field ?? undefined);
+  toast(t(isCopied ? "share.copied" : "share.select"), { shownMs: TOAST_MS });
+}
 
-  const draw = () => {
-    label.textContent = t("share.link");
-    fill(copy, icon("copy"), t("share.copy"));
-    fill(open, icon("play"), t("share.open"));
-    fill(pass, icon("share"), t("share.pass_on"));
-    pass.hidden = typeof navigator.share !== "function";
-  };
-  const copyNow = async () => {
-    const isCopied = await copyText(field.value, field);
-    toast(t(isCopied ? "share.copied" : "share.select"), { shownMs: TOAST_MS });
-    return isCopied;
-  };
-  on(copy, "click", () => void copyNow());
-  on(field, "focus", () => field.select());
-  on(pass, "click", () => {
-    // Whoever closes the device's own dialog has not done anything wrong.
-    navigator.share({ title: t("share.pass_title"), url: field.value }).catch(() => undefined);
-  });
-  const off = onLangChange(draw);
-  draw();
+/** @param {{id: string, url: string | null}} options null hides it */
+export const shareLink = ({ id, url }) =>
+  html`<div class="share-link stack-tight" ?hidden=${url === null}>
+    <div class="field">
+      <label for=${id}>${t("share.link")}</label>
+      <input
+        type="text"
+        id=${id}
+        readonly
+        class="mono share-url"
+        spellcheck="false"
+        .value=${url ?? ""}
+        @focus=${(/** @type {{target: HTMLInputElement}} */ { target }) => target.select()}
+      />
+    </div>
+    <div class="row">
+      <button type="button" class="button" data-action="copy-share-link" @click=${() => void copyLink(url ?? "", id)}>
+        ${icon("copy")}${t("share.copy")}
+      </button>
+      <a class="button" data-action="open-share-link" href=${url ?? ""}>${icon("play")}${t("share.open")}</a>
+      <button
+        type="button"
+        class="button"
+        data-action="pass-on"
+        ?hidden=${typeof navigator.share !== "function"}
+        @click=${() => void passOn(url ?? "")}
+      >
+        ${icon("share")}${t("share.pass_on")}
+      </button>
+    </div>
+  </div>`;
 
-  return {
-    copy: copyNow,
-    /** @param {string | null} url null hides it */
-    update(url) {
-      el.hidden = url === null;
-      field.value = url ?? "";
-      if (url) open.href = url;
-    },
-    close: off,
-  };
+/** Whoever closes the device's own dialog has not done anything wrong. @param {string} url */
+function passOn(url) {
+  return navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
 }

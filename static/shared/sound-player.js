@@ -1,79 +1,102 @@
 // @ts-check
 /**
- * A small player for one sound: play, seek, time. Plays through an audio element.
+ * A player for one sound: play, seek, time, download. Its file is made when first needed, and only one sounds at a time:
+ * each sends `soundplay` upwards when it begins. `pausesounds` on the document silences them all.
  */
 
-import { fill, h, icon, on, setText } from "./dom.js";
+import { on } from "./dom.js";
 import { formatClock } from "./formats.js";
-import { onLangChange, t } from "./i18n.js";
-import { encodeWav } from "./pcm.js";
+import { t } from "./i18n.js";
+import { html, icon, iconButton, live, mountView, nothing } from "./lit.js";
 
 const SEEK_STEP_S = 0.1;
 
-/** Only one of them sounds at a time. @type {{stop: (() => void) | null}} */
-const playing = { stop: null };
+/**
+ * @typedef {Object} Sound
+ * @property {() => Blob} file
+ * @property {number} durationS
+ * @property {() => string} label names it for screen readers
+ * @property {string} [downloadName] without it there is no download
+ *
+ * @typedef {{node: HTMLElement, play: () => void, pause: () => void, close: () => void}} SoundPlayer
+ */
 
 /**
- * @param {HTMLElement} el
- * @param {{label: () => string}} options `label` names what is played, for screen readers
+ * @param {Sound} sound
+ * @returns {SoundPlayer}
  */
-export function mountSoundPlayer(el, { label }) {
-  const audio = new Audio();
-  const play = h("button", { type: "button", class: "button button-icon sound-play" });
-  const seek = h("input", { type: "range", min: 0, step: SEEK_STEP_S, value: 0 });
-  const time = h("span", { class: "small soft number sound-time" });
-  el.classList.add("sound-player");
-  fill(el, play, seek, time);
-  let lengthS = 0;
+export function makeSoundPlayer({ file, durationS, label, downloadName }) {
+  const node = document.createElement("div");
+  node.className = "sound-player";
+  /** @type {HTMLAudioElement | null} */
+  let audio = null;
   let url = "";
-
-  const draw = () => {
-    const isPlaying = !audio.paused;
-    fill(play, icon(isPlaying ? "pause" : "play"));
-    play.setAttribute("aria-label", `${t(isPlaying ? "common.pause" : "common.play")}: ${label()}`);
-    seek.setAttribute("aria-label", `${t("voice.seek")}: ${label()}`);
-    seek.setAttribute("aria-valuetext", `${formatClock(audio.currentTime)} / ${formatClock(lengthS)}`);
-    seek.value = String(audio.currentTime);
-    setText(time, `${formatClock(audio.currentTime)} / ${formatClock(lengthS)}`);
+  const source = () => (url ||= URL.createObjectURL(file()));
+  const opened = () => {
+    if (audio) return audio;
+    audio = new Audio(source());
+    for (const type of ["play", "pause", "timeupdate", "ended"]) on(audio, type, draw);
+    return audio;
   };
-  const stop = () => audio.pause();
-  const toggle = () => {
-    if (!audio.paused) return stop();
-    if (playing.stop !== stop) playing.stop?.();
-    playing.stop = stop;
-    audio.play().catch(draw); // refused or replaced meanwhile: the button shows that it does not play
+  const pause = () => audio?.pause();
+  const play = () => {
+    node.dispatchEvent(new CustomEvent("soundplay", { bubbles: true }));
+    opened().play().catch(draw); // refused or replaced: the button shows that it does not play
   };
+  /** @param {{target: HTMLInputElement}} event */
+  const seek = ({ target }) => {
+    opened().currentTime = target.valueAsNumber;
+    draw();
+  };
+  /** The file is made at the last moment, before the browser follows the link. @param {{currentTarget: HTMLAnchorElement}} event */
+  const fetchFile = ({ currentTarget }) => void (currentTarget.href = source());
+  const download = () =>
+    html`<a
+      class="button button-quiet button-icon"
+      download=${downloadName}
+      href="#"
+      aria-label="${t("common.download")}: ${label()}"
+      title=${t("common.download")}
+      @pointerdown=${fetchFile}
+      @keydown=${fetchFile}
+      @click=${fetchFile}
+      >${icon("download")}</a
+    >`;
+  const draw = mountView(node, () => {
+    const isPlaying = audio !== null && !audio.paused;
+    const atS = audio?.currentTime ?? 0;
+    const time = `${formatClock(atS)} / ${formatClock(Math.ceil(durationS))}`; // a sound never lasts 0:00
+    const words = t(isPlaying ? "common.pause" : "common.play");
+    return html`${iconButton(isPlaying ? "pause" : "play", words, () => (isPlaying ? pause() : play()), {
+        label: `${words}: ${label()}`,
+        style: "button-quiet sound-play",
+      })}<input
+        type="range"
+        min="0"
+        max=${durationS}
+        step=${SEEK_STEP_S}
+        .value=${live(String(atS))}
+        aria-label="${t("voice.seek")}: ${label()}"
+        aria-valuetext=${time}
+        @input=${seek}
+      /><span class="small soft number sound-time">${time}</span>${downloadName ? download() : nothing}`;
+  });
   const ends = [
-    on(play, "click", toggle),
-    on(seek, "input", () => {
-      audio.currentTime = seek.valueAsNumber;
-      draw();
+    on(document, "pausesounds", pause),
+    on(document, "soundplay", ({ target }) => {
+      if (target !== node) pause();
     }),
-    ...["play", "pause", "timeupdate", "ended"].map((type) => on(audio, type, draw)),
-    onLangChange(draw),
+    draw.close,
   ];
-  draw();
 
   return {
-    /**
-     * @param {Float32Array} samples mono
-     * @param {number} rateHz
-     */
-    load(samples, rateHz) {
-      audio.pause();
-      URL.revokeObjectURL(url);
-      url = URL.createObjectURL(new Blob([encodeWav(samples, rateHz)], { type: "audio/wav" }));
-      audio.src = url;
-      lengthS = samples.length / rateHz;
-      seek.max = String(lengthS);
-      draw();
-    },
-    stop,
+    node,
+    play,
+    pause,
     close() {
-      audio.pause();
-      audio.removeAttribute("src");
-      URL.revokeObjectURL(url);
-      if (playing.stop === stop) playing.stop = null;
+      pause();
+      audio?.removeAttribute("src");
+      if (url) URL.revokeObjectURL(url);
       ends.forEach((end) => end());
     },
   };

@@ -3,8 +3,9 @@
  * Plays answers while they come, and can be silenced; a recording or a clip silences it as well.
  */
 
-import { fill, icon, on } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { on } from "../shared/dom.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, mountView } from "../shared/lit.js";
 
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
 /** @typedef {import("../duplex/lib/audio-player.js").AudioPlayer} AudioPlayer */
@@ -49,10 +50,8 @@ export function mountAnswerVoice(hush, { session, delayMs, onSound }) {
   });
   session.on("opened", silence);
   on(hush, "click", silence);
-  on(document, "clipplay", silence);
-  const draw = () => fill(hush, icon("speaker"), t("chat.hush"));
-  onLangChange(draw);
-  draw();
+  on(document, "soundplay", silence);
+  mountView(hush, () => html`${icon("speaker")}${t("chat.hush")}`);
   hush.hidden = true;
 
   return {

@@ -1,14 +1,13 @@
 // @ts-check
-/**
- * The attachments of the question that is being written: chips, progress while files are read, problems in words.
- */
+/** The attachments of the question that is being written: chips, progress while files are read, problems in words. */
 
-import { fill, h, icon, on } from "../shared/dom.js";
 import { formatBytes, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { t } from "../shared/i18n.js";
+import { late } from "../shared/late.js";
+import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
+import { toastProblem } from "../shared/toast.js";
 import { fitsRequest } from "./media-rules.js";
 import { wireChars } from "./media-part.js";
-import { makeChip } from "./media-view.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
 /** @typedef {import("./media-rules.js").MediaLimits} MediaLimits */
@@ -17,6 +16,10 @@ const S_PER_MINUTE = 60;
 
 /** Loaded with the first file. */
 const loadReaders = () => Promise.all([import("./media-reader.js"), import("./video-look.js")]);
+const loadChips = late(
+  () => import("./media-view.js"),
+  ({ chipView, createShelf }) => ({ chipView, shelf: createShelf() }),
+);
 
 /**
  * @typedef {Object} TrayOptions
@@ -26,7 +29,7 @@ const loadReaders = () => Promise.all([import("./media-reader.js"), import("./vi
  * @property {(parts: readonly MediaPart[]) => void} onChange
  *
  * @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem
- * @typedef {{file: File, abort: AbortController, bar: HTMLProgressElement}} Reading
+ * @typedef {{file: File, abort: AbortController, done: number | null}} Reading
  */
 
 /**
@@ -41,43 +44,38 @@ export function mountAttachmentTray(el, options) {
   let readings = [];
   /** @type {TrayProblem[]} */
   let problems = [];
-  /** Made once each. @type {Map<MediaPart, import("./media-view.js").Shown>} */
-  const chips = new Map();
-  const list = h("ul", { class: "chips" });
-  const alerts = h("div", { class: "tray-problems", role: "alert" });
-  el.classList.add("tray");
-  fill(el, list, alerts);
-
-  const draw = () => {
-    for (const [part, chip] of chips) {
-      if (parts.includes(part)) continue;
-      chip.close();
-      chips.delete(part);
-    }
-    const shown = parts.map((part) => {
-      const chip = chips.get(part) ?? makeChip(part, { picturesPerS: options.picturesPerS(), onRemove: () => remove(part) });
-      chips.set(part, chip);
-      return chip.node;
-    });
-    fill(list, shown, readings.map(readingNode));
-    list.hidden = list.childElementCount === 0;
-    fill(
-      alerts,
-      problems.map((problem) => problemNode(problem, options.limits, () => forget(problem))),
-    );
+  /** @type {Awaited<ReturnType<typeof loadChips>> | null} */
+  let chips = null;
+  const needChips = async () => {
+    if (chips || parts.length === 0) return;
+    chips = await loadChips();
+    draw();
   };
+  el.classList.add("tray");
+  const draw = mountView(el, () => {
+    const picturesPerS = options.picturesPerS();
+    chips?.shelf.keepOnly(parts);
+    needChips().catch(toastProblem);
+    return html`<ul class="chips" ?hidden=${parts.length + readings.length === 0}>
+        ${repeat(
+          parts,
+          (part) => part,
+          (part) => chips?.chipView(part, chips.shelf, { picturesPerS, onRemove: () => remove(part) }),
+        )}${readings.map(readingView)}
+      </ul>
+      <div class="tray-problems" role="alert">
+        ${problems.map((problem) => problemView(problem, options.limits, () => forget(problem)))}
+      </div>`;
+  });
   const tell = () => {
     draw();
     options.onChange(parts);
   };
   /** @param {MediaPart} part */
   const remove = (part) => {
-    const index = parts.indexOf(part);
     parts = parts.filter((one) => one !== part);
     problems = [];
     tell();
-    const next = list.querySelectorAll(".chip button:last-child")[Math.min(index, parts.length - 1)];
-    if (next instanceof HTMLElement) next.focus();
   };
   /** @param {TrayProblem} problem */
   const forget = (problem) => {
@@ -100,7 +98,8 @@ export function mountAttachmentTray(el, options) {
   const end = (reading) => void (readings = readings.filter((one) => one !== reading));
   /** @param {File} file */
   const read = async (file) => {
-    const reading = beginReading(file);
+    /** @type {Reading} */
+    const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
     const [{ MediaError, readMedia }, { lookAtVideo }] = await loadReaders();
@@ -109,7 +108,10 @@ export function mountAttachmentTray(el, options) {
         limits: options.limits,
         lookAtVideo,
         signal: reading.abort.signal,
-        onProgress: (done) => void (reading.bar.value = done),
+        onProgress(done) {
+          reading.done = done;
+          draw();
+        },
       });
       end(reading);
       if (!reading.abort.signal.aborted) addParts([part]);
@@ -121,12 +123,6 @@ export function mountAttachmentTray(el, options) {
       options.onChange(parts);
     }
   };
-  onLangChange(() => {
-    for (const chip of chips.values()) chip.close();
-    chips.clear();
-    draw();
-  });
-  draw();
 
   return {
     get parts() {
@@ -157,43 +153,22 @@ export function mountAttachmentTray(el, options) {
   };
 }
 
-/**
- * @param {TrayProblem} problem
- * @param {MediaLimits} limits
- * @param {() => void} onClose
- */
-function problemNode(problem, limits, onClose) {
-  const close = h(
-    "button",
-    { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.close") },
-    icon("close"),
-  );
-  on(close, "click", onClose);
-  return h(
-    "div",
-    { class: "notice tray-problem", dataset: { kind: "bad", code: problem.code } },
-    h("p", {}, problemWords(problem, limits)),
-    close,
-  );
-}
-
-/** @param {File} file @returns {Reading} */
-function beginReading(file) {
-  const bar = h("progress", { max: 1, "aria-label": t("chat.reading", { name: file.name }) });
-  return { file, abort: new AbortController(), bar };
-}
+/** @param {TrayProblem} problem @param {MediaLimits} limits @param {() => void} onClose */
+const problemView = (problem, limits, onClose) =>
+  html`<div class="notice tray-problem" data-kind="bad" data-code=${problem.code}>
+    <p>${problemWords(problem, limits)}</p>
+    ${iconButton("close", t("common.close"), onClose)}
+  </div>`;
 
 /** @param {Reading} reading */
-function readingNode({ file, abort, bar }) {
-  const cancel = h(
-    "button",
-    { type: "button", class: "button button-quiet button-icon", "aria-label": t("common.cancel") },
-    icon("close"),
-  );
-  on(cancel, "click", () => abort.abort());
-  const words = h("span", { class: "chip-words" }, h("span", { class: "chip-name" }, file.name), bar);
-  return h("li", { class: "chip", dataset: { kind: "reading" } }, h("span", { class: "spinner" }), words, cancel);
-}
+const readingView = ({ file, abort, done }) =>
+  html`<li class="chip" data-kind="reading">
+    <span class="spinner"></span
+    ><span class="chip-words"
+      ><span class="chip-name">${file.name}</span
+      ><progress max="1" value=${done ?? nothing} aria-label=${t("chat.reading", { name: file.name })}></progress></span
+    >${iconButton("close", t("common.cancel"), () => abort.abort())}
+  </li>`;
 
 /**
  * Names the limit and what to do.

@@ -4,9 +4,10 @@
  */
 
 import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
-import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
+import { byId, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { html, icon, mountView, nothing } from "../shared/lit.js";
 import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation-facts.js";
 import { contextShare, estimateWaitS } from "./turn-progress.js";
@@ -58,43 +59,39 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
  * @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options
  */
 function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
-  const begin = h("button", { type: "button", class: "button" });
-  const words = h("p", { class: "small" });
-  fill(el, icon("warning"), words, begin);
-  on(begin, "click", onNewChat);
-  const draw = () => {
+  const draw = mountView(el, () => {
     const stats = lastTokenStats(session.conversation);
     const share = contextShare(stats, maxKvTokens);
     el.hidden = share < NEARLY_FULL;
-    setText(begin, t("chat.new"));
-    setText(
-      words,
-      t("chat.memory", {
-        used: formatNumber(stats?.total_tokens ?? 0),
-        most: formatNumber(maxKvTokens),
-        percent: formatNumber(share * 100),
-      }),
-    );
-  };
-  onLangChange(draw);
-  draw();
+    const words = t("chat.memory", {
+      used: formatNumber(stats?.total_tokens ?? 0),
+      most: formatNumber(maxKvTokens),
+      percent: formatNumber(share * 100),
+    });
+    return html`${icon("warning")}
+      <p class="small">${words}</p>
+      <button type="button" class="button" @click=${onNewChat}>${t("chat.new")}</button>`;
+  });
   return { draw };
 }
 
 /** @param {HTMLElement} el */
 function mountUploadNote(el) {
-  const words = h("span", { class: "small" });
-  const bar = h("progress", { max: 1 });
-  fill(el, words, bar);
-  el.hidden = true;
+  /** @type {{sentBytes: number, totalBytes: number} | null} */
+  let latest = null;
+  const draw = mountView(el, () => {
+    el.hidden = latest === null;
+    if (!latest) return nothing;
+    const { sentBytes, totalBytes } = latest;
+    const words = t("chat.sending_bytes", { sent: formatBytes(sentBytes), total: formatBytes(totalBytes) });
+    return html`<span class="small">${words}</span
+      ><progress max="1" .value=${sentBytes / totalBytes} aria-label=${t("chat.sending")}></progress>`;
+  });
   return {
     /** @param {{sentBytes: number, totalBytes: number} | null} done */
     update(done) {
-      el.hidden = done === null;
-      if (!done) return;
-      bar.value = done.sentBytes / done.totalBytes;
-      bar.setAttribute("aria-label", t("chat.sending"));
-      setText(words, t("chat.sending_bytes", { sent: formatBytes(done.sentBytes), total: formatBytes(done.totalBytes) }));
+      latest = done;
+      draw();
     },
   };
 }

@@ -4,8 +4,9 @@
  * recording, the space bar records while the text box is not in focus. What is written survives a reload.
  */
 
-import { byId, fill, find, h, icon, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { byId, find, on, setText } from "../shared/dom.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, mountView } from "../shared/lit.js";
 import { mountAttachmentTray, limitWords } from "./attachment-tray.js";
 import { ACCEPT } from "./media-rules.js";
 import { mountRecordPanel } from "./record-panel.js";
@@ -70,15 +71,15 @@ export function mountComposer(el, options) {
 
   const isEmpty = () => area.value.trim() === "" && tray.parts.length === 0;
   const keep = () => options.onDraft(area.value, tray.parts);
-  const draw = () => {
-    fill(send, icon(isBusy ? "stop" : "send"));
+  const draw = mountView(send, () => {
     const words = t(isBusy ? "chat.stop" : "chat.send");
     send.setAttribute("aria-label", words);
     send.title = words;
     send.classList.toggle("is-stop", isBusy);
     send.disabled = !isBusy && (isEmpty() || tray.isReading);
     setText(byId("limits", HTMLElement), limitWords(options.limits));
-  };
+    return icon(isBusy ? "stop" : "send");
+  });
   const grow = () => {
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, MOST_LINES_PX)}px`;
@@ -123,8 +124,6 @@ export function mountComposer(el, options) {
   });
   mountDropZone(byId("drop", HTMLElement), take);
   listenForKeys(recorder);
-  onLangChange(draw);
-  draw();
 
   return {
     /** @param {boolean} isNowBusy an answer is coming */
@@ -189,7 +188,14 @@ function mountDropZone(el, take) {
     depth = Math.max(0, next);
     el.hidden = depth === 0;
   };
-  const draw = () => fill(el, h("div", { class: "drop-words" }, icon("upload"), h("p", {}, t("chat.drop"))));
+  mountView(
+    el,
+    () =>
+      html`<div class="drop-words">
+        ${icon("upload")}
+        <p>${t("chat.drop")}</p>
+      </div>`,
+  );
   on(document, "dragenter", (/** @type {DragEvent} */ event) => {
     if (hasFiles(event) && !document.querySelector("dialog[open]")) become(depth + 1);
   });
@@ -207,7 +213,5 @@ function mountDropZone(el, take) {
     if (!document.querySelector("dialog[open]")) take(event.dataTransfer.files);
   });
   on(document, "drop", () => become(0), { capture: true });
-  onLangChange(draw);
-  draw();
   el.hidden = true;
 }

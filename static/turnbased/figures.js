@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * The figures of an answer: one line, and a list with all of them.
- */
+/** The figures of an answer: one line, and a list with all of them. */
 
-import { h, icon, on } from "../shared/dom.js";
+import { copyText } from "../shared/copy-text.js";
 import { formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
+import { html, iconButton, nothing } from "../shared/lit.js";
 import { toast } from "../shared/toast.js";
 
 /** @typedef {import("./conversation-facts.js").Figures} Figures */
@@ -60,54 +59,42 @@ function figureLine({ totalMs, ttftMs, tokenStats }) {
   return parts.join(" · ");
 }
 
-/**
- * @param {Figures} figures
- * @returns {HTMLElement | null} null if there are none
- */
-export function makeFigures(figures) {
+/** @param {Figures} figures */
+export function figuresView(figures) {
   const line = figureLine(figures);
-  if (!line) return null;
-  const rows = figureRows(figures).map(({ key, name, value }) =>
-    h("div", {}, h("dt", {}, name), h("dd", { class: "number", dataset: { figure: key } }, value)),
-  );
-  const ids = [
-    ["request", figures.requestId, null],
-    ["recording", figures.recordingSessionId, `/s/${figures.recordingSessionId}`],
-  ]
-    .filter(([, id]) => id)
-    .map(([key, id, href]) => idRow(String(key), String(id), href ?? null));
-  return h(
-    "details",
-    { class: "figures" },
-    h("summary", { class: "small soft number" }, line),
-    h("dl", { class: "figures-list small" }, rows, ids),
-  );
+  if (!line) return nothing;
+  const { requestId, recordingSessionId } = figures;
+  return html`<details class="figures">
+    <summary class="small soft number">${line}</summary>
+    <dl class="figures-list small">
+      ${figureRows(figures).map(
+        ({ key, name, value }) =>
+          html`<div>
+            <dt>${name}</dt>
+            <dd class="number" data-figure=${key}>${value}</dd>
+          </div>`,
+      )}
+      ${requestId ? idRow("request", requestId, null) : nothing}
+      ${recordingSessionId ? idRow("recording", recordingSessionId, `/s/${recordingSessionId}`) : nothing}
+    </dl>
+  </details>`;
 }
 
 /** @param {string} key @param {string} id @param {string | null} href */
 function idRow(key, id, href) {
   const name = t(`chat.figure_${key}`);
-  const copy = h(
-    "button",
-    {
-      type: "button",
-      class: "button button-quiet button-icon",
-      "aria-label": `${t("common.copy")}: ${name}`,
-      title: t("common.copy"),
-    },
-    icon("copy"),
-  );
-  on(copy, "click", () => void copyText(href ? new URL(href, location.href).href : id));
-  const shown = href ? h("a", { href }, id) : id;
-  return h("div", {}, h("dt", {}, name), h("dd", { class: "mono", dataset: { figure: key } }, shown, copy));
+  const copy = () => void copyWords(href ? new URL(href, location.href).href : id);
+  return html`<div>
+    <dt>${name}</dt>
+    <dd class="mono" data-figure=${key}>
+      ${href ? html`<a href=${href}>${id}</a>` : id}${iconButton("copy", t("common.copy"), copy, {
+        label: `${t("common.copy")}: ${name}`,
+      })}
+    </dd>
+  </div>`;
 }
 
 /** @param {string} text */
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    toast(t("common.copied"));
-  } catch {
-    toast(t("chat.copy_failed"));
-  }
+export async function copyWords(text) {
+  toast(t((await copyText(text)) ? "common.copied" : "chat.copy_failed"));
 }

@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * The conversations kept in this browser: open, rename, delete; a drawer on small screens.
- */
+/** The conversations kept in this browser: open, rename, delete; a drawer on small screens. */
 
-import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
+import { byId, on, setText } from "../shared/dom.js";
 import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
-import { onLangChange, t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/i18n.js";
+import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-rule.js";
 
 /** @typedef {import("./history-store.js").Head} Head */
@@ -36,52 +35,58 @@ export function mountHistoryPanel(el, options) {
   /** @type {string | null} */
   let renamingId = null;
 
-  const draw = () => {
+  const draw = mountView(list, () => {
     const currentId = options.currentId();
-    fill(
-      list,
-      heads.map((head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId))),
-    );
     about.hidden = heads.length === 0;
     clear.hidden = heads.length === 0;
     empty.hidden = heads.length > 0;
     if (heads.length > 0) setText(about, aboutWords(heads));
-  };
+    return repeat(
+      heads,
+      ({ id }) => id,
+      (head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId)),
+    );
+  });
   /** @param {Head} head @param {boolean} isCurrent */
-  const row = (head, isCurrent) => {
+  function row(head, isCurrent) {
     const title = head.title || t("chat.untitled");
     const agoS = Math.max(0, (Date.now() - head.updatedAtMs) / 1000);
-    const open = h(
-      "button",
-      { type: "button", class: "history-open", "aria-current": isCurrent ? "true" : null },
-      h("span", { class: "history-title" }, title),
-      h("span", { class: "small soft" }, formatAgo(agoS)),
-    );
-    on(open, "click", () => {
+    const open = () => {
       options.onOpen(head);
       drawer.shut();
-    });
-    const rename = tool("edit", t("chat.rename", { title }), () => startRenaming(head.id));
-    const remove = tool("trash", t("chat.delete_chat", { title }), () => options.onDelete(head));
-    return h("li", { class: "history-row", dataset: { id: head.id } }, open, rename, remove);
-  };
+    };
+    return html`<li class="history-row" data-id=${head.id}>
+      <button type="button" class="history-open" aria-current=${isCurrent ? "true" : nothing} @click=${open}>
+        <span class="history-title">${title}</span><span class="small soft">${formatAgo(agoS)}</span>
+      </button>
+      ${tool("edit", t("chat.rename", { title }), () => startRenaming(head.id))}
+      ${tool("trash", t("chat.delete_chat", { title }), () => options.onDelete(head))}
+    </li>`;
+  }
   /** @param {Head} head */
-  const renameRow = (head) => {
-    const input = h("input", { type: "text", maxlength: 120, value: head.title, "aria-label": t("chat.new_name") });
+  function renameRow(head) {
     const finish = (/** @type {boolean} */ isKept) => {
       if (renamingId !== head.id) return;
+      const title = list.querySelector("input")?.value.trim();
       renamingId = null;
-      const title = input.value.trim();
       if (isKept && title && title !== head.title) options.onRename(head, title);
       draw();
     };
-    on(input, "keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.key === "Enter") finish(true);
-      if (event.key === "Escape") finish(false);
-    });
-    on(input, "blur", () => finish(true));
-    return h("li", { class: "history-row" }, input);
-  };
+    /** @param {KeyboardEvent} event */
+    const onKey = ({ key }) => {
+      if (key === "Enter" || key === "Escape") finish(key === "Enter");
+    };
+    return html`<li class="history-row">
+      <input
+        type="text"
+        maxlength="120"
+        value=${head.title}
+        aria-label=${t("chat.new_name")}
+        @keydown=${onKey}
+        @blur=${() => finish(true)}
+      />
+    </li>`;
+  }
   /** @param {string} id */
   const startRenaming = (id) => {
     renamingId = id;
@@ -91,7 +96,6 @@ export function mountHistoryPanel(el, options) {
 
   on(clear, "click", () => confirm.showModal());
   on(confirm, "close", () => confirm.returnValue === "yes" && options.onDeleteAll());
-  onLangChange(draw);
   return {
     async refresh() {
       heads = await options.list().catch(() => []);
@@ -101,16 +105,8 @@ export function mountHistoryPanel(el, options) {
   };
 }
 
-/** @param {string} iconName @param {string} words @param {() => void} run */
-function tool(iconName, words, run) {
-  const button = h(
-    "button",
-    { type: "button", class: "button button-quiet button-icon history-tool", "aria-label": words, title: words },
-    icon(iconName),
-  );
-  on(button, "click", run);
-  return button;
-}
+/** @param {string} sign @param {string} words @param {() => void} run */
+const tool = (sign, words, run) => iconButton(sign, words, run, { style: "button-quiet history-tool" });
 
 /** On small screens the panel comes from the side over the page. @param {HTMLElement} el */
 function mountDrawer(el) {

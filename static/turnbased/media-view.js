@@ -1,31 +1,22 @@
 // @ts-check
-/**
- * Shows attachments: in a message in full, as a chip while they wait to be sent.
- */
+/** Shows attachments: in a message in full, as a chip while they wait to be sent. */
 
-import { h, icon } from "../shared/dom.js";
 import { formatBytes, formatClock } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
-import { makeClipPlayer } from "./clip-player.js";
+import { html, icon, iconButton, nothing } from "../shared/lit.js";
+import { makeSoundPlayer } from "../shared/sound-player.js";
 import { partBytes, partFile, soundLengthS } from "./media-part.js";
 import { videoPictures } from "./media-rules.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {{node: HTMLElement, close: () => void}} Shown */
+/** @typedef {import("../shared/sound-player.js").Sound} Sound */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
 /** @param {MediaPart} part */
-function partName(part) {
-  return part.name || t(`chat.kind_${part.type}`);
-}
+const partName = (part) => part.name || t(`chat.kind_${part.type}`);
 
-/**
- * What is worth knowing of it, in a few words.
- *
- * @param {MediaPart} part
- * @param {number} picturesPerS
- */
+/** What is worth knowing of it, in a few words. @param {MediaPart} part @param {number} picturesPerS */
 function partAbout(part, picturesPerS = 1) {
   const size = formatBytes(partBytes(part));
   if (part.type === "audio") return formatClock(soundLengthS(part));
@@ -41,79 +32,90 @@ function blobOf(part) {
 }
 
 /**
- * An attachment inside of a message.
+ * What loads and plays is made once for each content, not with each change around it.
  *
- * @param {MediaPart} part
- * @returns {Shown}
+ * @typedef {ReturnType<typeof createShelf>} Shelf
  */
-export function makeMedia(part) {
-  if (part.type === "audio") {
-    const label = () => partName(part);
-    const player = makeClipPlayer({ file: () => blobOf(part), durationS: soundLengthS(part), label });
-    return { node: h("div", { class: "media media-sound" }, player.node), close: player.close };
-  }
-  const url = URL.createObjectURL(blobOf(part));
-  const close = () => URL.revokeObjectURL(url);
+export function createShelf() {
+  /** @type {Map<object, {made: any, end: () => void}>} `any`: an address or a player */
+  const kept = new Map();
+  /** @template Made @param {object} content @param {() => Made} make @param {(made: Made) => void} end @returns {Made} */
+  const get = (content, make, end) => {
+    const known = kept.get(content);
+    if (known) return known.made;
+    const made = make();
+    kept.set(content, { made, end: () => end(made) });
+    return made;
+  };
+  return {
+    /** @param {MediaPart} part @returns {string} the address of its file */
+    url: (part) => get(part, () => URL.createObjectURL(blobOf(part)), URL.revokeObjectURL),
+    /** @param {object} content @param {() => Sound} sound */
+    player: (content, sound) =>
+      get(
+        content,
+        () => makeSoundPlayer(sound()),
+        (player) => player.close(),
+      ),
+    /** @param {readonly unknown[]} contents what is not among them is let go */
+    keepOnly(contents) {
+      for (const [content, { end }] of kept) {
+        if (contents.includes(content)) continue;
+        end();
+        kept.delete(content);
+      }
+    },
+  };
+}
+
+/** @param {MediaPart} part @returns {Sound} */
+const soundOf = (part) => ({ file: () => blobOf(part), durationS: soundLengthS(part), label: () => partName(part) });
+
+/** An attachment inside of a message. @param {MediaPart} part @param {Shelf} shelf */
+export function mediaView(part, shelf) {
+  if (part.type === "audio") return html`<div class="media media-sound">${shelf.player(part, () => soundOf(part)).node}</div>`;
+  const url = shelf.url(part);
+  const name = partName(part);
   if (part.type === "image") {
-    const picture = h("img", { src: url, alt: partName(part), loading: "lazy", width: part.widthPx, height: part.heightPx });
-    const link = h("a", { class: "media media-image", href: url, target: "_blank", rel: "noopener" }, picture);
-    return { node: link, close };
+    return html`<a class="media media-image" href=${url} target="_blank" rel="noopener"
+      ><img src=${url} alt=${name} loading="lazy" width=${part.widthPx ?? nothing} height=${part.heightPx ?? nothing}
+    /></a>`;
   }
-  const video = h("video", { src: url, controls: true, preload: "none", playsinline: true, "aria-label": partName(part) });
-  if (part.poster) video.poster = `data:image/jpeg;base64,${part.poster}`;
-  const name = h("figcaption", { class: "small" }, `${partName(part)} · ${partAbout(part)}`);
-  return { node: h("figure", { class: "media media-video" }, video, name), close };
+  return html`<figure class="media media-video">
+    <video
+      src=${url}
+      controls
+      preload="none"
+      playsinline
+      aria-label=${name}
+      poster=${part.poster ? `data:image/jpeg;base64,${part.poster}` : nothing}
+    ></video>
+    <figcaption class="small">${name} · ${partAbout(part)}</figcaption>
+  </figure>`;
 }
 
 /**
  * An attachment that waits to be sent.
  *
  * @param {MediaPart} part
+ * @param {Shelf} shelf
  * @param {{picturesPerS: number, onRemove: () => void}} options
- * @returns {Shown}
  */
-export function makeChip(part, { picturesPerS, onRemove }) {
+export function chipView(part, shelf, { picturesPerS, onRemove }) {
   const name = partName(part);
-  const remove = h(
-    "button",
-    {
-      type: "button",
-      class: "button button-quiet button-icon",
-      "aria-label": t("chat.remove_file", { name }),
-      title: t("common.remove"),
-    },
-    icon("close"),
-  );
-  remove.addEventListener("click", onRemove);
-  const preview = makePreview(part);
-  const words = h(
-    "span",
-    { class: "chip-words" },
-    h("span", { class: "chip-name" }, name),
-    h("span", { class: "small soft" }, partAbout(part, picturesPerS)),
-  );
-  const node = h(
-    "li",
-    { class: "chip", dataset: { kind: part.type } },
-    preview.node,
-    part.type === "audio" ? null : words,
-    remove,
-  );
-  return { node, close: preview.close };
+  const words = html`<span class="chip-words"
+    ><span class="chip-name">${name}</span><span class="small soft">${partAbout(part, picturesPerS)}</span></span
+  >`;
+  return html`<li class="chip" data-kind=${part.type}>
+    ${part.type === "audio" ? shelf.player(part, () => soundOf(part)).node : [preview(part, shelf), words]}
+    ${iconButton("close", t("common.remove"), onRemove, { label: t("chat.remove_file", { name }) })}
+  </li>`;
 }
 
-/** @param {MediaPart} part @returns {Shown} */
-function makePreview(part) {
-  if (part.type === "audio") {
-    const player = makeClipPlayer({ file: () => blobOf(part), durationS: soundLengthS(part), label: () => partName(part) });
-    return { node: player.node, close: player.close };
-  }
-  if (part.type === "image") {
-    const url = URL.createObjectURL(blobOf(part));
-    return { node: h("img", { class: "chip-picture", src: url, alt: "" }), close: () => URL.revokeObjectURL(url) };
-  }
-  const node = part.poster
-    ? h("img", { class: "chip-picture", src: `data:image/jpeg;base64,${part.poster}`, alt: "" })
-    : h("span", { class: "chip-picture" }, icon(ICONS[part.type]));
-  return { node, close: () => {} };
+/** @param {MediaPart} part @param {Shelf} shelf */
+function preview(part, shelf) {
+  const source = part.type === "image" ? shelf.url(part) : part.poster && `data:image/jpeg;base64,${part.poster}`;
+  return source
+    ? html`<img class="chip-picture" src=${source} alt="" />`
+    : html`<span class="chip-picture">${icon(ICONS[part.type])}</span>`;
 }

@@ -1,19 +1,33 @@
 // @ts-check
 /**
- * The messages of a conversation. Follows new text only while its end is seen; tells screen readers the whole
- * answer once, not each piece. Messages out of sight cost no layout (`content-visibility`), so hundreds are fine.
+ * The messages of a conversation. Follows new text only while its end is seen; tells screen readers the whole answer once,
+ * not each piece. Messages out of sight cost no layout (`content-visibility`), so hundreds are fine.
  */
 
-import { fill, h, icon, on } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { throttled } from "../duplex/ui/throttled.js";
+import { on } from "../shared/dom.js";
+import { getLang, t } from "../shared/i18n.js";
+import { late } from "../shared/late.js";
+import { guard, icon, mountView, nothing, repeat } from "../shared/lit.js";
+import { toastProblem } from "../shared/toast.js";
+import { voiceOf } from "./conversation-facts.js";
 import { messageTextOf } from "./conversation.js";
-import { prepareMarkdown } from "./markdown.js";
-import { makeMessageView } from "./message-view.js";
+import { mediaOf } from "./media-part.js";
 
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+/** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
+
+/** They come with the first message. */
+export const loadViews = late(
+  () => Promise.all([import("./message-view.js"), import("./media-view.js"), import("../shared/markdown.js")]),
+  ([{ messageView, voicePlayer }, { createShelf }, { loadMarkdown }]) => {
+    return { messageView, voicePlayer, loadMarkdown, shelf: createShelf() };
+  },
+);
 
 const NEAR_END_PX = 80;
 const MOST_SPOKEN_CHARACTERS = 2_000;
+const DRAWN_EVERY_MS = 120; // a long answer is parsed a few times a second, not with every piece
 
 /**
  * @param {HTMLElement} el scrolls
@@ -22,108 +36,172 @@ const MOST_SPOKEN_CHARACTERS = 2_000;
  *   `onPlain` says that answers stay plain text
  */
 export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain }) {
-  const list = h("ol", { class: "messages" });
+  const list = document.createElement("ol");
+  list.className = "messages";
   el.append(list);
-  /** @type {Map<string, ReturnType<typeof makeMessageView>>} */
-  const views = new Map();
-  let isFollowing = true;
+  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
+  let views = null;
+  /** Made once for each content. @type {WeakMap<object, import("./media-part.js").MediaPart[]>} */
+  const media = new WeakMap();
+  /** @type {import("../shared/markdown.js").RenderMarkdown | null} */
+  let markdown = null;
+  /** The question that is edited. @type {{id: string, view: () => unknown} | null} */
+  let editor = null;
 
-  const isAtEnd = () => el.scrollHeight - el.scrollTop - el.clientHeight < NEAR_END_PX;
-  const goToEnd = () => {
-    el.scrollTop = el.scrollHeight;
+  /** @param {ChatMessage} message */
+  const mediaPartsOf = (message) => {
+    const parts = media.get(message.items) ?? mediaOf(message);
+    media.set(message.items, parts);
+    return parts;
   };
-  /** @param {boolean} isForced */
-  const update = (isForced = false) => {
-    const messages = session.conversation.messages.filter(({ role }) => role !== "system");
-    const ids = new Set(messages.map(({ id }) => id));
-    for (const [id, view] of views) {
-      if (ids.has(id)) continue;
-      view.close();
-      view.node.remove();
-      views.delete(id);
-    }
-    messages.forEach((message, index) => {
-      const view = views.get(message.id) ?? makeMessageView(actions, message.role);
-      views.set(message.id, view);
-      if (message.role === "assistant") needMarkdown();
-      const isLast = index === messages.length - 1;
-      const turn = message.id === session.answerId ? session.turn : null;
-      view.node.dataset.id = message.id;
-      if (list.children[index] !== view.node) list.insertBefore(view.node, list.children[index] ?? null);
-      view.update({ message, turn, isBusy: session.isBusy, isUnanswered: isLast && session.isUnanswered }, isForced);
+  const shown = () => session.conversation.messages.filter(({ role }) => role !== "system");
+  /** @param {ChatMessage} message */
+  const edit = async (message) => {
+    const { openQuestionEditor } = await import("./question-editor.js");
+    const close = () => {
+      editor = null;
+      draw();
+    };
+    const view = openQuestionEditor(messageTextOf(message), mediaPartsOf(message), {
+      draw: () => draw(),
+      onCancel() {
+        close();
+        const button = rowOf(message.id)?.querySelector("[data-action=edit]");
+        if (button instanceof HTMLElement) button.focus();
+      },
+      onSend(words, parts) {
+        close();
+        actions.askInstead(message.id, words, parts);
+      },
     });
-    list.hidden = messages.length === 0;
+    editor = { id: message.id, view };
+    draw();
+    const area = rowOf(message.id)?.querySelector("textarea");
+    area?.focus();
+    area?.setSelectionRange(area.value.length, area.value.length);
   };
+  /** @param {string} id */
+  const rowOf = (id) => [...list.children].find((row) => row instanceof HTMLElement && row.dataset.id === id);
+  /** @param {NonNullable<typeof views>} views @param {ChatMessage} message @param {boolean} isLast */
+  const row = ({ messageView, shelf }, message, isLast) => {
+    const phase = message.id === session.answerId ? (session.turn?.phase ?? null) : null;
+    const { isBusy } = session;
+    const isUnanswered = isLast && session.isUnanswered;
+    const state = { message, phase, isBusy, isUnanswered };
+    const tools = { shelf, media: mediaPartsOf(message), markdown, actions, edit: () => void edit(message) };
+    if (editor?.id === message.id) return messageView(state, { ...tools, editor: editor.view() });
+    return guard([message, phase, isBusy, isUnanswered, markdown, getLang()], () =>
+      messageView(state, { ...tools, editor: null }),
+    );
+  };
+  const draw = mountView(list, () => {
+    const messages = shown();
+    list.hidden = messages.length === 0;
+    list.setAttribute("aria-label", t("chat.messages"));
+    if (messages.length > 0) void needViews();
+    const known = views;
+    if (!known) return nothing;
+    if (messages.some(({ role }) => role === "assistant")) void needMarkdown(known);
+    known.shelf.keepOnly(messages.flatMap((message) => [...mediaPartsOf(message), voiceOf(message)]));
+    return repeat(
+      messages,
+      ({ id }) => id,
+      (message, index) => row(known, message, index === messages.length - 1),
+    );
+  });
+  let areViewsAsked = false;
+  async function needViews() {
+    if (areViewsAsked) return;
+    areViewsAsked = true;
+    try {
+      views = await loadViews();
+      draw();
+    } catch (error) {
+      areViewsAsked = false;
+      toastProblem(/** @type {import("../shared/late.js").MissingPartError} */ (error));
+    }
+  }
   /** The library comes with the first answer. */
   let isMarkdownAsked = false;
-  const needMarkdown = async () => {
+  /** @param {NonNullable<typeof views>} views */
+  async function needMarkdown({ loadMarkdown }) {
     if (isMarkdownAsked) return;
     isMarkdownAsked = true;
-    const isThere = await prepareMarkdown();
-    if (isThere) for (const view of views.values()) view.refresh();
+    markdown = await loadMarkdown().catch(() => null);
+    if (markdown) draw();
     else onPlain();
+  }
+
+  const end = followEnd(el, list, toEnd);
+  session.on("opened", () => {
+    editor = null;
+    draw();
+    end.reset();
+  });
+  session.on("change", throttled(draw, DRAWN_EVERY_MS));
+  session.on("answered", ({ message }) => {
+    const words = messageTextOf(message).slice(0, MOST_SPOKEN_CHARACTERS);
+    spoken.textContent = message.status === "failed" ? t("chat.answer_failed") : t("chat.answered", { text: words });
+  });
+  return {
+    /** Play the voice of an answer. @param {string} id */
+    async play(id) {
+      const { shelf, voicePlayer } = await loadViews();
+      draw();
+      const message = shown().find((one) => one.id === id);
+      if (message) voicePlayer(message, shelf)?.play();
+    },
+    /** The next message is seen, wherever the reader was. */
+    follow: end.follow,
   };
-  const drawToEnd = () => {
+}
+
+/**
+ * Keeps the end in sight while it is seen.
+ *
+ * @param {HTMLElement} el scrolls
+ * @param {HTMLElement} list
+ * @param {HTMLButtonElement} toEnd leads there
+ */
+function followEnd(el, list, toEnd) {
+  let isFollowing = true;
+  let lastTop = 0;
+  const isAtEnd = () => el.scrollHeight - el.scrollTop - el.clientHeight < NEAR_END_PX;
+  const showToEnd = () => {
     toEnd.hidden = isFollowing || el.scrollHeight <= el.clientHeight + NEAR_END_PX;
   };
-  const clear = () => {
-    for (const view of views.values()) view.close();
-    views.clear();
-    fill(list);
-    el.scrollTop = 0;
-    isFollowing = true;
+  const goToEnd = () => {
+    if (isFollowing && !list.hidden) el.scrollTop = el.scrollHeight; // an empty conversation is read from its top
   };
-
-  let lastTop = 0;
-  on(
-    el,
-    "scroll",
-    () => {
-      // Only who scrolls up stops following; what grows below does not.
-      if (isAtEnd()) isFollowing = true;
-      else if (el.scrollTop < lastTop) isFollowing = false;
-      lastTop = el.scrollTop;
-      drawToEnd();
-    },
-    { passive: true },
-  );
+  const follow = () => {
+    isFollowing = true;
+    goToEnd();
+  };
+  const onScroll = () => {
+    // Only who scrolls up stops following; what grows below does not.
+    if (isAtEnd()) isFollowing = true;
+    else if (el.scrollTop < lastTop) isFollowing = false;
+    lastTop = el.scrollTop;
+    showToEnd();
+  };
+  on(el, "scroll", onScroll, { passive: true });
   // Text, pictures and players make it longer at any time.
   const observer = new ResizeObserver(() => {
-    if (isFollowing && !list.hidden) goToEnd(); // an empty conversation is read from its top
-    drawToEnd();
+    goToEnd();
+    showToEnd();
   });
   observer.observe(list);
   observer.observe(el);
-  on(toEnd, "click", () => {
-    isFollowing = true;
-    goToEnd();
+  on(toEnd, "click", follow);
+  mountView(toEnd, () => {
+    toEnd.ariaLabel = toEnd.title = t("chat.to_end");
+    return icon("down");
   });
-  session.on("opened", clear);
-  session.on("change", () => update());
-  session.on("answered", ({ message }) => {
-    const words = messageTextOf(message).slice(0, MOST_SPOKEN_CHARACTERS);
-    fill(spoken, message.status === "failed" ? t("chat.answer_failed") : t("chat.answered", { text: words }));
-  });
-  const drawWords = () => {
-    list.setAttribute("aria-label", t("chat.messages"));
-    toEnd.setAttribute("aria-label", t("chat.to_end"));
-    toEnd.title = t("chat.to_end");
-    fill(toEnd, icon("down"));
-  };
-  onLangChange(() => {
-    drawWords();
-    update(true);
-  });
-  drawWords();
-  update();
-
   return {
-    /** Play the voice of an answer. @param {string} id */
-    play: (id) => views.get(id)?.play(),
-    /** The next message is seen, wherever the reader was. */
-    follow() {
+    follow,
+    reset() {
+      el.scrollTop = 0;
       isFollowing = true;
-      if (!list.hidden) goToEnd();
     },
   };
 }

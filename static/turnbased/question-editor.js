@@ -1,11 +1,9 @@
 // @ts-check
-/**
- * Changes a question that was asked: its text, and which of its attachments stay.
- */
+/** Changes a question that was asked: its text, and which of its attachments stay. */
 
-import { fill, h, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
-import { makeChip } from "./media-view.js";
+import { html, live } from "../shared/lit.js";
+import { chipView, createShelf } from "./media-view.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
 
@@ -14,64 +12,57 @@ const MOST_ROWS = 12;
 /**
  * @param {string} text
  * @param {readonly MediaPart[]} media
- * @param {{onSend: (text: string, media: readonly MediaPart[]) => void, onCancel: () => void}} options
+ * @param {{draw: () => void, onSend: (text: string, media: readonly MediaPart[]) => void, onCancel: () => void}} options
+ * @returns {() => unknown} the view
  */
-export function makeQuestionEditor(text, media, { onSend, onCancel }) {
+export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
+  const shelf = createShelf();
+  const rows = Math.min(MOST_ROWS, text.split("\n").length + 1);
+  let words = text;
   let parts = [...media];
-  /** @type {import("./media-view.js").Shown[]} */
-  let chips = [];
-  const list = h("ul", { class: "chips" });
-  const area = h("textarea", {
-    "aria-label": t("chat.edit"),
-    rows: Math.min(MOST_ROWS, text.split("\n").length + 1),
-    value: text,
-  });
-  const send = h("button", { type: "button", class: "button button-primary" }, t("chat.ask_again"));
-  const cancel = h("button", { type: "button", class: "button" }, t("common.cancel"));
-  const hint = h("p", { class: "small soft" }, t("chat.edit_hint"));
-
-  const draw = () => {
-    chips.forEach((chip) => chip.close());
-    chips = parts.map((part, index) =>
-      makeChip(part, {
-        picturesPerS: 1,
-        onRemove: () => {
-          parts = parts.toSpliced(index, 1);
-          draw();
-          area.focus();
-        },
-      }),
-    );
-    fill(
-      list,
-      chips.map((chip) => chip.node),
-    );
-    list.hidden = chips.length === 0;
-    send.disabled = area.value.trim() === "" && parts.length === 0;
-  };
+  const isEmpty = () => words.trim() === "" && parts.length === 0;
   const submit = () => {
-    if (!send.disabled) onSend(area.value, parts);
+    if (isEmpty()) return;
+    shelf.keepOnly([]);
+    onSend(words, parts);
   };
-  on(send, "click", submit);
-  on(cancel, "click", onCancel);
-  on(area, "input", draw);
-  on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
+  const cancel = () => {
+    shelf.keepOnly([]);
+    onCancel();
+  };
+  /** @param {MediaPart} part */
+  const remove = (part) => {
+    parts = parts.filter((one) => one !== part);
+    shelf.keepOnly(parts);
+    draw();
+  };
+  /** @param {KeyboardEvent} event */
+  const onKey = (event) => {
     if (event.key === "Escape") {
       event.stopPropagation();
-      onCancel();
+      cancel();
     }
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit();
-  });
-  draw();
-  const node = h("div", { class: "question-editor stack-tight" }, list, area, hint, h("div", { class: "row" }, send, cancel));
-  return {
-    node,
-    focus() {
-      area.focus();
-      area.setSelectionRange(area.value.length, area.value.length);
-    },
-    close: () => chips.forEach((chip) => chip.close()),
   };
+  /** @param {{target: HTMLTextAreaElement}} event */
+  const onInput = ({ target }) => {
+    words = target.value;
+    draw();
+  };
+  return () =>
+    html`<div class="question-editor stack-tight">
+      <ul class="chips" ?hidden=${parts.length === 0}>
+        ${parts.map((part) => chipView(part, shelf, { picturesPerS: 1, onRemove: () => remove(part) }))}
+      </ul>
+      <textarea aria-label=${t("chat.edit")} rows=${rows} .value=${live(words)} @input=${onInput} @keydown=${onKey}></textarea>
+      <p class="small soft">${t("chat.edit_hint")}</p>
+      <div class="row">
+        <button type="button" class="button button-primary" ?disabled=${isEmpty()} @click=${submit}>
+          ${t("chat.ask_again")}
+        </button>
+        <button type="button" class="button" @click=${cancel}>${t("common.cancel")}</button>
+      </div>
+    </div>`;
 }

@@ -1,21 +1,16 @@
 // @ts-check
-/**
- * Records a voice message: tap to begin and end, or hold while speaking; the level runs along.
- */
+/** Records a voice message: tap to begin and end, or hold while speaking; the level runs along. */
 
-import { levelShare } from "../duplex/ui/level-meter.js";
-import { mountPainter, themeColours } from "../shared/canvas-tools.js";
-import { fill, h, icon, on, setText } from "../shared/dom.js";
-import { formatClock } from "../shared/formats.js";
+import { on } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 
 /** A press that lasts longer is held: letting go ends it. */
 const HOLD_MS = 350;
 const SHORTEST_S = 0.3; // less is a slip of the finger
-const BAR_PX = 3;
-const GAP_PX = 2;
-const MOST_BARS = 600;
+
+/** Only who speaks needs them. */
+const loadRecorder = () => Promise.all([import("./sound-recorder.js"), import("./record-view.js")]);
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
 /** @typedef {import("./sound-recorder.js").SoundRecorder} SoundRecorder */
@@ -41,7 +36,8 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
   let pressedAtMs = 0;
   let isEndWished = false;
   let maxS = 0;
-  const view = buildView(el);
+  /** @type {import("./record-view.js").RecordView | null} */
+  let view = null;
 
   const draw = () => {
     const isOn = state !== "idle";
@@ -50,7 +46,6 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
     const words = t(isOn ? "chat.record_end" : "chat.record");
     button.setAttribute("aria-label", words);
     button.title = words;
-    view.draw();
   };
   /** @param {typeof state} next */
   const become = (next) => {
@@ -65,11 +60,12 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
     const asked = settings();
     maxS = asked.maxS;
     try {
-      const { startRecording } = await import("./sound-recorder.js"); // only who speaks needs it
+      const [{ startRecording }, { mountRecordView }] = await loadRecorder();
+      view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
       if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // given up meanwhile
       recorder = opened;
-      listen(opened);
+      listen(opened, view);
       become("recording");
       if (isEndWished) await end();
     } catch (error) {
@@ -77,12 +73,12 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
       onProblem(/** @type {{code: string}} */ (error));
     }
   };
-  /** @param {SoundRecorder} opened */
-  const listen = (opened) => {
-    view.begin();
-    opened.on("level", ({ rms }) => view.add(rms, opened.lengthS, maxS));
-    opened.on("silent", () => view.warn(true));
-    opened.on("audible", () => view.warn(false));
+  /** @param {SoundRecorder} opened @param {import("./record-view.js").RecordView} shown */
+  const listen = (opened, shown) => {
+    shown.begin();
+    opened.on("level", ({ rms }) => shown.add(rms, opened.lengthS, maxS));
+    opened.on("silent", () => shown.warn(true));
+    opened.on("audible", () => shown.warn(false));
     opened.on("limit", () => void end());
     opened.on("ended", ({ code }) => {
       onProblem({ code });
@@ -128,8 +124,6 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
   }
   // A click without a pointer is a key or a screen reader.
   on(button, "click", (/** @type {MouseEvent} */ event) => event.detail === 0 && press());
-  on(view.cancel, "click", cancel);
-  on(view.done, "click", () => void end());
   onLangChange(draw);
   draw();
 
@@ -139,65 +133,6 @@ export function mountRecordPanel(el, { button, settings, onState, onRecorded, on
     cancel,
     get isOn() {
       return state !== "idle";
-    },
-  };
-}
-
-/** @param {HTMLElement} el */
-function buildView(el) {
-  const canvas = h("canvas", { class: "record-wave", "aria-hidden": "true" });
-  const time = h("span", { class: "number record-time", role: "timer" });
-  const hint = h("p", { class: "small soft record-hint", role: "status" });
-  const cancel = h("button", { type: "button", class: "button button-icon" });
-  const done = h("button", { type: "button", class: "button button-primary button-icon" });
-  el.classList.add("record-panel");
-  fill(
-    el,
-    h("div", { class: "record-line" }, cancel, h("span", { class: "record-dot", "aria-hidden": "true" }), time, canvas, done),
-    hint,
-  );
-  const colours = themeColours(el);
-
-  /** @type {number[]} */
-  let bars = [];
-  let isSilent = false;
-  const painter = mountPainter(canvas, (ctx, width, height) => {
-    const count = Math.floor(width / (BAR_PX + GAP_PX));
-    ctx.fillStyle = colours.css(isSilent ? "caution" : "listen");
-    bars.slice(-count).forEach((share, index) => {
-      const length = Math.max(2, share * height);
-      ctx.fillRect(index * (BAR_PX + GAP_PX), (height - length) / 2, BAR_PX, length);
-    });
-  });
-  const draw = () => {
-    fill(cancel, icon("trash"));
-    cancel.setAttribute("aria-label", t("chat.record_cancel"));
-    cancel.title = t("chat.record_cancel");
-    fill(done, icon("check"));
-    done.setAttribute("aria-label", t("chat.record_end"));
-    done.title = t("chat.record_end");
-    setText(hint, t(isSilent ? "chat.record_silent" : "chat.record_hint"));
-  };
-  return {
-    cancel,
-    done,
-    draw,
-    begin() {
-      bars = [];
-      isSilent = false;
-      setText(time, formatClock(0));
-      draw();
-    },
-    /** @param {number} rms @param {number} lengthS @param {number} maxS */
-    add(rms, lengthS, maxS) {
-      bars = [...bars, levelShare(rms)].slice(-MOST_BARS);
-      setText(time, t("chat.record_time", { now: formatClock(lengthS), most: formatClock(maxS) }));
-      painter.request();
-    },
-    /** @param {boolean} isNowSilent */
-    warn(isNowSilent) {
-      isSilent = isNowSilent;
-      draw();
     },
   };
 }

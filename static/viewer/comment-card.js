@@ -4,11 +4,11 @@
  */
 
 import { getJson, sendJson } from "../shared/api.js";
-import { mountCommentField } from "../shared/comment-field.js";
+import { commentField } from "../shared/comment-field.js";
 import { find } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
-import { html, icon, render } from "../shared/lit.js";
-import { mountNotice } from "../shared/notice.js";
+import { t } from "../shared/i18n.js";
+import { html, icon, mountView, nothing } from "../shared/lit.js";
+import { noticeView } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/own-recordings.js";
 import { toast } from "../shared/toast.js";
 import { pathOf } from "./viewer-source.js";
@@ -18,17 +18,17 @@ import { pathOf } from "./viewer-source.js";
  * @param {{recordingId: string, maxChars?: number}} options
  */
 export function mountCommentCard(el, { recordingId, maxChars }) {
-  const state = { comment: "", isEditing: false, isAllowed: false, isSaving: false };
-  const draw = () => render(view(), el);
+  const state = { comment: "", draft: "", isEditing: false, isAllowed: false, isSaving: false };
+  /** @type {import("../shared/notice.js").Problem | null} */
+  let problem = null;
   const setEditing = (/** @type {boolean} */ wish) => {
     state.isEditing = wish;
-    notice.clear();
+    problem = null;
     draw();
-    if (wish) field.area.focus();
-    else /** @type {HTMLElement} */ (el.querySelector("[data-action=edit-comment]")).focus();
+    find(el, wish ? "textarea" : "[data-action=edit-comment]", HTMLElement).focus();
   };
   const edit = () => {
-    field.value = state.comment;
+    state.draft = state.comment;
     setEditing(true);
   };
   const save = async () => {
@@ -36,12 +36,13 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
     draw();
     try {
       const headers = ownerHeaders(localStorage, recordingId);
-      await sendJson("POST", pathOf(recordingId, "comment"), { comment: field.value }, { headers });
-      state.comment = field.value;
+      const comment = state.draft.trim();
+      await sendJson("POST", pathOf(recordingId, "comment"), { comment }, { headers });
+      state.comment = comment;
       setEditing(false);
       toast(t("viewer.comment_saved"));
     } catch (error) {
-      notice.show(/** @type {{code?: string, message?: string}} */ (error));
+      problem = /** @type {import("../shared/notice.js").Problem} */ (error);
     }
     state.isSaving = false;
     draw();
@@ -56,8 +57,14 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
         </button>
       </div>
       <div class="stack-tight" ?hidden=${!isEditing}>
-        <div data-part="field"></div>
-        <div data-part="notice"></div>
+        ${commentField({
+          ...{ id: "comment-field", labelKey: "viewer.comment", maxChars, value: state.draft },
+          onInput(text) {
+            state.draft = text;
+            draw();
+          },
+        })}
+        <div role="alert" ?hidden=${problem === null}>${problem ? noticeView(problem) : nothing}</div>
         <div class="row">
           <button type="button" class="button button-primary" data-action="save-comment" ?disabled=${isSaving} @click=${save}>
             ${icon("check")}${t("common.save")}
@@ -68,14 +75,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
         </div>
       </div>`;
   };
-  draw();
-  const field = mountCommentField(find(el, "[data-part=field]", HTMLElement), {
-    id: "comment-field",
-    labelKey: "viewer.comment",
-    maxChars,
-  });
-  const notice = mountNotice(find(el, "[data-part=notice]", HTMLElement));
-  onLangChange(draw);
+  const draw = mountView(el, view);
 
   return {
     async load() {

@@ -24,7 +24,7 @@ const CASES = [
   ["no header", "export const two = 1 + 1;\n", ["pages/header"]],
   ["a long header", "// @ts-check\n/**\n * One\n * two\n * three\n * four\n * five\n * six. Pure.\n */\n", ["pages/header"]],
   ["a pure module that reads the window", `${HEADER}export const place = \`\${window.name}\`;\n`, ["pages/kind"]],
-  ["a pure module that imports a view", `${HEADER}import { h } from "./dom.js";\nh("p");\n`, ["pages/kind"]],
+  ["a pure module that imports a view", `${HEADER}import { render } from "./lit.js";\nrender(1);\n`, ["pages/kind"]],
   ["a device that reads the document", `${HEADER.replace("Pure", "Device")}document.title = "";\n`, ["pages/kind"]],
   ["raw HTML", `${HEADER}export const set = (/** @type {any} */ a) => (a.innerHTML = "");\n`, ["no-restricted-syntax"]],
   ["another origin", `${HEADER}export const there = "https://elsewhere.example/";\n`, ["no-restricted-syntax"]],

@@ -1,11 +1,9 @@
 // @ts-check
-/**
- * The picture of a video call: the camera or a file in one video element, and what is shown while
- * there is none.
- */
+/** The picture of a video call: the camera or a file in one video element, and what is shown while there is none. */
 
-import { fill, h, icon, on, setText } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { on } from "../../shared/dom.js";
+import { t } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
 import { openCamera, createFrameGrabber } from "../lib/camera.js";
 
 /** @typedef {import("../lib/camera.js").Camera} Camera */
@@ -43,14 +41,8 @@ class PictureError extends Error {
  */
 export function mountCameraStage(el, options) {
   const { video, isFile } = options;
-  const words = h("p", {});
-  const turnOn = h("button", {
-    type: "button",
-    class: "button",
-    dataset: { action: "camera-on" },
-    on: { click: () => options.onPreview() },
-  });
-  const empty = h("div", { class: "screen-empty" }, words, turnOn);
+  const empty = document.createElement("div");
+  empty.className = "screen-empty";
   el.append(empty);
   const grab = createFrameGrabber(video);
   /** @type {Camera | null} */
@@ -60,16 +52,25 @@ export function mountCameraStage(el, options) {
   let isOpening = false;
   let hasLost = false;
 
-  const draw = () => {
+  const draw = mountView(empty, () => {
     const hasPicture = isFile() ? fileUrl !== null : camera !== null;
     el.dataset.picture = hasPicture ? (isFile() ? "file" : "camera") : "none";
     el.dataset.mirrored = String(!isFile() && camera !== null && options.isMirrored());
     empty.hidden = hasPicture;
-    turnOn.hidden = isFile() || isOpening;
-    setText(words, t(isFile() ? "omni.no_file" : isOpening ? "omni.opening" : hasLost ? "omni.no_picture" : "omni.no_camera"));
-    fill(turnOn, icon("camera"), t("omni.camera_on"));
     video.setAttribute("aria-label", t(isFile() ? "omni.file_picture" : "omni.own_picture"));
-  };
+    return html`<p>
+        ${t(isFile() ? "omni.no_file" : isOpening ? "omni.opening" : hasLost ? "omni.no_picture" : "omni.no_camera")}
+      </p>
+      <button
+        type="button"
+        class="button"
+        data-action="camera-on"
+        ?hidden=${isFile() || isOpening}
+        @click=${() => options.onPreview()}
+      >
+        ${icon("camera")}${t("omni.camera_on")}
+      </button>`;
+  });
   const close = () => {
     camera?.close();
     camera = null;
@@ -90,8 +91,6 @@ export function mountCameraStage(el, options) {
       draw();
     }
   };
-  onLangChange(draw);
-  draw();
 
   return {
     get hasCamera() {

@@ -1,10 +1,8 @@
 // @ts-check
-/**
- * The settings of `DuplexConfig` as fields of a page's settings, and as a form.
- */
+/** The settings of `DuplexConfig` as fields of a page's settings, and as a form. */
 
-import { h, setText } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { html, mountView } from "../../shared/lit.js";
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
 
 /** @typedef {import("../../shared/settings-store.js").Field} Field */
@@ -61,37 +59,28 @@ export function duplexConfigOf(store) {
  * @param {HTMLElement} el
  */
 export function mountDuplexConfigForm(el) {
-  /** @type {[Element, string][]} */
-  const texts = [];
-  const labelled = (/** @type {Element} */ node, /** @type {string} */ key) => {
-    texts.push([node, key]);
-    return node;
-  };
-  for (const name of SHOWN) {
-    const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
-    const id = `config-${name}`;
-    const label = labelled(h("label", { for: id }), `config.${name}`);
-    const hint = labelled(h("p", { class: "hint", id: `${id}-hint` }), `config.${name}_hint`);
-    el.append(h("div", { class: "field field-row" }, label, ...inputOf(name, field, id, labelled), hint));
-  }
-  const draw = () => texts.forEach(([node, key]) => setText(node, t(key)));
-  onLangChange(draw);
-  draw();
+  mountView(el, () =>
+    SHOWN.map(
+      (name) =>
+        html`<div class="field field-row">
+          <label for="config-${name}">${t(`config.${name}`)}</label>${inputOf(name)}
+          <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
+        </div>`,
+    ),
+  );
 }
 
-/**
- * @param {string} name
- * @param {Field} field
- * @param {string} id
- * @param {(node: Element, key: string) => Element} labelled
- * @returns {Element[]}
- */
-function inputOf(name, field, id, labelled) {
-  const common = { id, dataset: { setting: name }, "aria-describedby": `${id}-hint` };
-  if (field.type === "boolean") return [h("input", { ...common, type: "checkbox", role: "switch" })];
+/** @param {DuplexSetting} name */
+function inputOf(name) {
+  const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
+  const [id, hint] = [`config-${name}`, `config-${name}-hint`];
+  if (field.type === "boolean")
+    return html`<input id=${id} data-setting=${name} aria-describedby=${hint} type="checkbox" role="switch" />`;
   if (field.type === "choice") {
-    const choices = field.choices.map((value) => labelled(h("option", { value }), `config.${name}_${value}`));
-    return [h("select", common, choices)];
+    return html`<select id=${id} data-setting=${name} aria-describedby=${hint}>
+      ${field.choices.map((value) => html`<option value=${value}>${t(`config.${name}_${value}`)}</option>`)}
+    </select>`;
   }
-  return [h("output", { class: "number", for: id, dataset: { valueOf: name } }), h("input", { ...common, type: "range" })];
+  return html`<output class="number" for=${id} data-value-of=${name}></output>
+    <input id=${id} data-setting=${name} aria-describedby=${hint} type="range" />`;
 }

@@ -1,62 +1,20 @@
 // @ts-check
-/**
- * A video file in place of the camera: choose it, which sound goes with it, silence around it.
- */
+/** A video file in place of the camera: choose it, which sound goes with it, silence around it. */
 
-import { fill, h, icon, on, setText } from "../../shared/dom.js";
+import { on } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { radioPills } from "../../shared/pills.js";
 import { VIDEO_MAX_S } from "../lib/file-source.js";
 import { readVideoFile, showVideo } from "../lib/video-file.js";
-import { mountChoiceRow } from "./choice-row.js";
+import { mountFileBox } from "./file-box.js";
+import { slider } from "./mixer-panel.js";
 
 /** @typedef {import("../lib/video-file.js").VideoFile} VideoFile */
 /** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
 
 const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
 const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
-
-/** The box of a file: choose it, what it is, silence around it, how loud one hears it. */
-function fileBox() {
-  const input = h("input", { type: "file", accept: "video/*", hidden: true, tabindex: -1 });
-  const choose = h("button", {
-    type: "button",
-    class: "button",
-    dataset: { action: "choose-file" },
-    on: { click: () => input.click() },
-  });
-  const about = h("p", { class: "small", role: "status" });
-  const error = h("p", { class: "field-error", role: "alert" });
-  const labels = {
-    before: h("label", { for: "pad-before" }),
-    after: h("label", { for: "pad-after" }),
-    volume: h("label", { for: "file-volume" }),
-  };
-  const volume = h(
-    "div",
-    { class: "field field-row" },
-    labels.volume,
-    h("output", { class: "number", dataset: { valueOf: "file_volume" } }),
-    h("input", { type: "range", id: "file-volume", dataset: { setting: "file_volume" } }),
-  );
-  const paddings = h(
-    "div",
-    { class: "file-padding" },
-    h(
-      "div",
-      { class: "field" },
-      labels.before,
-      h("input", { type: "number", id: "pad-before", dataset: { setting: "pad_before_s" } }),
-    ),
-    h(
-      "div",
-      { class: "field" },
-      labels.after,
-      h("input", { type: "number", id: "pad-after", dataset: { setting: "pad_after_s" } }),
-    ),
-  );
-  return { input, choose, about, error, labels, volume, paddings };
-}
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
@@ -71,34 +29,37 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   let chosen = null;
   let problem = "";
   let isReading = false;
-  const sounds = h("div", {});
-  mountChoiceRow(sounds, {
-    store,
-    setting: "file_sound",
-    choices: SOUNDS,
-    labelKey: "omni.sound",
-    textOf: (sound) => t(`omni.sound_${sound}`),
-  });
-  const { input, choose, about, error, labels, volume, paddings } = fileBox();
-  const box = h("div", { class: "file-box" }, h("div", { class: "row" }, choose, input, about), error, sounds, paddings, volume);
-  el.append(box);
-
   const aboutText = () => {
     if (isReading) return t("common.loading");
     if (!chosen) return t("omni.file_hint", { seconds: formatNumber(VIDEO_MAX_S) });
     const { name, durationS, widthPx, heightPx } = chosen;
     return `${name} · ${formatClock(durationS)} · ${widthPx} × ${heightPx}`;
   };
+  const sounds = () =>
+    radioPills({
+      label: t("omni.sound"),
+      style: "source-choice",
+      pills: Object.entries(SOUNDS).map(([value, sign]) => ({ value, text: t(`omni.sound_${value}`), icon: sign })),
+      current: store.get("file_sound"),
+      choose: (sound) => store.set("file_sound", sound),
+    });
+  const place = document.createElement("div");
+  el.append(place);
+  const box = mountFileBox(place, {
+    accept: "video/*",
+    take: (file) => void take(file),
+    look: () => ({
+      isShown: store.get("source") !== "live",
+      choose: t(chosen ? "adx.other_file" : "omni.choose_file"),
+      about: aboutText(),
+      problem: problem && t(`omni.file_${problem}`, { seconds: formatNumber(VIDEO_MAX_S) }),
+      sounds: sounds(),
+      more: slider("file_volume", store.get("file_sound") !== "microphone"),
+    }),
+  });
   const draw = () => {
-    box.hidden = store.get("source") === "live";
-    volume.hidden = store.get("file_sound") === "microphone";
     mixer.hidden = chosen === null || store.get("source") === "live";
-    fill(choose, icon("upload"), t(chosen ? "adx.other_file" : "omni.choose_file"));
-    setText(about, aboutText());
-    setText(error, problem && t(`omni.file_${problem}`, { seconds: formatNumber(VIDEO_MAX_S) }));
-    setText(labels.before, t("adx.pad_before"));
-    setText(labels.after, t("adx.pad_after"));
-    setText(labels.volume, t("omni.file_volume"));
+    box.draw();
   };
   /** @param {File} file */
   const take = async (file) => {
@@ -119,19 +80,7 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
     onFile(chosen);
     draw();
   };
-  on(input, "change", () => {
-    const [file] = input.files ?? [];
-    if (file) void take(file);
-    input.value = ""; // the same file may be chosen again
-  });
-  on(box, "dragover", (event) => event.preventDefault());
-  on(box, "drop", (/** @type {DragEvent} */ event) => {
-    event.preventDefault();
-    const file = event.dataTransfer?.files[0];
-    if (file) void take(file);
-  });
   on(store, "change", draw);
-  onLangChange(draw);
   draw();
   return {
     file: () => chosen,
@@ -142,7 +91,7 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
     askForFile() {
       problem = "missing";
       draw();
-      choose.focus();
+      box.focus();
     },
     /** Show how far a source has played; null when none does. */
     follow(source) {

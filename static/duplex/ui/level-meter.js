@@ -1,31 +1,16 @@
 // @ts-check
-/**
- * A level as a bar that falls slower than it rises, with the peak held for a moment.
- */
+/** A level as a bar that falls slower than it rises, with the peak held for a moment. */
 
-import { h, icon, setText } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
-import { toDb } from "../../shared/pcm.js";
+import { find, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
+import { t } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
+import { levelShare, shareToDb } from "../../shared/pcm.js";
 
-/** Quietest level shown; speech close to a microphone lies between -35 and -15 dB. */
-const FLOOR_DB = -60;
-const CEILING_DB = -8;
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
 /** Screen readers need the value now and then only. */
 const SPOKEN_EVERY_MS = 1_000;
-
-/**
- * A level as a share of the bar.
- *
- * @param {number} rms
- * @returns {number} 0 to 1
- */
-export function levelShare(rms) {
-  if (rms <= 0) return 0;
-  return Math.min(1, Math.max(0, (toDb(rms) - FLOOR_DB) / (CEILING_DB - FLOOR_DB)));
-}
 
 /**
  * @param {HTMLElement} el
@@ -34,25 +19,18 @@ export function levelShare(rms) {
  *   the bar still moves
  */
 export function mountLevelMeter(el, { labelKey, iconName, kind }) {
-  const bar = h("span", { class: "meter-bar" });
-  const peak = h("span", { class: "meter-peak" });
-  const label = h("span", { class: "meter-label small" });
-  const value = h("span", { class: "meter-value small number soft", "aria-hidden": "true" });
-  const track = h(
-    "span",
-    { class: "meter-track", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": 0 },
-    bar,
-    peak,
-  );
   el.classList.add("meter");
   el.dataset.kind = kind;
-  el.append(h("span", { class: "meter-icon" }, icon(iconName)), label, track, value);
-  const name = () => {
-    setText(label, t(labelKey));
-    track.setAttribute("aria-label", t(labelKey));
-  };
-  onLangChange(name);
-  name();
+  // What moves with each frame is changed in place.
+  mountView(
+    el,
+    () =>
+      html`<span class="meter-icon">${icon(iconName)}</span><span class="meter-label small">${t(labelKey)}</span
+        ><span class="meter-track" role="meter" aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-label=${t(labelKey)}
+          ><span class="meter-bar"></span><span class="meter-peak"></span></span
+        ><span class="meter-value small number soft" aria-hidden="true"></span>`,
+  );
+  const [bar, peak, track, value] = ["bar", "peak", "track", "value"].map((name) => find(el, `.meter-${name}`, HTMLElement));
 
   let shown = -1;
   let peakShare = 0;
@@ -75,7 +53,7 @@ export function mountLevelMeter(el, { labelKey, iconName, kind }) {
       if (isMoving && nowMs - spokenAtMs < SPOKEN_EVERY_MS) return true;
       spokenAtMs = nowMs;
       track.setAttribute("aria-valuenow", String(Math.round(next * 100)));
-      const levelDb = FLOOR_DB + next * (CEILING_DB - FLOOR_DB);
+      const levelDb = shareToDb(next);
       setText(value, next > 0 ? `${formatNumber(levelDb)} dB` : "—");
       return isMoving;
     },

@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * The instruments of a live call below its stage: levels, timeline of units, figures.
- */
+/** The instruments of a live call below its stage: levels, timeline of units, figures. */
 
 import { byId, on } from "../../shared/dom.js";
+import { html, mountView } from "../../shared/lit.js";
 import { mountLevelMeter } from "./level-meter.js";
-import { mountMetricsPanel } from "./metrics-panel.js";
+import { duplexMetrics, metricRows } from "./metrics-panel.js";
 import { throttled } from "./throttled.js";
 import { mountUnitTimeline } from "./unit-timeline.js";
 
@@ -17,7 +16,7 @@ const METRICS_MS = 250;
  * @param {import("./live-view.js").LiveViewOptions} options
  * @returns {{update: () => void}}
  */
-export function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
+export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const input = mountLevelMeter(byId("input-meter", HTMLElement), {
     labelKey: "live.meter.input",
@@ -30,7 +29,10 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
     kind: "speak",
   });
   const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
-  const metrics = mountMetricsPanel(byId("metrics", HTMLElement), { hasVision });
+  const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
+    const extra = { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName(), hasVision };
+    return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
+  });
   panel.open = remembered() !== "closed";
   on(panel, "toggle", () => {
     remember(panel.open ? "open" : "closed");
@@ -44,13 +46,11 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
     const areMoving = [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
     if ((call.isActive || areMoving) && panel.open) frame = requestAnimationFrame(draw);
   };
-  const drawMetrics = throttled(() => {
-    metrics.update(call.state, { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName() });
-  }, METRICS_MS);
+  const drawMetricsSoon = throttled(drawMetrics, METRICS_MS);
   const update = () => {
     if (!panel.open) return;
     timeline.update(call.state, maxKvTokens());
-    drawMetrics();
+    drawMetricsSoon();
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
   return { update };

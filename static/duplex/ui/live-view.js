@@ -4,15 +4,16 @@
  * instruments, tab. The page brings the elements by their ids (see audio_duplex.html).
  */
 
-import { byId, h, icon, on } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { byId, find, on } from "../../shared/dom.js";
 import { formatClock } from "../../shared/formats.js";
+import { onLangChange, t } from "../../shared/i18n.js";
+import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { late } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { toastProblem } from "../../shared/toast.js";
 import { callStateOf, controlsFor } from "../lib/call-state.js";
 import { withCaptions } from "../lib/captions.js";
-import { mountCallControls } from "./call-controls.js";
+import { START_STYLE, STOP_STYLE, mountCallControls } from "./call-controls.js";
 import { mountQueueBanner } from "./queue-banner.js";
 import { mountTranscript } from "./transcript.js";
 import { throttled } from "./throttled.js";
@@ -39,28 +40,14 @@ const loadReader = late(() => import("../lib/picture-file.js"));
  * @returns {{update: (isTalk: boolean) => void}}
  */
 function mountTextField(el, { sendText, sendPicture }) {
-  const input = h("input", {
-    type: "text",
-    class: "text-line",
-    maxlength: MAX_CHARS,
-    autocomplete: "off",
-    enterkeyhint: "send",
-    dir: "auto",
-  });
-  const file = h("input", { type: "file", accept: "image/*", hidden: true });
-  const show = h("button", { type: "button", class: "button button-icon", dataset: { action: "show-picture" } }, icon("image"));
-  const send = h("button", { type: "submit", class: "button button-icon" }, icon("send"));
-  const form = h("form", { class: "text-form", hidden: true }, input, file, show, send);
+  const form = document.createElement("form");
+  form.className = "text-form";
+  form.hidden = true;
   el.append(form);
-  on(form, "submit", (event) => {
-    event.preventDefault();
-    if (input.value.trim() !== "" && sendText(input.value)) input.value = "";
-    input.focus();
-  });
-  on(show, "click", () => file.click());
-  on(file, "change", async () => {
-    const [chosen] = file.files ?? [];
-    file.value = "";
+  /** @param {{target: HTMLInputElement}} event */
+  const onFile = async ({ target }) => {
+    const [chosen] = target.files ?? [];
+    target.value = "";
     if (!chosen) return;
     try {
       const { readPicture } = await loadReader();
@@ -68,20 +55,35 @@ function mountTextField(el, { sendText, sendPicture }) {
     } catch {
       toastProblem("bad_frame"); // whatever the browser cannot read
     }
-  });
-  const name = () => {
-    input.setAttribute("aria-label", t("live.type"));
-    input.placeholder = t("live.type");
-    for (const [button, key] of /** @type {[HTMLElement, string][]} */ ([
-      [show, "live.show_picture"],
-      [send, "live.type_send"],
-    ])) {
-      button.setAttribute("aria-label", t(key));
-      button.title = t(key);
-    }
   };
-  onLangChange(name);
-  name();
+  mountView(
+    form,
+    () =>
+      html`<input
+          type="text"
+          class="text-line"
+          maxlength=${MAX_CHARS}
+          autocomplete="off"
+          enterkeyhint="send"
+          dir="auto"
+          aria-label=${t("live.type")}
+          placeholder=${t("live.type")}
+        />
+        <input type="file" accept="image/*" hidden @change=${onFile} />
+        ${iconButton("image", t("live.show_picture"), () => find(form, "[type=file]", HTMLElement).click(), {
+          action: "show-picture",
+          style: "",
+        })}
+        <button type="submit" class="button button-icon" aria-label=${t("live.type_send")} title=${t("live.type_send")}>
+          ${icon("send")}
+        </button>`,
+  );
+  on(form, "submit", (event) => {
+    event.preventDefault();
+    const input = find(form, ".text-line", HTMLInputElement);
+    if (input.value.trim() !== "" && sendText(input.value)) input.value = "";
+    input.focus();
+  });
   return {
     update(isTalk) {
       form.hidden = !isTalk;
@@ -107,37 +109,56 @@ const STATE_ICONS = Object.freeze({
   ended: "check",
 });
 
-/**
- * @param {HTMLElement} el
- * @param {{levels: () => {inputRms: number, outputRms: number}, nowMs?: () => number, hintFor?: (state: SessionState) => string | null}} options
- *   `hintFor` may give its own line of help
- * @returns {{update: (state: SessionState, isMuted: boolean) => void, close: () => void}}
- */
-function mountStage(el, { levels, nowMs = () => performance.now(), hintFor = () => null }) {
-  /** @type {SessionState | null} */
-  let state = null;
-  let isMuted = false;
-  const draw = () => {
-    if (!state) return;
-    const callState = callStateOf(state);
-    const isBroken = callState === "ended" && state.end?.isByUser === false;
-    frame.show({
-      callState,
-      sign: isBroken ? "warning" : STATE_ICONS[callState],
-      word: t(`live.state.${callState}`),
-      hint: hintFor(state) ?? (isBroken ? t("live.hint.broken") : defaultHint(callState, isMuted)),
-    });
-  };
-  const lengthMs = () => (state?.preparedAtMs ? runningMs(state, nowMs()) : null);
-  const frame = mountStageFrame(el, { levels, lengthMs, onLang: draw });
+/** @param {LiveCall} call */
+function stageOf(call) {
+  const { isHeld, isMuted } = call.devices;
+  const state = isHeld ? heldState(call.state) : call.state;
+  const callState = callStateOf(state);
+  const isBroken = callState === "ended" && state.end?.isByUser === false;
   return {
-    update(next, muted) {
-      state = next;
-      isMuted = muted;
-      draw();
-    },
-    close: frame.close,
+    callState,
+    sign: isBroken ? "warning" : STATE_ICONS[callState],
+    word: t(`live.state.${callState}`),
+    hint: pauseHint(state) ?? (isBroken ? t("live.hint.broken") : defaultHint(callState, isMuted)),
   };
+}
+
+/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {import("./call-controls.js").CallButton[]} */
+function buttonsOf(call, start, startKey) {
+  const { state, devices } = call;
+  const { isMuted, canMute, isStarting } = devices;
+  const can = controlsFor(state);
+  const isShown = can.isTalk;
+  const [pauseSign, pauseKey] = can.canResume ? ["play", "live.resume"] : ["pause", "live.pause"];
+  return [
+    {
+      ...{ action: "start", style: START_STYLE, isShown: can.canStart, isOff: isStarting, sign: "mic", run: start },
+      label: t(state.phase === "ended" ? "live.start_again" : startKey),
+    },
+    {
+      ...{ action: "mute", isShown: isShown && canMute, sign: isMuted ? "mic-off" : "mic", isPressed: isMuted },
+      ...{ label: t("live.mute"), run: () => call.setMuted(!call.devices.isMuted) },
+    },
+    {
+      ...{ action: "interrupt", isShown, isOff: !can.canInterrupt, sign: "hand", label: t("live.interrupt") },
+      run: () => call.interrupt(),
+    },
+    {
+      ...{ action: "force-listen", isShown, sign: "wave", isPressed: state.isForceListen, title: t("live.force_listen_hint") },
+      ...{ label: t("live.force_listen"), run: () => call.toggleForceListen() },
+    },
+    { action: "pause", isShown, sign: pauseSign, label: t(pauseKey), run: () => call.pauseToggle() },
+    {
+      ...{ action: "stop", style: STOP_STYLE, isShown: can.canStop || state.phase === "stopping", isOff: !can.canStop },
+      ...{ sign: state.preparedAtMs === null ? "close" : "stop", label: t(stopKey(state)), run: () => call.stop() },
+    },
+  ];
+}
+
+/** @param {SessionState} state */
+function stopKey({ phase, preparedAtMs }) {
+  if (phase === "queued") return "queue.cancel";
+  return preparedAtMs === null ? "common.cancel" : "live.stop";
 }
 
 /**
@@ -188,19 +209,13 @@ export function mountLiveView(call, options) {
     options.start();
   };
   const notice = mountProblemNotice(byId("notice", HTMLElement), call, { ...options, restart: start });
-  const levels = () => call.levels();
-  const stage = mountStage(byId("stage", HTMLElement), { levels, hintFor: pauseHint });
-  const controls = mountCallControls(
-    byId("controls", HTMLElement),
-    {
-      start,
-      stop: () => call.stop(),
-      pauseToggle: () => call.pauseToggle(),
-      interrupt: () => call.interrupt(),
-      toggleForceListen: () => call.toggleForceListen(),
-      toggleMute: () => call.setMuted(!call.devices.isMuted),
-    },
-    { startKey: options.startKey },
+  const drawStage = mountStageFrame(byId("stage", HTMLElement), {
+    levels: () => call.levels(),
+    lengthMs: () => (call.state.preparedAtMs ? runningMs(call.state, performance.now()) : null),
+    look: () => stageOf(call),
+  });
+  const drawControls = mountCallControls(byId("controls", HTMLElement), "live.controls", () =>
+    buttonsOf(call, start, options.startKey ?? "live.start"),
   );
   const transcript = mountTranscript(byId("transcript", HTMLElement));
   /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/captions.js").Caption[]} */
@@ -232,10 +247,9 @@ export function mountLiveView(call, options) {
   on(window, "pagehide", () => tab.restore());
 
   const update = () => {
-    const { state, devices } = call;
-    const { isMuted, canMute, isStarting, isHeld } = devices;
-    stage.update(isHeld ? heldState(state) : state, isMuted);
-    controls.update({ state, isMuted, canMute, isStarting });
+    const { state } = call;
+    drawStage();
+    drawControls();
     textField.update(controlsFor(state).isTalk);
     const { queue: place } = state;
     tab.show(tabStateOf(state), place ? `(${place.position}) ` : undefined);
@@ -272,7 +286,6 @@ export function mountLiveView(call, options) {
     /** Brings in the instruments; a call does so by itself. */
     loadInstruments,
     notice,
-    transcriptText: () => transcript.text(),
   };
 }
 

@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * The mixer of a video file: how loud file and voice reach the model, measured, trimmed, tried out.
- */
+/** The mixer of a video file: how loud file and voice reach the model, measured, trimmed, tried out. */
 
-import { fill, h, icon, setText } from "../../shared/dom.js";
+import { find, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
 import { problemText } from "../../shared/problems.js";
 import { automaticGains } from "../lib/mixer-controller.js";
 import { openMixerBench } from "../lib/mixer-bench.js";
@@ -17,8 +16,7 @@ import { mixSettingsOf } from "./omni-settings.js";
 /** @typedef {import("../lib/mixer-controller.js").MixLevels} MixLevels */
 
 const FLOOR_DB = -60;
-const SOURCES = /** @type {const} */ (["file", "microphone", "mix"]);
-/** @typedef {typeof SOURCES[number]} MeterName */
+/** @typedef {"file" | "microphone" | "mix"} MeterName */
 
 /**
  * @typedef {Object} MixerPanelOptions
@@ -28,47 +26,37 @@ const SOURCES = /** @type {const} */ (["file", "microphone", "mix"]);
  * @property {() => MixLevels | null} callLevels levels of the call's own mixer, null while there is none
  */
 
-/** @param {MeterName} name */
-function meterRow(name) {
-  const label = h("span", { class: "small" });
-  const bar = h("span", { class: "meter-bar" });
-  const value = h("span", { class: "meter-value small number soft", "aria-hidden": "true" });
-  const track = h(
-    "span",
-    { class: "meter-track", role: "meter", "aria-valuemin": FLOOR_DB, "aria-valuemax": 0, "aria-valuenow": FLOOR_DB },
-    bar,
-  );
-  const node = h("div", { class: "mixer-meter", dataset: { meter: name } }, label, track, value);
-  return {
-    node,
-    draw() {
-      setText(label, t(`omni.meter_${name}`));
-      track.setAttribute("aria-label", t(`omni.meter_${name}`));
-    },
-    /** @param {number} levelDb */
-    show(levelDb) {
-      bar.style.setProperty("--level", String(1 - levelDb / FLOOR_DB));
-      const rounded = String(Math.round(levelDb));
-      if (track.getAttribute("aria-valuenow") === rounded) return;
-      track.setAttribute("aria-valuenow", rounded);
-      setText(value, `${formatNumber(Math.round(levelDb))} dB`);
-    },
-  };
+/** @param {MeterName} name @param {boolean} isShown */
+const meterRow = (name, isShown) =>
+  html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
+    <span class="small">${t(`omni.meter_${name}`)}</span
+    ><span
+      class="meter-track"
+      role="meter"
+      aria-valuemin=${FLOOR_DB}
+      aria-valuemax="0"
+      aria-valuenow=${FLOOR_DB}
+      aria-label=${t(`omni.meter_${name}`)}
+      ><span class="meter-bar"></span></span
+    ><span class="meter-value small number soft" aria-hidden="true"></span>
+  </div>`;
+
+/** It moves with each frame, so it is changed in place. @param {HTMLElement} row @param {number} levelDb */
+function showLevel(row, levelDb) {
+  const track = find(row, ".meter-track", HTMLElement);
+  find(row, ".meter-bar", HTMLElement).style.setProperty("--level", String(1 - levelDb / FLOOR_DB));
+  const rounded = String(Math.round(levelDb));
+  if (track.getAttribute("aria-valuenow") === rounded) return;
+  track.setAttribute("aria-valuenow", rounded);
+  setText(find(row, ".meter-value", HTMLElement), `${formatNumber(Math.round(levelDb))} dB`);
 }
 
-/** @param {string} setting */
-function slider(setting) {
-  const id = `mixer-${setting}`;
-  const label = h("label", { for: id });
-  const node = h(
-    "div",
-    { class: "field field-row" },
-    label,
-    h("output", { class: "number", dataset: { valueOf: setting } }),
-    h("input", { type: "range", id, dataset: { setting } }),
-  );
-  return { node, draw: () => setText(label, t(`omni.${setting}`)) };
-}
+/** @param {string} setting @param {boolean} isShown */
+export const slider = (setting, isShown) =>
+  html`<div class="field field-row" ?hidden=${!isShown}>
+    <label for="slider-${setting}">${t(`omni.${setting}`)}</label><output class="number" data-value-of=${setting}></output>
+    <input type="range" id="slider-${setting}" data-setting=${setting} />
+  </div>`;
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
@@ -85,60 +73,59 @@ export function mountMixerPanel(el, options) {
   /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */
   let doing = "idle";
   let problem = "";
-  const summary = h("span", {});
-  const meters = SOURCES.map(meterRow);
-  const [trimFile, trimVoice, monitor] = ["trim_file_db", "trim_microphone_db", "monitor_volume"].map(slider);
-  const loudness = h("p", { class: "small soft number", role: "status" });
-  const error = h("p", { class: "field-error", role: "alert" });
-  /** @param {string} action @param {() => void} run */
-  const button = (action, run) => h("button", { type: "button", class: "button", dataset: { action }, on: { click: run } });
-  const measure = button("measure", () => void use("measuring", measureVoice));
-  const record = button("preview-record", () => (doing === "recording" ? bench?.finish() : void use("recording", recordMix)));
-  const play = button("preview-play", () => (doing === "playing" ? bench?.stopPlaying() : void playMix()));
-  const tryOut = h("div", { class: "row" }, measure, record, play);
-  el.append(
-    h("summary", {}, icon("settings"), summary),
-    h(
-      "div",
-      { class: "stack-tight" },
-      loudness,
-      meters.map(({ node }) => node),
-      trimFile.node,
-      trimVoice.node,
-      monitor.node,
-      tryOut,
-      error,
-    ),
-  );
-
-  const draw = () => {
-    const sound = store.get("file_sound");
-    const hasVoice = sound !== "file";
-    setText(summary, t("omni.mixer"));
-    for (const part of [...meters, trimFile, trimVoice, monitor]) part.draw();
-    setText(loudness, loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs));
-    setText(error, problem);
-    tryOut.hidden = monitor.node.hidden = options.callLevels() !== null; // not while the model listens
-    trimFile.node.hidden = sound === "microphone";
-    trimVoice.node.hidden = measure.hidden = !hasVoice;
-    meters[0].node.hidden = sound === "microphone";
-    meters[1].node.hidden = !hasVoice;
-    fill(measure, icon("mic"), t(doing === "measuring" ? "omni.measuring" : "omni.measure"));
-    fill(
-      record,
-      icon(doing === "recording" ? "stop" : "record"),
-      t(doing === "recording" ? "omni.preview_stop" : "omni.preview_record"),
-    );
-    fill(play, icon(doing === "playing" ? "stop" : "play"), t(doing === "playing" ? "omni.preview_stop" : "omni.preview_play"));
-    measure.disabled = doing !== "idle" && doing !== "recorded";
-    record.disabled = doing === "measuring" || doing === "playing";
-    play.disabled = doing !== "recorded" && doing !== "playing";
-    el.dataset.doing = doing;
+  /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
+  const button = (action, sign, key, isOff, run) =>
+    html`<button type="button" class="button" data-action=${action} ?disabled=${isOff} @click=${run}>
+      ${icon(sign)}${t(`omni.${key}`)}
+    </button>`;
+  const measure = (/** @type {boolean} */ hasVoice) =>
+    hasVoice
+      ? button(
+          "measure",
+          "mic",
+          doing === "measuring" ? "measuring" : "measure",
+          doing !== "idle" && doing !== "recorded",
+          () => {
+            void use("measuring", measureVoice);
+          },
+        )
+      : "";
+  const record = () => {
+    const isOn = doing === "recording";
+    const run = () => (isOn ? bench?.finish() : void use("recording", recordMix));
+    const isOff = doing === "measuring" || doing === "playing";
+    return button("preview-record", isOn ? "stop" : "record", isOn ? "preview_stop" : "preview_record", isOff, run);
   };
+  const play = () => {
+    const isOn = doing === "playing";
+    const run = () => (isOn ? bench?.stopPlaying() : void playMix());
+    return button(
+      "preview-play",
+      isOn ? "stop" : "play",
+      isOn ? "preview_stop" : "preview_play",
+      doing !== "recorded" && !isOn,
+      run,
+    );
+  };
+  const draw = mountView(el, () => {
+    const sound = store.get("file_sound");
+    const [hasFile, hasVoice] = [sound !== "microphone", sound !== "file"];
+    const isIdle = options.callLevels() === null; // not while the model listens
+    el.dataset.doing = doing;
+    return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
+      <div class="stack-tight">
+        <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
+        ${meterRow("file", hasFile)}${meterRow("microphone", hasVoice)}${meterRow("mix", true)}
+        ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
+        <div class="row" ?hidden=${!isIdle}>${measure(hasVoice)}${record()}${play()}</div>
+        <p class="field-error" role="alert" .textContent=${problem}></p>
+      </div>`;
+  });
+  const meters = [...el.querySelectorAll(".mixer-meter")].filter((row) => row instanceof HTMLElement);
   const follow = () => {
     const levels = bench?.levels ?? options.callLevels();
     const now = [levels?.fileDb, levels?.microphoneDb, levels?.mixDb];
-    meters.forEach((meter, at) => meter.show(now[at] ?? FLOOR_DB));
+    meters.forEach((meter, at) => showLevel(meter, now[at] ?? FLOOR_DB));
     if ((bench || levels) && el.open) requestAnimationFrame(follow);
   };
   const closeBench = async () => {
@@ -195,8 +182,6 @@ export function mountMixerPanel(el, options) {
   };
   el.addEventListener("toggle", follow);
   store.addEventListener("change", update);
-  onLangChange(draw);
-  draw();
   return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
 }
 

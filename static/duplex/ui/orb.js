@@ -6,7 +6,7 @@
 
 import { STATE_COLOURS } from "../lib/call-state.js";
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
-import { levelShare } from "./level-meter.js";
+import { levelShare } from "../../shared/pcm.js";
 
 /** @typedef {import("../lib/call-state.js").CallState} CallState */
 /** @typedef {import("../../shared/canvas-tools.js").Rgb} Rgb */

@@ -1,10 +1,8 @@
 // @ts-check
-/**
- * Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help.
- */
+/** Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help. */
 
-import { fill, h, icon } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
 
 const DISMISSED_KEY = "live_headphones_advice";
@@ -20,19 +18,16 @@ const MOST_SUGGESTIONS = 5;
 export function mountModelNote(el, page) {
   /** @type {Http.ModelFacts | null} */
   let model = null;
-  const draw = () => {
+  const draw = mountView(el, () => {
     const { kind, name = "", try_saying: sentences = [] } = model ?? {};
-    if (kind !== "nano" && kind !== "cascade") return fill(el, icon("sparkle"), h("p", {}, t("live.demo_model")));
-    const quoted = sentences.slice(0, MOST_SUGGESTIONS).map((sentence) => t("home.quoted", { sentence }));
-    fill(el, icon("sparkle"), h("p", {}, t(`live.demo_${kind}`, { name }), " ", quoted.join(" ")));
-  };
-  onLangChange(draw);
-  draw();
+    const isTrained = kind === "nano" || kind === "cascade";
+    const quoted = (sentences ?? []).slice(0, MOST_SUGGESTIONS).map((sentence) => t("home.quoted", { sentence }));
+    return html`${icon("sparkle")}
+      <p>${isTrained ? `${t(`live.demo_${kind}`, { name })} ${quoted.join(" ")}` : t("live.demo_model")}</p>`;
+  });
   page.onStatus(({ status }) => {
-    const given = status?.model ?? null;
-    const isNew = JSON.stringify(given) !== JSON.stringify(model);
-    model = given;
-    if (isNew) draw();
+    model = status?.model ?? null;
+    draw();
     el.hidden = !model?.is_demonstration || model.kind === "fake"; // fixed replies are no noise
   });
   return { modelName: () => model?.name ?? "" };
@@ -68,20 +63,21 @@ function serviceProblem(status) {
  */
 export function mountHeadphonesAdvice(el, storage) {
   if (isDismissed(storage)) return;
-  const draw = () => {
-    const dismiss = h("button", { type: "button", class: "button button-quiet push" }, t("live.advice_ok"));
-    dismiss.addEventListener("click", () => {
-      el.hidden = true;
-      try {
-        storage?.setItem(DISMISSED_KEY, "dismissed");
-      } catch {
-        // Storage may be forbidden; the advice then comes again.
-      }
-    });
-    fill(el, icon("headphones"), h("p", {}, t("live.advice")), dismiss);
+  const dismiss = () => {
+    el.hidden = true;
+    try {
+      storage?.setItem(DISMISSED_KEY, "dismissed");
+    } catch {
+      // Storage may be forbidden; the advice then comes again.
+    }
   };
-  onLangChange(draw);
-  draw();
+  mountView(
+    el,
+    () =>
+      html`${icon("headphones")}
+        <p>${t("live.advice")}</p>
+        <button type="button" class="button button-quiet push" @click=${dismiss}>${t("live.advice_ok")}</button>`,
+  );
   el.hidden = false;
 }
 

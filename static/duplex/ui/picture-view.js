@@ -4,15 +4,15 @@
  * what was sent, recordings. The page brings the elements by their ids (see omni.html).
  */
 
-import { byId, h, on, setText } from "../../shared/dom.js";
+import { byId, on } from "../../shared/dom.js";
+import { formatNumber } from "../../shared/formats.js";
+import { t } from "../../shared/i18n.js";
+import { html, mountView } from "../../shared/lit.js";
 import { late } from "../../shared/late.js";
 import { subtitleLookOf } from "./omni-settings.js";
+import { mountLevelBars } from "./running-bars.js";
 import { mountPictureFigures } from "./screen-tools.js";
 import { mountChatOverlay, mountSubtitles } from "./subtitles.js";
-import { onLangChange, t } from "../../shared/i18n.js";
-import { levelShare } from "./level-meter.js";
-import { mountRunningBars } from "./running-bars.js";
-import { formatNumber } from "../../shared/formats.js";
 
 /** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
 
@@ -27,48 +27,22 @@ const DIGITS = 2;
  */
 function mountLengthPills(el, store) {
   el.setAttribute("role", "group");
-  const pills = Object.entries(LENGTHS).map(([name, value]) => {
-    const node = h("button", { type: "button", class: "pill", dataset: { length: name } });
-    on(node, "click", () => store.set("length_penalty", value));
-    el.append(node);
-    return { name, value, node };
-  });
-  const draw = () => {
+  const draw = mountView(el, () => {
     el.setAttribute("aria-label", t("live.settings.length"));
-    for (const { name, value, node } of pills) {
-      setText(node, `${t(`omni.length_${name}`)} ${formatNumber(value, DIGITS)}`);
-      node.setAttribute("aria-pressed", String(store.get("length_penalty") === value));
-    }
-  };
+    return Object.entries(LENGTHS).map(
+      ([name, value]) =>
+        html`<button
+          type="button"
+          class="pill"
+          data-length=${name}
+          aria-pressed=${String(store.get("length_penalty") === value)}
+          @click=${() => store.set("length_penalty", value)}
+        >
+          ${t(`omni.length_${name}`)} ${formatNumber(value, DIGITS)}
+        </button>`,
+    );
+  });
   on(store, "change", draw);
-  onLangChange(draw);
-  draw();
-}
-
-// The last seconds of a call as running bars: what was heard and what was said.
-
-const TICK_MS = 50;
-const KEPT = 400;
-const BAR_PX = 3;
-
-/**
- * @param {HTMLElement} el
- * @param {{levels: () => {inputRms: number, outputRms: number}, isLive: () => boolean}} source
- */
-function mountLevelBars(el, { levels, isLive }) {
-  const canvas = h("canvas", { class: "level-bars", role: "img" });
-  el.append(canvas);
-  const bars = mountRunningBars(canvas, { kept: KEPT, barPx: BAR_PX });
-  setInterval(() => {
-    if (!isLive() || document.hidden) return;
-    const { inputRms, outputRms } = levels();
-    const [heard, said] = [levelShare(inputRms), levelShare(outputRms)];
-    bars.push(Math.max(heard, said), said > heard ? "answer" : "speech");
-  }, TICK_MS);
-  const name = () => canvas.setAttribute("aria-label", t("omni.levels"));
-  onLangChange(name);
-  name();
-  return { clear: bars.clear };
 }
 
 /**

@@ -1,11 +1,9 @@
 // @ts-check
-/**
- * The place in the line: position, a countdown, sounds that can be muted, and a way out.
- */
+/** The place in the line: position, a countdown, sounds that can be muted, and a way out. */
 
-import { fill, h, icon, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t, tn } from "../../shared/i18n.js";
+import { t, tn } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
 import { createQueueCountdown } from "../../shared/queue-countdown.js";
 import { createQueueChimes } from "../lib/queue-chimes.js";
 
@@ -37,40 +35,39 @@ function keepMuted(isMuted) {
  */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ isMuted: wasMuted() });
-  const place = h("p", { class: "queue-place", role: "status" });
-  const wait = h("p", { class: "queue-wait number" });
-  const mute = h("button", { type: "button", class: "button button-icon", on: { click: toggleMute } });
-  const cancel = h("button", { type: "button", class: "button", hidden: !onCancel, on: { click: () => onCancel?.() } });
-  el.classList.add("queue-banner");
-  el.hidden = true;
-  fill(el, h("div", { class: "queue-words" }, place, wait), h("div", { class: "row" }, mute, cancel));
-
   /** @type {CountdownView | null} */
   let view = null;
   const countdown = createQueueCountdown((next) => {
     view = next;
     draw();
   });
-
-  function toggleMute() {
+  const toggleMute = () => {
     chimes.setMuted(!chimes.isMuted());
     keepMuted(chimes.isMuted());
     draw();
-  }
-
-  function draw() {
+  };
+  el.classList.add("queue-banner");
+  el.hidden = true;
+  const draw = mountView(el, () => {
     const isMuted = chimes.isMuted();
-    fill(mute, icon(isMuted ? "bell-off" : "bell"));
-    mute.setAttribute("aria-pressed", String(isMuted));
-    mute.setAttribute("aria-label", t("queue.mute"));
-    mute.title = t(isMuted ? "queue.sounds_off" : "queue.sounds_on");
-    setText(cancel, t("queue.cancel"));
-    if (!view) return;
-    setText(place, placeText(view));
-    setText(wait, waitText(view));
-  }
-  onLangChange(draw);
-  draw();
+    return html`<div class="queue-words">
+        <p class="queue-place" role="status">${view && placeText(view)}</p>
+        <p class="queue-wait number">${view && waitText(view)}</p>
+      </div>
+      <div class="row">
+        <button
+          type="button"
+          class="button button-icon"
+          aria-pressed=${String(isMuted)}
+          aria-label=${t("queue.mute")}
+          title=${t(isMuted ? "queue.sounds_off" : "queue.sounds_on")}
+          @click=${toggleMute}
+        >
+          ${icon(isMuted ? "bell-off" : "bell")}
+        </button>
+        <button type="button" class="button" ?hidden=${!onCancel} @click=${() => onCancel?.()}>${t("queue.cancel")}</button>
+      </div>`;
+  });
 
   return {
     /** @param {import("../../shared/queue-place.js").QueuePlace | null} queuePlace null: it waits no more */
@@ -84,10 +81,6 @@ export function mountQueueBanner(el, { onCancel } = {}) {
     unlock: () => chimes.unlock(),
     playTurn: () => chimes.playTurn(),
     playReady: () => chimes.playReady(),
-    close() {
-      countdown.stop();
-      chimes.close();
-    },
   };
 }
 

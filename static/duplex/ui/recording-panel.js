@@ -1,11 +1,10 @@
 // @ts-check
-/**
- * Records picture and sound of a call in the browser, and offers the files.
- */
+/** Records picture and sound of a call in the browser, and offers the files. */
 
-import { fill, find, h, icon, on, setText } from "../../shared/dom.js";
+import { find, on, setText } from "../../shared/dom.js";
 import { formatBytes, formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
+import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { toast } from "../../shared/toast.js";
 import {
@@ -73,13 +72,10 @@ export function mountRecordingPanel(el, call, { button, video, store, isAutomati
     button.title = t(isOn ? "omni.record_stop" : "omni.record");
     button.setAttribute("aria-label", button.title);
   };
-  const drawFiles = () => {
+  const drawFiles = mountView(el, () => {
     el.hidden = files.length === 0;
-    fill(
-      el,
-      files.map((file) => fileRow(file, () => remove(file))),
-    );
-  };
+    return files.map((file) => fileRow(file, () => remove(file)));
+  });
   /** @param {RecordedFile} file */
   const remove = (file) => {
     URL.revokeObjectURL(file.url);
@@ -139,31 +135,19 @@ export function mountRecordingPanel(el, call, { button, video, store, isAutomati
     await stop();
     opened = null;
   });
-  onLangChange(() => (draw(), drawFiles()));
+  onLangChange(draw);
   draw();
-  drawFiles();
   return { latest: () => files.at(-1) ?? null };
 }
 
 /** @param {RecordedFile} file @param {() => void} remove */
 function fileRow({ name, url, blob }, remove) {
-  const label = t("omni.remove_file", { name });
-  return h(
-    "p",
-    { class: "recorded-file" },
-    h(
-      "a",
-      { class: "button", href: url, download: name, dataset: { action: "download-video" } },
-      icon("download"),
-      t("omni.download"),
-      h("span", { class: "small soft number" }, formatBytes(blob.size)),
-    ),
-    h(
-      "button",
-      { type: "button", class: "button button-quiet button-icon", "aria-label": label, title: label, on: { click: remove } },
-      icon("trash"),
-    ),
-  );
+  return html`<p class="recorded-file">
+    <a class="button" href=${url} download=${name} data-action="download-video"
+      >${icon("download")}${t("omni.download")}<span class="small soft number">${formatBytes(blob.size)}</span></a
+    >
+    ${iconButton("trash", t("omni.remove_file", { name }), remove)}
+  </p>`;
 }
 
 /**
@@ -176,22 +160,22 @@ export function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
   const note = find(dialog, "[data-note]", HTMLElement);
+  const possible = supportedFormats(isSupported);
+  mountView(
+    formats,
+    () =>
+      html`<option value="auto">${t("omni.format_auto")}</option>
+        ${possible.map(({ id }) => html`<option value=${id}>${t(`omni.format_${id.replace("-", "_")}`)}</option>`)}`,
+  );
+  mountView(bitrates, () =>
+    store.fields.bitrate.choices.map((value) => {
+      const words = t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) });
+      return html`<option value=${value}>${words}</option>`;
+    }),
+  );
   const draw = () => {
     const chosen = pickFormat(isSupported, { wishId: store.get("format") });
-    const possible = supportedFormats(isSupported);
-    fill(
-      formats,
-      h("option", { value: "auto" }, t("omni.format_auto")),
-      possible.map(({ id }) => h("option", { value: id }, t(`omni.format_${id.replace("-", "_")}`))),
-    );
-    formats.value = store.get("format");
-    if (formats.selectedIndex < 0) formats.value = "auto";
-    fill(
-      bitrates,
-      store.fields.bitrate.choices.map((value) =>
-        h("option", { value }, t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) })),
-      ),
-    );
+    formats.value = possible.some(({ id }) => id === store.get("format")) ? store.get("format") : "auto";
     bitrates.value = store.get("bitrate");
     const warning = !chosen
       ? "omni.record_impossible"

@@ -6,7 +6,7 @@
 
 import { byId } from "../../shared/dom.js";
 import { SettingsStore } from "../../shared/settings-store.js";
-import { mountCallRecorder } from "./call-recorder.js";
+import { mountCallRecorder } from "./after-call.js";
 import { RECORD_FIELDS, mountRecordSettings, mountRecordingPanel } from "./recording-panel.js";
 
 /**

@@ -1,11 +1,9 @@
 // @ts-check
-/**
- * The buttons of the picture: HD, flip, mirror, subtitles, fullscreen.
- */
+/** The buttons of the picture: HD, flip, mirror, subtitles, fullscreen. */
 
-import { fill, h, icon, setText } from "../../shared/dom.js";
 import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t, tn } from "../../shared/i18n.js";
+import { t, tn } from "../../shared/i18n.js";
+import { html, icon, mountView, nothing } from "../../shared/lit.js";
 
 /** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
 
@@ -23,41 +21,50 @@ import { onLangChange, t, tn } from "../../shared/i18n.js";
  * @returns {{update: () => void}}
  */
 export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full }) {
-  /** @param {string} action @param {Element | string} sign @param {() => void} run */
-  const tool = (action, sign, run) =>
-    h("button", { type: "button", class: "button button-icon", dataset: { action }, on: { click: run } }, sign);
+  bar.setAttribute("role", "group");
+  /**
+   * @param {string} action
+   * @param {() => void} run
+   * @param {{sign?: unknown, key?: string, isOn?: boolean, isShown?: boolean, isOff?: boolean}} [look] without `isOn`: no switch
+   */
+  const tool = (action, run, { sign = icon(action), key = `omni.${action}`, isOn, isShown = true, isOff = false } = {}) =>
+    html`<button
+      type="button"
+      class="button button-icon"
+      data-action=${action}
+      aria-label=${t(key)}
+      title=${t(key)}
+      aria-pressed=${isOn === undefined ? nothing : String(isOn)}
+      ?hidden=${!isShown}
+      ?disabled=${isOff}
+      @click=${run}
+    >
+      ${sign}
+    </button>`;
   /** @param {"hd" | "mirror" | "subtitles"} name */
   const turn = (name) => () => store.set(name, !store.get(name));
-  const hd = tool("hd", "HD", turn("hd"));
-  const flipButton = tool("flip", icon("flip"), flip);
-  const mirror = tool("mirror", icon("mirror"), turn("mirror"));
-  const subtitles = tool("subtitles", icon("subtitles"), turn("subtitles"));
-  const fullscreen = tool("fullscreen", icon("fullscreen"), () => full.toggle());
-  fill(bar, hd, flipButton, mirror, subtitles);
-  fill(corner, fullscreen);
-  bar.setAttribute("role", "group");
-
-  /** @param {HTMLElement} button @param {string} key @param {boolean | null} isOn null: no switch */
-  const show = (button, key, isOn) => {
-    button.title = t(key);
-    button.setAttribute("aria-label", t(key));
-    if (isOn !== null) button.setAttribute("aria-pressed", String(isOn));
-  };
-  const draw = () => {
+  const drawBar = mountView(bar, () => {
+    const isShown = store.get("source") === "live";
     bar.setAttribute("aria-label", t("omni.tools"));
-    show(hd, "omni.hd", store.get("hd"));
-    show(flipButton, "omni.flip", null);
-    show(mirror, "omni.mirror", store.get("mirror"));
-    show(subtitles, "omni.subtitles", store.get("subtitles"));
-    show(fullscreen, full.isFull ? "omni.fullscreen_leave" : "omni.fullscreen", full.isFull);
-    const isLive = store.get("source") === "live";
-    flipButton.hidden = !isLive;
-    flipButton.disabled = !hasCamera();
-    mirror.hidden = !isLive;
+    return [
+      tool("hd", turn("hd"), { sign: "HD", isOn: store.get("hd") }),
+      tool("flip", flip, { isShown, isOff: !hasCamera() }),
+      tool("mirror", turn("mirror"), { isShown, isOn: store.get("mirror") }),
+      tool("subtitles", turn("subtitles"), { isOn: store.get("subtitles") }),
+    ];
+  });
+  const drawCorner = mountView(corner, () =>
+    tool("fullscreen", () => full.toggle(), {
+      key: full.isFull ? "omni.fullscreen_leave" : "omni.fullscreen",
+      isOn: full.isFull,
+    }),
+  );
+  return {
+    update() {
+      drawBar();
+      drawCorner();
+    },
   };
-  onLangChange(draw);
-  draw();
-  return { update: draw };
 }
 
 /**
@@ -68,23 +75,20 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
  *   state: import("../lib/duplex-types.js").SessionState) => void}}
  */
 export function mountPictureFigures(el) {
-  const words = h("p", { class: "small soft number" });
-  el.append(words);
   /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
   let latest = null;
-  const draw = () => {
+  const words = () => {
     const [sent, state] = latest ?? [];
-    if (!sent?.frame || !state) return setText(words, t("omni.sent_none"));
+    if (!sent?.frame || !state) return t("omni.sent_none");
     const { widthPx: width, heightPx: height, bytes } = sent.frame;
     const parts = [
       sent.rateHz > 0 && t("omni.sent_rate", { rate: formatNumber(sent.rateHz, 1) }),
       t("omni.sent_size", { width, height, bytes: formatBytes(bytes) }),
       state.visionTokens > 0 && tn("omni.sent_tiles", state.visionSlices, { tokens: formatNumber(state.visionTokens) }),
     ];
-    setText(words, parts.filter(Boolean).join(" · "));
+    return parts.filter(Boolean).join(" · ");
   };
-  onLangChange(draw);
-  draw();
+  const draw = mountView(el, () => html`<p class="small soft number">${words()}</p>`);
   return {
     update(sent, state) {
       latest = [sent, state];

@@ -3,9 +3,10 @@
  * What the model says, over the picture: subtitles, and in fullscreen the last lines of both.
  */
 
-import { fill, h, setText } from "../../shared/dom.js";
+import { find } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { html, mountView } from "../../shared/lit.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 
 /** @typedef {import("../lib/subtitle-text.js").SubtitleLook} SubtitleLook */
@@ -24,22 +25,19 @@ const LINES_SHOWN = 12;
  * @returns {{update: () => void, text: () => string}}
  */
 export function mountSubtitles(el, { turns, look }) {
-  const words = h("p", { class: "subtitle-words" });
   el.setAttribute("aria-hidden", "true");
-  el.append(words);
   const box = el.parentElement ?? el; // the last lines in fullscreen stand above the subtitles
   const text = () => subtitleAt(turns(), performance.now());
-  const draw = () => {
+  const draw = mountView(el, () => {
     const { isOn, heightPercent, bottomPercent, topPercent } = look();
     const now = isOn ? text() : "";
     el.hidden = now === "";
-    setText(words, now);
     box.style.setProperty("--subtitle-height", `${heightPercent}%`);
     box.style.setProperty("--subtitle-bottom", String(bottomPercent / 100));
     box.style.setProperty("--subtitle-top", String(topPercent / 100));
-  };
+    return html`<p class="subtitle-words" .textContent=${now}></p>`;
+  });
   setInterval(draw, TICK_MS); // they go away by themselves
-  draw();
   return { update: draw, text };
 }
 
@@ -49,36 +47,28 @@ export function mountSubtitles(el, { turns, look }) {
  * @returns {{update: () => void}}
  */
 export function mountChatOverlay(el, { modelTurns, userTurns }) {
-  const list = h("ol", { class: "overlay-list" });
-  const box = h("div", { class: "overlay-box", role: "log", "aria-live": "off", tabindex: 0 }, list);
-  el.append(box);
-  let shown = "";
-  const draw = () => {
+  let count = 0;
+  const line = (/** @type {ReturnType<typeof lastTurns>[number]} */ { text, lengthMs, isUser }) =>
+    html`<li class="overlay-line" data-who=${isUser ? "user" : "model"}>
+      <strong>${t(isUser ? "common.you" : "common.model")}</strong>
+      ${isUser ? t("omni.seconds", { seconds: formatNumber(lengthMs / MS_PER_S, 1) }) : text || t("live.no_words")}
+    </li>`;
+  const draw = mountView(el, () => {
     const lines = lastTurns(modelTurns(), userTurns(), LINES_SHOWN);
-    el.hidden = lines.length === 0;
-    const now = JSON.stringify(lines);
-    if (now === shown) return;
-    shown = now;
-    fill(
-      list,
-      lines.map(({ text, lengthMs, isUser }) =>
-        h(
-          "li",
-          { class: "overlay-line", dataset: { who: isUser ? "user" : "model" } },
-          h("strong", {}, t(isUser ? "common.you" : "common.model")),
-          " ",
-          isUser ? t("omni.seconds", { seconds: formatNumber(lengthMs / MS_PER_S, 1) }) : text || t("live.no_words"),
-        ),
-      ),
-    );
-    if (lines.length > 0) box.scrollTop = box.scrollHeight;
-  };
-  onLangChange(() => {
-    box.setAttribute("aria-label", t("live.transcript"));
-    shown = "";
-    draw();
+    count = lines.length;
+    el.hidden = count === 0;
+    return html`<div class="overlay-box" role="log" aria-live="off" tabindex="0" aria-label=${t("live.transcript")}>
+      <ol class="overlay-list">
+        ${lines.map(line)}
+      </ol>
+    </div>`;
   });
-  box.setAttribute("aria-label", t("live.transcript"));
-  draw();
-  return { update: draw };
+  const box = find(el, "div", HTMLElement);
+  return {
+    update() {
+      const [heightPx, before] = [box.scrollHeight, count];
+      draw();
+      if (count > 0 && (box.scrollHeight !== heightPx || count !== before)) box.scrollTop = box.scrollHeight;
+    },
+  };
 }

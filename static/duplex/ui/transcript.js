@@ -1,16 +1,16 @@
 // @ts-check
 /**
- * Who said what, turn by turn. The model's words grow as they come. Of the user's each turn tells how long
- * it was and shows a small waveform; its words follow where the call has captions.
+ * The conversation of a full-duplex call. The model's words grow as they come. Of the user's each turn tells how long it
+ * was and shows a small waveform; its words follow where the call has captions.
  */
 
-import { fill, h, icon, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { getLang, t } from "../../shared/i18n.js";
+import { guard, html, icon, nothing, repeat } from "../../shared/lit.js";
+import { mountTalkList } from "./talk-list.js";
 
 /** @typedef {import("../lib/unit-log.js").TranscriptTurn} TranscriptTurn */
 /** @typedef {import("../lib/user-turns.js").UserTurn} UserTurn */
-/** @typedef {TranscriptTurn | UserTurn} AnyTurn */
 
 /**
  * @typedef {Object} Talk
@@ -19,160 +19,76 @@ import { onLangChange, t } from "../../shared/i18n.js";
  * @property {number | null} startedAtMs on the clock of the turns
  */
 
-const NEAR_END_PX = 48;
 const MS_PER_S = 1_000;
+const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
 
 /**
  * @param {HTMLElement} el
- * @returns {{update: (talk: Talk) => void, text: () => string}}
+ * @returns {{update: (talk: Talk) => void}}
  */
 export function mountTranscript(el) {
-  const list = h("ol", { class: "talk", tabindex: 0 });
-  const empty = h("p", { class: "talk-empty soft" });
-  const jump = h("button", { type: "button", class: "button talk-jump", hidden: true });
-  el.classList.add("transcript");
-  el.append(empty, list, jump);
-
-  /** Rows by turn, so that what has not changed stays as it is. @type {Map<string, {row: HTMLElement, turn: AnyTurn | null}>} */
-  let rows = new Map();
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
-  // An empty list is not measured: that would lay the whole page out before it is first shown.
-  const isAtEnd = () => list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
-  const goToEnd = () => {
-    if (list.childElementCount > 0) list.scrollTop = list.scrollHeight;
-    jump.hidden = true;
-  };
-
-  const draw = () => {
-    const wasAtEnd = isAtEnd();
-    const wanted = inOrder(latest);
-    /** @type {typeof rows} */
-    const kept = new Map();
-    let hasNews = false;
-    for (const { key, turn, isUser } of wanted) {
-      const known = rows.get(key);
-      if (known && isSameTurn(known.turn, turn)) {
-        kept.set(key, known);
-        continue;
-      }
-      hasNews ||= !isUser;
-      const row = known?.row ?? h("li", { class: "turn", dataset: { who: isUser ? "user" : "model" } });
-      if (isUser) fillUser(row, /** @type {UserTurn} */ (turn), latest.startedAtMs);
-      else fillModel(row, /** @type {TranscriptTurn} */ (turn), latest.startedAtMs);
-      kept.set(key, { row, turn });
-    }
-    for (const [key, { row }] of rows) if (!kept.has(key)) row.remove();
-    let place = list.firstElementChild;
-    for (const { row } of kept.values()) {
-      if (row === place) place = place.nextElementSibling;
-      else list.insertBefore(row, place);
-    }
-    rows = kept;
-    empty.hidden = rows.size > 0;
-    list.hidden = rows.size === 0;
-    if (wasAtEnd) goToEnd();
-    else if (hasNews) jump.hidden = false;
-  };
-  const name = () => {
-    list.setAttribute("aria-label", t("live.transcript"));
-    setText(empty, t("live.transcript_empty"));
-    fill(jump, icon("down"), t("live.new_text"));
-    rows.forEach((entry) => (entry.turn = null));
-    draw();
-  };
-  on(jump, "click", goToEnd);
-  on(list, "scroll", () => {
-    if (isAtEnd()) jump.hidden = true;
+  const draw = mountTalkList(el, WORDS, () => {
+    const turns = inOrder(latest);
+    return { isEmpty: turns.length === 0, rows: repeat(turns, ({ key }) => key, row) };
   });
-  onLangChange(name);
-  name();
+  /** @param {ReturnType<typeof inOrder>[number]} one */
+  const row = ({ user, model }) => {
+    const { startedAtMs } = latest;
+    if (model) return guard([model, startedAtMs, getLang()], () => modelTurn(model, startedAtMs));
+    // A turn with words is put together anew each time.
+    const { bars, text, isOpen, lengthMs } = user;
+    return guard([bars, text, isOpen, lengthMs, startedAtMs, getLang()], () => userTurn(user, startedAtMs));
+  };
   return {
     update(talk) {
-      const isSame = talk.modelTurns === latest.modelTurns && talk.userTurns === latest.userTurns;
+      const hasNews = talk.modelTurns !== latest.modelTurns;
+      const isSame = !hasNews && talk.userTurns === latest.userTurns;
       latest = talk;
-      if (!isSame) draw();
+      if (!isSame) draw(hasNews);
     },
-    text: () =>
-      latest.modelTurns
-        .map((turn) => turn.text.trim())
-        .filter(Boolean)
-        .join("\n\n"),
   };
 }
 
-/** A turn with words is put together anew each time. @param {AnyTurn | null} one @param {AnyTurn} other */
-function isSameTurn(one, other) {
-  if (one === other || one === null) return one !== null;
-  return "bars" in one && "bars" in other && one.bars === other.bars && one.text === other.text && one.isOpen === other.isOpen;
-}
-
-/**
- * @param {Talk} talk
- * @returns {{key: string, turn: TranscriptTurn | UserTurn, isUser: boolean}[]}
- */
+/** @param {Talk} talk */
 function inOrder({ modelTurns, userTurns }) {
-  const spoken = modelTurns.map((turn) => ({ key: `m${turn.startedAtMs}`, turn, isUser: false }));
-  const heard = userTurns.map((turn) => ({ key: `u${turn.startedAtMs}`, turn, isUser: true }));
-  return [...spoken, ...heard].sort((one, other) => one.turn.startedAtMs - other.turn.startedAtMs);
+  const spoken = modelTurns.map((model) => ({ key: `m${model.startedAtMs}`, atMs: model.startedAtMs, model, user: null }));
+  const heard = userTurns.map((user) => ({ key: `u${user.startedAtMs}`, atMs: user.startedAtMs, model: null, user }));
+  return [...spoken, ...heard].sort((one, other) => one.atMs - other.atMs);
 }
 
-/**
- * @param {string} nameKey
- * @param {number} atMs
- * @param {number | null} startedAtMs
- * @param {...import("../../shared/dom.js").Child} more
- */
-function headOf(nameKey, atMs, startedAtMs, ...more) {
-  const seconds = (atMs - (startedAtMs ?? atMs)) / MS_PER_S;
-  return h(
-    "p",
-    { class: "turn-head small" },
-    h("span", { class: "turn-who" }, t(nameKey)),
-    h("span", { class: "soft number" }, formatClock(seconds)),
-    ...more,
-  );
+/** @param {string} who @param {number} atMs @param {number | null} startedAtMs @param {unknown} [more] */
+const head = (who, atMs, startedAtMs, more = nothing) =>
+  html`<p class="turn-head small">
+    <span class="turn-who">${who}</span
+    ><span class="soft number">${formatClock((atMs - (startedAtMs ?? atMs)) / MS_PER_S)}</span>${more}
+  </p>`;
+
+/** @param {TranscriptTurn} turn @param {number | null} startedAtMs */
+function modelTurn({ text, endedAtMs, isInterrupted, startedAtMs: atMs }, startedAtMs) {
+  const cut = isInterrupted ? html`<span class="turn-cut">${icon("hand")}${t("live.state.interrupted")}</span>` : nothing;
+  const words = text.trim();
+  return html`<li class="turn" data-who="model" data-open=${String(endedAtMs === null)}>
+    ${head(t("common.model"), atMs, startedAtMs, cut)}
+    <p class="turn-text ${words ? "" : "soft"}" .textContent=${words || t("live.no_words")}></p>
+  </li>`;
 }
 
-/**
- * @param {HTMLElement} row
- * @param {TranscriptTurn} turn
- * @param {number | null} startedAtMs
- */
-function fillModel(row, turn, startedAtMs) {
-  const cut = turn.isInterrupted && h("span", { class: "turn-cut" }, icon("hand"), t("live.state.interrupted"));
-  const text = turn.text.trim();
-  row.dataset.open = String(turn.endedAtMs === null);
-  fill(
-    row,
-    headOf("common.model", turn.startedAtMs, startedAtMs, cut),
-    h("p", { class: text ? "turn-text" : "turn-text soft" }, text || t("live.no_words")),
-  );
+/** @param {UserTurn} turn @param {number | null} startedAtMs */
+function userTurn({ bars, text, isOpen, lengthMs, startedAtMs: atMs }, startedAtMs) {
+  const voice = () =>
+    html`<p class="turn-voice">
+      ${waveform("turn-wave", bars)}<span class="small"
+        >${t("live.you_spoke", { seconds: formatNumber(lengthMs / MS_PER_S, 1) })}</span
+      >
+    </p>`;
+  return html`<li class="turn" data-who="user" data-open=${String(isOpen)}>
+    ${head(t("common.you"), atMs, startedAtMs)}${lengthMs > 0 ? voice() : nothing}
+    ${text ? html`<p class="turn-text" dir="auto" .textContent=${text}></p>` : nothing}
+  </li>`;
 }
 
-/**
- * @param {HTMLElement} row
- * @param {UserTurn} turn
- * @param {number | null} startedAtMs
- */
-function fillUser(row, turn, startedAtMs) {
-  const length = t("live.you_spoke", { seconds: formatNumber(turn.lengthMs / MS_PER_S, 1) });
-  row.dataset.open = String(turn.isOpen);
-  fill(
-    row,
-    headOf("common.you", turn.startedAtMs, startedAtMs),
-    turn.lengthMs > 0 && h("p", { class: "turn-voice" }, waveform(turn.bars), h("span", { class: "small" }, length)),
-    turn.text && h("p", { class: "turn-text", dir: "auto" }, turn.text),
-  );
-}
-
-/** @param {number[]} bars */
-function waveform(bars) {
-  const wave = h("span", { class: "turn-wave", "aria-hidden": "true" });
-  for (const bar of bars) {
-    const stroke = h("i", {});
-    stroke.style.setProperty("--height", bar.toFixed(2));
-    wave.append(stroke);
-  }
-  return wave;
-}
+/** @param {string} style @param {readonly number[]} bars heights, 0 to 1 */
+export const waveform = (style, bars) =>
+  html`<span class=${style} aria-hidden="true">${bars.map((bar) => html`<i .style="--height:${bar.toFixed(2)}"></i>`)}</span>`;

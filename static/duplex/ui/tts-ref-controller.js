@@ -1,10 +1,8 @@
 // @ts-check
-/**
- * The voice to speak with: the one above, or an own sample.
- */
+/** The voice to speak with: the one above, or an own sample. */
 
-import { fill, h, on, setText } from "../../shared/dom.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
+import { html, live, mountView } from "../../shared/lit.js";
 import { mountRefAudioPlayer } from "../../shared/ref-audio-player.js";
 
 /** @typedef {import("../../shared/voice.js").Voice} Voice */
@@ -12,7 +10,7 @@ import { mountRefAudioPlayer } from "../../shared/ref-audio-player.js";
 let lastId = 0;
 
 /**
- * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void, close: () => void}} TtsVoice
+ * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void}} TtsVoice
  *   `voice` is null while the voice above is used
  */
 
@@ -23,50 +21,40 @@ let lastId = 0;
  */
 export function mountTtsVoice(el, { limits, onChange }) {
   const name = `tts-voice-${++lastId}`;
-  const same = h("input", { type: "radio", name, value: "same", checked: true });
-  const own = h("input", { type: "radio", name, value: "own" });
-  const sameText = h("span");
-  const ownText = h("span");
-  const legend = h("legend");
-  const box = h("div", { hidden: true });
-  fill(
-    el,
-    h(
-      "fieldset",
-      { class: "stack-tight" },
-      legend,
-      h("label", { class: "check" }, same, sameText),
-      h("label", { class: "check" }, own, ownText),
-      box,
-    ),
-  );
+  let isOwn = false;
+  const box = document.createElement("div");
   const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange: (voice) => onChange?.(voice) });
-  const draw = () => {
-    setText(legend, t("voice.tts_label"));
-    setText(sameText, t("voice.tts_same"));
-    setText(ownText, t("voice.tts_own"));
-    box.hidden = !own.checked;
-  };
-  const current = () => (own.checked ? player.voice : null);
-  const choose = () => {
+  const current = () => (isOwn ? player.voice : null);
+  /** @param {boolean} next */
+  const become = (next) => {
+    isOwn = next;
     draw();
-    onChange?.(current());
   };
-  const ends = [on(same, "change", choose), on(own, "change", choose), onLangChange(draw)];
-  draw();
+  /** @param {string} value @param {string} words @param {boolean} isChosen */
+  const choice = (value, words, isChosen) =>
+    html`<label class="check"
+      ><input
+        type="radio"
+        name=${name}
+        value=${value}
+        .checked=${live(isChosen)}
+        @change=${() => (become(value === "own"), onChange?.(current()))}
+      /><span>${words}</span></label
+    >`;
+  const draw = mountView(el, () => {
+    box.hidden = !isOwn;
+    return html`<fieldset class="stack-tight">
+      <legend>${t("voice.tts_label")}</legend>
+      ${choice("same", t("voice.tts_same"), !isOwn)}${choice("own", t("voice.tts_own"), isOwn)}${box}
+    </fieldset>`;
+  });
   return {
     get voice() {
       return current();
     },
     set(voice) {
-      own.checked = voice !== null;
-      same.checked = voice === null;
       player.set(voice);
-      draw();
-    },
-    close() {
-      player.close();
-      ends.forEach((end) => end());
+      become(voice !== null);
     },
   };
 }

@@ -6,9 +6,10 @@
  * axes each second, and this picture has to work where no library is installed.
  */
 
-import { h, setText } from "../../shared/dom.js";
+import { find } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
+import { html, mountView } from "../../shared/lit.js";
 import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/unit-columns.js";
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 
@@ -25,28 +26,9 @@ const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" 
 
 /**
  * @param {HTMLElement} el
- * @returns {{update: (state: SessionState, maxKvTokens: number) => void, close: () => void}}
+ * @returns {{update: (state: SessionState, maxKvTokens: number) => void}}
  */
 export function mountUnitTimeline(el) {
-  const canvas = h("canvas", { class: "timeline-canvas" });
-  const plot = h(
-    "div",
-    {
-      class: "timeline-plot",
-      role: "slider",
-      tabindex: 0,
-      "aria-valuemin": 0,
-      "aria-valuemax": 0,
-      "aria-valuenow": 0,
-      "aria-disabled": "true",
-    },
-    canvas,
-  );
-  const readout = h("p", { class: "timeline-readout small number" });
-  el.classList.add("timeline");
-  el.append(plot, readout, legend());
-  const colours = themeColours(el);
-
   /** @type {UnitColumn[]} */
   let columns = [];
   /** @type {SessionState | null} */
@@ -55,45 +37,58 @@ export function mountUnitTimeline(el) {
   let picked = null;
   let chunkMs = 1_000;
 
+  el.classList.add("timeline");
+  const tell = mountView(el, () => {
+    const column = columns.find((one) => one.step === picked) ?? columns.at(-1);
+    const words = column ? describe(column, chunkMs) : t("live.timeline.empty");
+    return html`<div
+        class="timeline-plot"
+        role="slider"
+        tabindex="0"
+        aria-label=${t("live.timeline.label")}
+        aria-valuetext=${words}
+        aria-valuemin=${columns[0]?.step ?? 0}
+        aria-valuemax=${columns.at(-1)?.step ?? 0}
+        aria-valuenow=${column?.step ?? 0}
+        aria-disabled=${String(columns.length === 0)}
+        @pointermove=${onPointer}
+        @pointerleave=${() => pick(null)}
+        @blur=${() => pick(null)}
+        @keydown=${onKey}
+      >
+        <canvas class="timeline-canvas"></canvas>
+      </div>
+      <p class="timeline-readout small number">${words}</p>
+      <ul class="timeline-legend small">
+        ${LEGEND.map(([kind, key]) => html`<li><span class="legend-sign" data-kind=${kind}></span><span>${t(key)}</span></li>`)}
+      </ul>`;
+  });
+  const canvas = find(el, "canvas", HTMLCanvasElement);
+  const colours = themeColours(el);
   const painter = mountPainter(canvas, (ctx, width, height) => {
     paintTimeline({ ctx, width, height, colours, columns, chunkMs, picked });
   });
+  onLangChange(painter.request);
 
-  const tell = () => {
-    plot.setAttribute("aria-label", t("live.timeline.label"));
-    const column = columns.find((one) => one.step === picked) ?? columns.at(-1);
-    const words = column ? describe(column, chunkMs) : t("live.timeline.empty");
-    setText(readout, words);
-    plot.setAttribute("aria-valuetext", words);
-    plot.setAttribute("aria-valuemin", String(columns[0]?.step ?? 0));
-    plot.setAttribute("aria-valuemax", String(columns.at(-1)?.step ?? 0));
-    plot.setAttribute("aria-valuenow", String(column?.step ?? 0));
-    plot.setAttribute("aria-disabled", String(columns.length === 0));
-  };
-  const pick = (/** @type {number | null} */ step) => {
+  /** @param {number | null} step */
+  function pick(step) {
     if (picked === step) return;
     picked = step;
     tell();
     painter.request();
-  };
-
-  plot.addEventListener("pointermove", (event) => {
+  }
+  /** @param {PointerEvent} event */
+  function onPointer(event) {
     const { left, width } = canvas.getBoundingClientRect();
     pick(stepAt(columns, event.clientX - left, width));
-  });
-  plot.addEventListener("pointerleave", () => pick(null));
-  plot.addEventListener("blur", () => pick(null));
-  plot.addEventListener("keydown", (event) => {
+  }
+  /** @param {KeyboardEvent} event */
+  function onKey(event) {
     const next = stepByKey(columns, picked, event.key);
     if (next === undefined) return;
     event.preventDefault();
     pick(next);
-  });
-  const endLang = onLangChange(() => {
-    tell();
-    painter.request();
-  });
-  tell();
+  }
 
   return {
     update(state, maxKvTokens) {
@@ -106,29 +101,18 @@ export function mountUnitTimeline(el) {
       tell();
       painter.request();
     },
-    close() {
-      painter.close();
-      colours.close();
-      endLang();
-    },
   };
 }
 
-function legend() {
-  const entry = (/** @type {string} */ kind, /** @type {string} */ key) =>
-    h("li", {}, h("span", { class: "legend-sign", dataset: { kind } }), h("span", { "data-t": key }, t(key)));
-  return h(
-    "ul",
-    { class: "timeline-legend small" },
-    entry("listen", "live.unit.listen"),
-    entry("speak", "live.unit.speak"),
-    entry("interrupt", "live.unit.interrupt"),
-    entry("budget", "live.timeline.budget"),
-    entry("kv", "live.timeline.kv"),
-    entry("ahead", "live.timeline.ahead"),
-    entry("gap", "live.timeline.gap"),
-  );
-}
+const LEGEND = [
+  ["listen", "live.unit.listen"],
+  ["speak", "live.unit.speak"],
+  ["interrupt", "live.unit.interrupt"],
+  ["budget", "live.timeline.budget"],
+  ["kv", "live.timeline.kv"],
+  ["ahead", "live.timeline.ahead"],
+  ["gap", "live.timeline.gap"],
+];
 
 /**
  * @param {UnitColumn} column

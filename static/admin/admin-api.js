@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Calls the server as an administrator and notices when it no longer takes us for one. Device.
- */
+/** Asks the server for what administration shows, and asks again. Device. */
 
 import { ApiError, getJson, sendJson } from "../shared/api.js";
 
@@ -34,4 +32,72 @@ export function adminApi(onRefused) {
 /** @param {unknown} error */
 export function isRefusal(error) {
   return error instanceof ApiError && (error.status === UNAUTHORIZED || error.status === FORBIDDEN);
+}
+
+// Repeats some work: never twice at once, never while the page is hidden.
+
+/** @typedef {import("../shared/page-visibility.js").VisibilitySource} VisibilitySource */
+
+/**
+ * @typedef {Object} RefresherOptions
+ * @property {() => Promise<void>} work handles its own failures
+ * @property {() => number} pauseMs between the end of one time and the next
+ * @property {VisibilitySource} visibility
+ * @property {(run: () => void, afterMs: number) => unknown} [setTimer]
+ * @property {(timer: unknown) => void} [clearTimer]
+ *
+ * @typedef {Object} Refresher
+ * @property {() => Promise<void>} now at once; if it is being done, once more after that
+ * @property {() => void} close
+ */
+
+/**
+ * Starts with a first time at once, if the page is seen.
+ *
+ * @param {RefresherOptions} options
+ * @returns {Refresher}
+ */
+export function startRefreshing({
+  work,
+  pauseMs,
+  visibility,
+  setTimer = setTimeout,
+  clearTimer = (timer) => clearTimeout(/** @type {number} */ (timer)),
+}) {
+  let isClosed = false;
+  let isWanted = false;
+  /** @type {unknown} */
+  let timer = null;
+  /** @type {Promise<void> | null} */
+  let running = null;
+
+  async function run() {
+    do {
+      isWanted = false;
+      await work();
+    } while (isWanted && !isClosed);
+    running = null;
+    if (!isClosed && !visibility.isHidden()) timer = setTimer(() => void now(), pauseMs());
+  }
+
+  function now() {
+    clearTimer(timer);
+    isWanted = true;
+    running ??= run();
+    return running;
+  }
+
+  const endVisibility = visibility.onChange((isHidden) => {
+    if (isHidden) clearTimer(timer);
+    else if (!isClosed) void now();
+  });
+  if (!visibility.isHidden()) void now();
+  return {
+    now,
+    close() {
+      isClosed = true;
+      clearTimer(timer);
+      endVisibility();
+    },
+  };
 }

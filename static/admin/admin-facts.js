@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Interprets the server's figures for its operator. Pure.
- */
+/** What administration shows, worked out of the answers of the server. Pure. */
 
 /**
  * @typedef {"good" | "caution" | "bad" | ""} Tone
@@ -168,4 +166,129 @@ const ACTIONS = {
 /** @param {string} action @returns {string | null} null for one the page does not know */
 export function auditAction(action) {
   return ACTIONS[action] ?? null;
+}
+
+// What the form of expected durations means: its fields, what is wrong, what has changed.
+
+/** @typedef {{name: string, kind: string, isOptional?: boolean, most?: number}} EtaField */
+
+/** @type {readonly EtaField[]} */
+export const ETA_FIELDS = Object.freeze([
+  { name: "eta_chat_s", kind: "chat" },
+  { name: "eta_streaming_s", kind: "streaming" },
+  { name: "eta_half_duplex_s", kind: "half_duplex" },
+  { name: "eta_audio_duplex_s", kind: "audio_duplex" },
+  { name: "eta_omni_duplex_s", kind: "omni_duplex" },
+  { name: "eta_duplex_s", kind: "duplex", isOptional: true },
+  { name: "ema_alpha", kind: "alpha", most: 1 },
+]);
+
+/**
+ * @param {Http.EtaStatus} status
+ * @param {string} name of a field
+ * @returns {number | null}
+ */
+export function savedValue(status, name) {
+  return name === "ema_alpha" ? status.ema_alpha : (status.config[/** @type {keyof Http.EtaConfig} */ (name)] ?? null);
+}
+
+/**
+ * Says what is wrong with what was typed, null if nothing is.
+ *
+ * @param {EtaField} field
+ * @param {string} text
+ * @returns {"missing" | "not_positive" | "too_large" | null}
+ */
+export function fieldProblem(field, text) {
+  if (text.trim() === "") return field.isOptional ? null : "missing";
+  const value = Number(text);
+  if (!Number.isFinite(value) || value <= 0) return "not_positive";
+  return field.most !== undefined && value > field.most ? "too_large" : null;
+}
+
+/**
+ * Returns what differs from what is saved, ready to be sent.
+ *
+ * @param {Http.EtaStatus} status
+ * @param {Record<string, string>} texts by field; each without a problem
+ * @returns {Record<string, number | null>}
+ */
+export function changesOf(status, texts) {
+  /** @type {Record<string, number | null>} */
+  const changes = {};
+  for (const { name } of ETA_FIELDS) {
+    const value = texts[name].trim() === "" ? null : Number(texts[name]);
+    if (value !== savedValue(status, name)) changes[name] = value;
+  }
+  return changes;
+}
+
+// The lines of a log that are kept: at most so many, the oldest go first.
+
+/** @typedef {"debug" | "info" | "warning" | "error"} Severity */
+/** @typedef {Http.LogLine & {id: number, severity: Severity}} KeptLine */
+/** @typedef {{text: string, least: Severity}} LogFilter */
+
+const ORDER = /** @type {const} */ (["debug", "info", "warning", "error"]);
+/** @type {Record<string, Severity>} */
+const SEVERITIES = {
+  debug: "debug",
+  warning: "warning",
+  warn: "warning",
+  error: "error",
+  critical: "error",
+  exception: "error",
+  fatal: "error",
+};
+/** That the log was looked at is no news to who looks at it. */
+const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/;
+const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
+
+/**
+ * @param {Http.LogLine} line
+ * @returns {Severity}
+ */
+export function severityOf({ level, text }) {
+  if (OWN_LOOK.test(text)) return "debug";
+  if (level) return SEVERITIES[level.toLowerCase()] ?? "info";
+  return TROUBLE.test(text) ? "error" : "info";
+}
+
+export class LogBuffer {
+  /** @param {number} maxLines */
+  constructor(maxLines) {
+    /** @type {KeptLine[]} */
+    this.lines = [];
+    this._maxLines = maxLines;
+    this._nextId = 0;
+  }
+
+  /**
+   * Adds lines.
+   *
+   * @param {readonly Http.LogLine[]} lines oldest first
+   * @returns {{added: KeptLine[], droppedCount: number}} what to show more, and how many to take away
+   */
+  add(lines) {
+    const fresh = lines.map((line) => ({ ...line, id: this._nextId++, severity: severityOf(line) }));
+    const all = [...this.lines, ...fresh];
+    this.lines = all.slice(-this._maxLines);
+    const droppedCount = Math.min(all.length - this.lines.length, all.length - fresh.length);
+    return { added: fresh.slice(-this._maxLines), droppedCount };
+  }
+
+  clear() {
+    this.lines = [];
+  }
+}
+
+/**
+ * @param {KeptLine} line
+ * @param {LogFilter} filter
+ * @returns {boolean}
+ */
+export function isMatch(line, { text, least }) {
+  if (ORDER.indexOf(line.severity) < ORDER.indexOf(least)) return false;
+  const wanted = text.trim().toLowerCase();
+  return wanted === "" || `${line.time ?? ""} ${line.level ?? ""} ${line.text}`.toLowerCase().includes(wanted);
 }

@@ -4,15 +4,14 @@
 import { t } from "../shared/i18n.js";
 import { html } from "../shared/lit.js";
 import { auditAction } from "./admin-facts.js";
-import { table } from "./table.js";
-import { UNKNOWN, when } from "./words.js";
+import { UNKNOWN, table, when } from "./words.js";
 
 /** @typedef {Http.AuditEntry & {key: string}} Row */
 
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {import("./table.js").TableColumn<Row>[]} */
+/** @type {import("./words.js").TableColumn<Row>[]} */
 const COLUMNS = [
   { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
   { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },

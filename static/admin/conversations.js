@@ -6,8 +6,7 @@ import { t } from "../shared/i18n.js";
 import { html } from "../shared/lit.js";
 import { actionButton } from "./actions.js";
 import { canStop, sessionRows } from "./admin-facts.js";
-import { table } from "./table.js";
-import { UNKNOWN, kindName, span } from "./words.js";
+import { UNKNOWN, kindName, span, table } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").SessionRow} SessionRow */
 /** @typedef {import("../pages/admin.js").Context} Context */
@@ -41,7 +40,7 @@ export function makeQueue({ api, draw, page }) {
     const deed = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
     return actionButton({ icon: "close", kind: "danger", label: confirm, name, deed });
   };
-  /** @type {import("./table.js").TableColumn<Http.QueueItem>[]} */
+  /** @type {import("./words.js").TableColumn<Http.QueueItem>[]} */
   const columns = [
     { labelKey: "admin.col_position", look: "number", cell: ({ position }) => formatNumber(position) },
     { labelKey: "admin.col_kind", cell: ({ request_type: kind }) => kindName(kind) },
@@ -94,7 +93,7 @@ export function makeConversations({ api, draw, page }) {
   /** @param {SessionRow} row */
   const remaining = ({ remainingS: s }) =>
     s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue");
-  /** @type {import("./table.js").TableColumn<SessionRow>[]} */
+  /** @type {import("./words.js").TableColumn<SessionRow>[]} */
   const columns = [
     { labelKey: "admin.col_kind", cell: ({ kind }) => kindName(kind) },
     { labelKey: "admin.col_session", look: "mono", cell: ({ sessionId }) => sessionId ?? UNKNOWN },

@@ -5,11 +5,11 @@ import { ApiError } from "../shared/api.js";
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
-import { LogBuffer, isMatch } from "./log-buffer.js";
+import { LogBuffer, isMatch } from "./admin-facts.js";
 import { failureText } from "./words.js";
 
-/** @typedef {import("./log-buffer.js").KeptLine} KeptLine */
-/** @typedef {import("./log-buffer.js").LogFilter} LogFilter */
+/** @typedef {import("./admin-facts.js").KeptLine} KeptLine */
+/** @typedef {import("./admin-facts.js").LogFilter} LogFilter */
 
 const PAUSE_MS = 2_000;
 const MAX_LINES = 2_000;

@@ -5,8 +5,7 @@ import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js"
 import { t, tn } from "../shared/i18n.js";
 import { html, icon } from "../shared/lit.js";
 import { act, actionButton, reportFailure } from "./actions.js";
-import { table } from "./table.js";
-import { kindName, span, when } from "./words.js";
+import { kindName, span, table, when } from "./words.js";
 
 /** @typedef {import("../pages/admin.js").Context} Context */
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
@@ -73,7 +72,7 @@ export function makeRecordings({ api, draw, page }) {
       ${actionButton({ ...look, label: confirm, name, deed })}
     </div>`;
   };
-  /** @type {import("./table.js").TableColumn<Http.ListedRecording>[]} */
+  /** @type {import("./words.js").TableColumn<Http.ListedRecording>[]} */
   const columns = [
     { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
     { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },

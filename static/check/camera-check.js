@@ -7,7 +7,7 @@ import { openCamera } from "../duplex/lib/camera.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
-import { createRateCounter } from "./rate-counter.js";
+import { createRateCounter } from "../shared/median.js";
 import { problemResult } from "./results.js";
 
 /** @typedef {import("./results.js").Results} Results */

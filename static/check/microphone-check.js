@@ -9,8 +9,7 @@ import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { encodeWav } from "../shared/pcm.js";
-import { takeClip } from "./clip.js";
-import { createMicrophoneSession } from "./microphone-session.js";
+import { createMicrophoneSession, takeClip } from "./devices.js";
 
 /** @typedef {import("./level-judge.js").LevelView} LevelView */
 

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What each check found, and what follows from all of them. Pure.
- */
+/** What each check found, what the measured means for a conversation, and the report of it all. Pure. */
 
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
@@ -67,4 +65,198 @@ export function verdictOf(results) {
   if (done < total) return { kind: "todo", done, total, first: NEEDED.find((id) => !isOver(id)) ?? null };
   const limited = CHECKS.find((id) => ["caution", "bad"].includes(stateOf(id)));
   return { kind: limited ? "caution" : "good", done, total, first: limited ?? null };
+}
+
+// What the browser can do, and what the pages miss where it cannot.
+
+/** What conversations cannot do without, and what makes them better. */
+export const ABILITIES = /** @type {const} */ ([
+  { id: "microphone_access", isNeeded: true },
+  { id: "audio_worklet", isNeeded: true },
+  { id: "web_socket", isNeeded: true },
+  { id: "web_assembly", isNeeded: false },
+  { id: "media_recorder", isNeeded: false },
+  { id: "output_choice", isNeeded: false },
+  { id: "wake_lock", isNeeded: false },
+]);
+
+/** @typedef {typeof ABILITIES[number]["id"]} AbilityId */
+/** @typedef {{isSecure: boolean, abilities: Record<AbilityId, boolean>}} BrowserAbilities */
+
+/**
+ * @param {typeof globalThis} scope the window
+ * @returns {BrowserAbilities}
+ */
+export function browserAbilities(scope) {
+  return {
+    isSecure: scope.isSecureContext !== false,
+    abilities: {
+      microphone_access: typeof scope.navigator?.mediaDevices?.getUserMedia === "function",
+      audio_worklet: "AudioWorkletNode" in scope,
+      web_socket: "WebSocket" in scope,
+      web_assembly: "WebAssembly" in scope,
+      media_recorder: "MediaRecorder" in scope,
+      output_choice: "AudioContext" in scope && "setSinkId" in scope.AudioContext.prototype,
+      wake_lock: scope.navigator !== undefined && "wakeLock" in scope.navigator,
+    },
+  };
+}
+
+/**
+ * @param {BrowserAbilities} found
+ * @returns {Result}
+ */
+export function browserResult({ isSecure, abilities }) {
+  const facts = { secure: isSecure, ...abilities };
+  if (!isSecure) return problemResult("insecure_context", { facts });
+  if (ABILITIES.some(({ id, isNeeded }) => isNeeded && !abilities[id])) return problemResult("unsupported", { facts });
+  if (!abilities.media_recorder || !abilities.web_assembly) {
+    return { state: "caution", text: { key: "check.browser_limited" }, facts };
+  }
+  return { state: "good", text: { key: "check.browser_good" }, facts };
+}
+
+// What the measured echo means for a conversation.
+
+/** @typedef {{isHeard: boolean, levelDb: number, delayMs: number}} Echo */
+
+/** Softer than this an echo does not set off the model or the speech gate. Ours. */
+const SOFT_DB = -30;
+
+/** @param {Echo} echo */
+function isSoft({ isHeard, levelDb }) {
+  return !isHeard || levelDb < SOFT_DB;
+}
+
+/** @param {Echo} echo @returns {{db: number, ms: number}} */
+function numbersOf({ levelDb, delayMs }) {
+  return { db: Math.round(-levelDb), ms: Math.round(delayMs) };
+}
+
+/**
+ * @param {Echo} plain as the room gives it back
+ * @param {Echo} cancelled with the browser's echo cancellation, as in a call
+ * @returns {Result}
+ */
+export function echoResult(plain, cancelled) {
+  const facts = {
+    plain_heard: plain.isHeard,
+    plain_db: Math.round(plain.levelDb),
+    cancelled_heard: cancelled.isHeard,
+    cancelled_db: Math.round(cancelled.levelDb),
+    round_trip_ms: Math.round(plain.delayMs),
+  };
+  if (!plain.isHeard && !cancelled.isHeard) {
+    return { state: "good", text: { key: "check.echo_none" }, next: { key: "check.echo_none_next" }, facts };
+  }
+  if (!isSoft(cancelled)) {
+    const params = numbersOf(cancelled);
+    return { state: "caution", text: { key: "check.echo_loud", params }, next: { key: "check.echo_loud_next" }, facts };
+  }
+  const params = numbersOf(plain);
+  if (isSoft(plain)) return { state: "good", text: { key: "check.echo_fine", params }, facts };
+  return { state: "good", text: { key: "check.echo_removed", params }, next: { key: "check.echo_removed_next" }, facts };
+}
+
+// What the microphone's loudness so far means for a conversation.
+
+const ENOUGH_GOOD_MS = 800;
+const PATIENCE_MS = 6_000;
+const SILENT_KEY = "problem.silent_microphone.title";
+/** What is said when no good speech came. @type {Readonly<Record<string, string>>} */
+const TROUBLE_KEYS = Object.freeze({ loud: "check.mic_loud", quiet: "check.mic_quiet" });
+
+/**
+ * @param {Result} before
+ * @param {import("./level-judge.js").LevelView} view
+ * @param {number} openMs how long the microphone has been open
+ * @param {Result["facts"]} facts
+ * @returns {Result | null} null: as before
+ */
+export function microphoneResult(before, view, openMs, facts) {
+  const wasSilent = before.text?.key === SILENT_KEY;
+  if (view.word === "silent") return wasSilent ? null : problemResult("silent_microphone", { facts });
+  if (view.goodMs >= ENOUGH_GOOD_MS) {
+    return before.state === "good" ? null : { state: "good", text: { key: "check.mic_good" }, facts };
+  }
+  if (wasSilent) return { state: "running", text: { key: "check.mic_speak" }, facts };
+  if (before.state !== "running" || openMs <= PATIENCE_MS) return null;
+  const key = TROUBLE_KEYS[view.word] ?? "check.mic_unheard";
+  return { state: "caution", text: { key }, next: { key: `${key}_next` }, facts };
+}
+
+// What the measured way to the server means for a conversation.
+
+/** @typedef {import("../home/readiness.js").Report} Report */
+
+/** Above this an answer is noticeably late: a fifth of a unit. Ours. */
+const FAR_MS = 200;
+/** Above this single pieces come too late for the player. Ours: twice its first delay. */
+const UNEVEN_MS = 400;
+
+/**
+ * @param {import("./devices.js").RoundTrips} trips
+ * @param {number | null} socketMs null if WebSockets do not get through
+ * @param {Report | null} report
+ * @returns {Result}
+ */
+export function serverResult(trips, socketMs, report) {
+  const medianMs = Math.round(trips.medianMs);
+  const worstMs = Math.round(trips.worstMs);
+  const facts = {
+    median_ms: medianMs,
+    worst_ms: worstMs,
+    failed: trips.failed,
+    socket_ms: socketMs === null ? false : Math.round(socketMs),
+  };
+  if (Number.isNaN(medianMs)) return problemResult("offline");
+  if (socketMs === null) {
+    return { state: "bad", text: { key: "check.socket_blocked" }, next: { key: "check.socket_blocked_next" }, facts };
+  }
+  const status = report?.status;
+  if (status && status.idle_workers + status.busy_workers === 0) {
+    return problemResult(status.loading_workers > 0 ? "worker_loading" : "no_worker", {
+      state: status.loading_workers > 0 ? "caution" : "bad",
+      facts,
+    });
+  }
+  const params = { median: medianMs, worst: worstMs };
+  if (trips.failed > 0)
+    return {
+      state: "caution",
+      text: { key: "check.server_lossy", n: trips.failed, params },
+      next: { key: "check.server_far_next" },
+      facts,
+    };
+  if (medianMs > FAR_MS)
+    return { state: "caution", text: { key: "check.server_far", params }, next: { key: "check.server_far_next" }, facts };
+  if (worstMs > UNEVEN_MS)
+    return { state: "caution", text: { key: "check.server_uneven", params }, next: { key: "check.server_far_next" }, facts };
+  return { state: "good", text: { key: "check.server_good", params }, facts };
+}
+
+// Writes a plain-text report for somebody who helps.
+
+/**
+ * @typedef {Object} ReportSection
+ * @property {string} name
+ * @property {string} state in words
+ * @property {string} text
+ * @property {Record<string, string | number | boolean>} facts
+ */
+
+/**
+ * @param {string} title
+ * @param {readonly (readonly [string, string])[]} head label and value, such as time and browser
+ * @param {readonly ReportSection[]} sections
+ * @returns {string}
+ */
+export function reportText(title, head, sections) {
+  const lines = [title, "=".repeat(title.length), ...head.map(([label, value]) => `${label}: ${value}`)];
+  for (const { name, state, text, facts } of sections) {
+    lines.push("", `${name}: ${state}`);
+    if (text) lines.push(`  ${text}`);
+    for (const [fact, value] of Object.entries(facts)) lines.push(`  ${fact}: ${value}`);
+  }
+  return `${lines.join("\n")}\n`;
 }

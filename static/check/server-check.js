@@ -4,9 +4,8 @@
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { html, icon, mountView } from "../shared/lit.js";
-import { ABILITIES, browserAbilities, browserResult } from "./browser-facts.js";
-import { measureRoundTrips, measureSocket } from "./network-test.js";
-import { serverResult } from "./server-result.js";
+import { ABILITIES, browserAbilities, browserResult, serverResult } from "./results.js";
+import { measureRoundTrips, measureSocket } from "./devices.js";
 
 /** @typedef {import("./results.js").Results} Results */
 /** @typedef {import("../home/readiness.js").Report} Report */

@@ -6,8 +6,7 @@ import { fetchNote } from "../shared/fetch-note.js";
 import { formatDateTime } from "../shared/formats.js";
 import { phraseText, t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
-import { appLook, chooseStart, isKnownApp } from "./app-choice.js";
-import { firstObstacle } from "./readiness.js";
+import { appLook, chooseStart, firstObstacle, isKnownApp } from "./readiness.js";
 
 /** @typedef {import("../shared/app-nav.js").App} App */
 /** @typedef {import("./readiness.js").Line} Line */

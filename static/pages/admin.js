@@ -1,18 +1,15 @@
 // @ts-check
 /** Administration. */
 
-import { adminApi, isRefusal } from "../admin/admin-api.js";
-import { makeApps } from "../admin/apps.js";
+import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
+import { makeApps, makeDurations } from "../admin/settings.js";
 import { makeAudit } from "../admin/audit.js";
 import { makeConversations, makeQueue } from "../admin/conversations.js";
-import { makeDurations } from "../admin/durations.js";
 import { mountLogin, mountSectionNav } from "../admin/frame.js";
 import { makeLogs } from "../admin/logs.js";
 import { makeOverview } from "../admin/overview.js";
-import { makePresets } from "../admin/presets.js";
+import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";
-import { startRefreshing } from "../admin/refresher.js";
-import { makeVoices } from "../admin/voices.js";
 import { failureText } from "../admin/words.js";
 import { makeWorkers } from "../admin/workers.js";
 import { getJson, sendJson } from "../shared/api.js";
@@ -74,7 +71,7 @@ const mounted = new Map();
 const desk = {
   isIn: false,
   current: "",
-  refresher: /** @type {import("../admin/refresher.js").Refresher | null} */ (null),
+  refresher: /** @type {import("../admin/admin-api.js").Refresher | null} */ (null),
   failure: /** @type {unknown} */ (null),
 };
 

@@ -1,15 +1,13 @@
 // @ts-check
 /** Device check. */
 
-import { mountCheckCard } from "../check/check-card.js";
+import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";
 import { mountCameraCheck } from "../check/camera-check.js";
-import { mountEchoCheck } from "../check/echo-check.js";
+import { mountEchoCheck, mountSpeakerCheck } from "../check/sound-checks.js";
 import { mountMicrophoneCheck } from "../check/microphone-check.js";
 import { CHECKS, Results, verdictOf } from "../check/results.js";
 import { mountBrowserCheck, mountServerCheck } from "../check/server-check.js";
-import { mountSpeakerCheck } from "../check/speaker-check.js";
-import { mountVerdict } from "../check/verdict-view.js";
-import { chooseStart } from "../home/app-choice.js";
+import { chooseStart } from "../home/readiness.js";
 import { byId, on } from "../shared/dom.js";
 import { startPage } from "../shared/page.js";
 

@@ -1,10 +1,9 @@
 // @ts-check
 /** Home. */
 
-import { inOrder, isKnownApp } from "../home/app-choice.js";
+import { expectedWaitS, firstObstacle, inOrder, isKnownApp, readinessLines } from "../home/readiness.js";
 import { firstFacts, watchDevices } from "../home/device-facts.js";
 import * as view from "../home/home-view.js";
-import { expectedWaitS, firstObstacle, readinessLines } from "../home/readiness.js";
 import { getJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";

@@ -8,12 +8,10 @@ import { html, icon, nothing, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
 import { isOwnRecording } from "../shared/own-recordings.js";
 import { startPage } from "../shared/page.js";
-import { mountCommentCard } from "../viewer/comment-card.js";
+import { mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
-import { mountHead } from "../viewer/head-view.js";
-import { configPanel, makeUnitsPanel, replayPanel } from "../viewer/panels.js";
+import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
 import { assetUrl } from "../viewer/recording-types.js";
-import { loadWhatIsSeen, turnBubbles } from "../viewer/turns-view.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @typedef {import("../viewer/recording-types.js").Meta} Meta */

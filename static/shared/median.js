@@ -1,5 +1,5 @@
 // @ts-check
-/** The middle of some numbers. Pure. */
+/** Medians, and how many things happen in a second. Pure. */
 
 /**
  * @param {readonly number[]} values
@@ -9,4 +9,24 @@ export function medianOf(values) {
   const sorted = [...values].sort((one, other) => one - other);
   const middle = sorted.length >> 1;
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+// Counts how many things happen in a second, over the last ones.
+
+const KEPT = 12;
+const MS_PER_S = 1_000;
+
+/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` 0 until there are two */
+export function createRateCounter() {
+  /** @type {number[]} */
+  let times = [];
+  let total = 0;
+  return {
+    count(nowMs) {
+      times = [...times.slice(1 - KEPT), nowMs];
+      total += 1;
+      const spanMs = nowMs - times[0];
+      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
+    },
+  };
 }

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The part of a recording that is shown, and what lies in it. Pure.
- */
+/** Times of a replay: the axis, series along it, links to a moment, and keys that lead to one. Pure. */
 
 /** @typedef {{fromS: number, toS: number}} View */
 
@@ -148,4 +146,136 @@ export function spread(list, view, places, startS) {
     if (entry && found.at(-1)?.entry !== entry) found.push({ entry, share });
   }
   return found;
+}
+
+// The columns of the latency chart.
+
+/** @typedef {import("./unit-plan.js").Plan} Plan */
+
+/**
+ * @param {Plan} plan
+ * @returns {[number[], (number | null)[], (number | null)[], (number | null)[], (number | null)[]]}
+ *   time, listened, spoke, too late (each in ms, null where it does not apply), and where a gap was heard
+ */
+export function latencySeries({ units }) {
+  const wall = (/** @type {boolean} */ fits, /** @type {number | null} */ wallMs) => (fits ? wallMs : null);
+  return [
+    units.map(({ startS }) => startS),
+    units.map(({ mode, isLate, wallMs }) => wall(mode === "listen" && !isLate, wallMs)),
+    units.map(({ mode, isLate, wallMs }) => wall(mode === "speak" && !isLate, wallMs)),
+    units.map(({ isLate, wallMs }) => wall(isLate, wallMs)),
+    units.map(({ gapMs, wallMs }) => wall(gapMs > 0, wallMs)),
+  ];
+}
+
+/**
+ * What can be said of all units together.
+ *
+ * @param {Plan} plan
+ */
+export function latencyFigures({ units }) {
+  const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs])).sort((a, b) => a - b);
+  const at = (/** @type {number} */ share) => walls[Math.min(walls.length - 1, Math.floor(share * walls.length))] ?? null;
+  return {
+    count: units.length,
+    spokeCount: units.filter(({ mode }) => mode === "speak").length,
+    p50Ms: at(0.5),
+    p99Ms: at(0.99),
+    lateCount: units.filter(({ isLate }) => isLate).length,
+    gapCount: units.filter(({ gapMs }) => gapMs > 0).length,
+    gapMs: units.reduce((sum, { gapMs }) => sum + gapMs, 0),
+  };
+}
+
+// A moment of a recording in an address: `?t=12.3`.
+
+const NAME = "t";
+const DIGITS = 1;
+const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
+const SECONDS_PER_MINUTE = 60;
+
+/**
+ * @param {string} search of an address
+ * @returns {number | null} s; null if it names no moment
+ */
+export function readMoment(search) {
+  const value = new URLSearchParams(search).get(NAME)?.trim() ?? "";
+  const clock = CLOCK.exec(value);
+  if (clock) {
+    const [hours, minutes, seconds] = [clock[1] ?? 0, clock[2], clock[3]].map(Number);
+    return (hours * SECONDS_PER_MINUTE + minutes) * SECONDS_PER_MINUTE + seconds;
+  }
+  const atS = value === "" ? Number.NaN : Number(value.replace(/s$/, ""));
+  return Number.isFinite(atS) && atS >= 0 ? atS : null;
+}
+
+/**
+ * Returns an address that names a moment; the beginning needs no name. Everything else in it stays.
+ *
+ * @param {string} href
+ * @param {number} atS
+ */
+export function withMoment(href, atS) {
+  const url = new URL(href);
+  const text = atS.toFixed(DIGITS).replace(/\.0$/, "");
+  if (Number(text) > 0) url.searchParams.set(NAME, text);
+  else url.searchParams.delete(NAME);
+  return url.href;
+}
+
+// Which key does what in the viewer.
+
+const STEP_S = 1;
+const BIG_STEP_S = 5;
+const JUMP_S = 10;
+
+/**
+ * @typedef {{kind: "toggle"} | {kind: "seekBy", s: number} | {kind: "seekTo", end: boolean}
+ *   | {kind: "unit", by: 1 | -1} | {kind: "help"}} Action
+ *
+ * @typedef {{key: string, shiftKey?: boolean, ctrlKey?: boolean, altKey?: boolean, metaKey?: boolean}} Key
+ */
+
+/** What to show in the help: keys, and the name of the text that explains them. */
+export const KEY_HELP = Object.freeze([
+  { keys: ["Space", "K"], text: "viewer.key_toggle" },
+  { keys: ["←", "→"], text: "viewer.key_step" },
+  { keys: ["Shift ←", "Shift →"], text: "viewer.key_big_step" },
+  { keys: ["J", "L"], text: "viewer.key_jump" },
+  { keys: [",", "."], text: "viewer.key_unit" },
+  { keys: ["Home", "End"], text: "viewer.key_ends" },
+  { keys: ["?"], text: "viewer.key_help" },
+]);
+
+/**
+ * @param {Key} pressed
+ * @returns {Action | null}
+ */
+export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
+  if (ctrlKey || altKey || metaKey) return null;
+  switch (key.length === 1 ? key.toLowerCase() : key) {
+    case " ":
+    case "k":
+      return { kind: "toggle" };
+    case "ArrowLeft":
+      return { kind: "seekBy", s: shiftKey ? -BIG_STEP_S : -STEP_S };
+    case "ArrowRight":
+      return { kind: "seekBy", s: shiftKey ? BIG_STEP_S : STEP_S };
+    case "j":
+      return { kind: "seekBy", s: -JUMP_S };
+    case "l":
+      return { kind: "seekBy", s: JUMP_S };
+    case ",":
+      return { kind: "unit", by: -1 };
+    case ".":
+      return { kind: "unit", by: 1 };
+    case "Home":
+      return { kind: "seekTo", end: false };
+    case "End":
+      return { kind: "seekTo", end: true };
+    case "?":
+      return { kind: "help" };
+    default:
+      return null;
+  }
 }

@@ -7,10 +7,8 @@ import { find, on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { html, render, repeat } from "../shared/lit.js";
-import { mountFrameTrack } from "./frame-track.js";
-import { mountLatency } from "./latency-track.js";
+import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
 import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
-import { mountWaves } from "./wave-track.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @typedef {import("./unit-plan.js").Plan} Plan */

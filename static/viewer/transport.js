@@ -7,7 +7,7 @@ import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { html, icon, live, render } from "../shared/lit.js";
-import { KEY_HELP } from "./keys.js";
+import { KEY_HELP } from "./time-axis.js";
 import { SPEEDS } from "./replay-clock.js";
 
 const ZOOM = 2;

@@ -2,13 +2,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { browserAbilities, browserResult } from "../../static/check/browser-facts.js";
-import { echoResult } from "../../static/check/echo-result.js";
-import { createRateCounter } from "../../static/check/rate-counter.js";
-import { microphoneResult } from "../../static/check/microphone-result.js";
-import { reportText } from "../../static/check/report.js";
-import { NEEDED, Results, problemResult, verdictOf } from "../../static/check/results.js";
-import { serverResult } from "../../static/check/server-result.js";
+import {
+  NEEDED,
+  Results,
+  browserAbilities,
+  browserResult,
+  echoResult,
+  microphoneResult,
+  problemResult,
+  reportText,
+  serverResult,
+  verdictOf,
+} from "../../static/check/results.js";
+import { createRateCounter } from "../../static/shared/median.js";
 
 function allGood() {
   const results = new Results();

@@ -3,15 +3,18 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import {
+  ETA_FIELDS,
   auditAction,
   canStop,
+  changesOf,
+  fieldProblem,
   overviewOf,
   restartBlock,
+  savedValue,
   sessionRows,
   toneOf,
   workerState,
 } from "../../../static/admin/admin-facts.js";
-import { ETA_FIELDS, changesOf, fieldProblem, savedValue } from "../../../static/admin/eta-form.js";
 
 /** @param {Partial<Http.WorkerInfo>} [changes] @returns {Http.WorkerInfo} */
 function worker(changes = {}) {

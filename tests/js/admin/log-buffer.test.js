@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { LogBuffer, isMatch, severityOf } from "../../../static/admin/log-buffer.js";
+import { LogBuffer, isMatch, severityOf } from "../../../static/admin/admin-facts.js";
 
 /** @param {string} text @param {string | null} [level] */
 const line = (text, level = "info") => ({ text, level, time: "2026-01-01T10:00:00Z" });

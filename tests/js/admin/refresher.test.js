@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { startRefreshing } from "../../../static/admin/refresher.js";
+import { startRefreshing } from "../../../static/admin/admin-api.js";
 
 function stage({ isHidden = false } = {}) {
   /** @type {((isHidden: boolean) => void)[]} */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { readMoment, withMoment } from "../../../static/viewer/deep-link.js";
+import { readMoment, withMoment } from "../../../static/viewer/time-axis.js";
 
 test("a moment is read in seconds or as on a clock", () => {
   const told = { "?t=12.3": 12.3, "?t=0": 0, "?lang=zh&t=7s": 7, "?t=1:05": 65, "?t=1:02:03.5": 3_723.5 };

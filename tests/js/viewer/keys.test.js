@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { KEY_HELP, actionOf } from "../../../static/viewer/keys.js";
+import { KEY_HELP, actionOf } from "../../../static/viewer/time-axis.js";
 
 test("keys do what the help says", () => {
   assert.deepEqual(actionOf({ key: " " }), { kind: "toggle" });

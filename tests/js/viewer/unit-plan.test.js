@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { latencyFigures, latencySeries } from "../../../static/viewer/latency-series.js";
+import { latencyFigures, latencySeries } from "../../../static/viewer/time-axis.js";
 import { planUnits } from "../../../static/viewer/unit-plan.js";
 
 /** @typedef {import("../../../static/viewer/recording-types.js").Chunk} Chunk */

@@ -1,13 +1,13 @@
 // @ts-check
-/**
- * The speaker's card: a melody from left and right, and the question whether it was heard.
- */
+/** The cards of speaker and echo: a melody that one should hear, chirps that the microphone should not. */
 
+import { untilRunning } from "../duplex/lib/audio-context.js";
+import { runEchoTest } from "../duplex/lib/echo-test.js";
+import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, on } from "../shared/dom.js";
-import { untilRunning } from "../duplex/lib/audio-context.js";
-import { problemResult } from "./results.js";
-import { playMelody } from "./test-tone.js";
+import { playMelody } from "./devices.js";
+import { echoResult, problemResult } from "./results.js";
 
 /** @typedef {import("./results.js").Results} Results */
 /** `setSinkId` is not in every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
@@ -74,4 +74,61 @@ export function mountSpeakerCheck(results) {
     });
   });
   return { start: listen, speakerId: () => devices.speakerId };
+}
+
+// The echo's card: chirps are played without and with the browser's echo cancellation.
+
+const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
+
+/** @param {number} limitMs @returns {Promise<never>} */
+function expire(limitMs) {
+  return new Promise((_, reject) => {
+    setTimeout(() => reject(Object.assign(new Error("The measurement did not end."), { code: "no_sound_output" })), limitMs);
+  });
+}
+
+/**
+ * @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish
+ */
+async function measure({ micId, speakerId, echoCancellation }) {
+  const microphone = await openMicrophone({
+    deviceId: micId,
+    echoCancellation,
+    noiseSuppression: echoCancellation,
+    autoGainControl: false,
+  });
+  try {
+    const context = /** @type {SinkContext} */ (microphone.context);
+    if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
+    await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
+    return await Promise.race([runEchoTest(microphone), expire(LIMIT_MS)]);
+  } finally {
+    await microphone.close();
+  }
+}
+
+/**
+ * @param {import("./results.js").Results} results
+ * @param {{micId: () => string, speakerId: () => string, beforeStart: () => Promise<void>}} options
+ *   `beforeStart` frees the microphone
+ */
+export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
+  const start = byId("echo-start", HTMLButtonElement);
+  const run = async () => {
+    start.disabled = true;
+    results.set("echo", { state: "running", text: { key: "check.echo_running" } });
+    const devices = { micId: micId(), speakerId: speakerId() };
+    try {
+      await beforeStart();
+      const plain = await measure({ ...devices, echoCancellation: false });
+      const cancelled = await measure({ ...devices, echoCancellation: true });
+      results.set("echo", echoResult(plain, cancelled));
+    } catch (error) {
+      const code = error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "no_sound_output";
+      results.set("echo", problemResult(code));
+    } finally {
+      start.disabled = false;
+    }
+  };
+  on(start, "click", () => void run());
 }

@@ -1,0 +1,249 @@
+// @ts-check
+/** What the checks measure with: an open microphone, a melody, the way to the server. Device. */
+
+import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
+import { openMicrophone } from "../duplex/lib/microphone.js";
+import { newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { medianOf } from "../shared/median.js";
+import { createLevelJudge } from "./level-judge.js";
+import { microphoneResult, problemResult } from "./results.js";
+
+/** @typedef {import("../duplex/lib/microphone.js").Microphone} Microphone */
+/** @typedef {import("./level-judge.js").LevelView} LevelView */
+
+const CHUNK_S = 0.1;
+const QUIETEST_DB = -99; // shown in place of minus infinity
+
+/** @param {unknown} error @returns {string} */
+function codeOf(error) {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "unsupported";
+}
+
+/** @param {Microphone} microphone */
+function factsOf(microphone) {
+  const settings = microphone.stream.getAudioTracks()[0]?.getSettings() ?? {};
+  return {
+    device: microphone.label,
+    context_hz: microphone.context.sampleRate,
+    device_hz: settings.sampleRate ?? "?",
+    echo_cancellation: String(settings.echoCancellation ?? "?"),
+    noise_suppression: String(settings.noiseSuppression ?? "?"),
+  };
+}
+
+/**
+ * @param {import("./results.js").Results} results
+ * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: opened or closed
+ */
+export function createMicrophoneSession(results, { onLevel, onChange }) {
+  /** @type {Microphone | null} */
+  let microphone = null;
+  let opening = 0;
+
+  const close = async () => {
+    opening += 1;
+    const open = microphone;
+    microphone = null;
+    onChange();
+    await open?.close();
+  };
+  /** @param {unknown} problem */
+  const fail = async (problem) => {
+    const detail = problem instanceof Error && problem.cause instanceof Error ? problem.cause.message : "";
+    await close();
+    results.set("microphone", problemResult(codeOf(problem), { detail }));
+  };
+  /** @param {Microphone} heard */
+  const listen = (heard) => {
+    const judge = createLevelJudge();
+    const sinceMs = performance.now();
+    heard.addEventListener("ended", (event) => void fail(/** @type {CustomEvent} */ (event).detail));
+    heard.addEventListener("level", (event) => {
+      const nowMs = performance.now();
+      const view = judge.measure(/** @type {CustomEvent} */ (event).detail, nowMs);
+      onLevel(view);
+      const facts = { ...factsOf(heard), peak_db: Math.max(QUIETEST_DB, Math.round(view.peakDb)) };
+      const result = microphoneResult(results.get("microphone"), view, nowMs - sinceMs, facts);
+      if (result) results.set("microphone", result);
+    });
+  };
+  return {
+    get microphone() {
+      return microphone;
+    },
+    close,
+    /** @param {string} deviceId "" is the system's own choice */
+    async open(deviceId) {
+      await close();
+      const mine = opening;
+      results.set("microphone", { state: "running", text: { key: "check.mic_opening" } });
+      try {
+        const opened = await openMicrophone({ deviceId, chunkSamples: CHUNK_S * CAPTURE_RATE_HZ });
+        if (mine !== opening) return void opened.close();
+        microphone = opened;
+      } catch (error) {
+        if (mine === opening) await fail(error);
+        return;
+      }
+      results.set("microphone", { state: "running", text: { key: "check.mic_speak" }, facts: factsOf(microphone) });
+      listen(microphone);
+      onChange();
+    },
+  };
+}
+
+// Three seconds of an open microphone.
+
+const CLIP_S = 3;
+
+/**
+ * @param {Microphone} microphone
+ * @param {AbortSignal} signal ends it early
+ * @returns {Promise<Float32Array>} at 16 kHz; shorter if it ended early
+ */
+export function takeClip(microphone, signal) {
+  const samples = new Float32Array(CLIP_S * CAPTURE_RATE_HZ);
+  let filled = 0;
+  return new Promise((resolve) => {
+    const ending = new AbortController();
+    const finish = () => {
+      ending.abort();
+      void microphone.stop();
+      resolve(samples.slice(0, filled));
+    };
+    /** @param {Event} event */
+    const onChunk = (event) => {
+      const { audio } = /** @type {CustomEvent<import("../duplex/lib/capture.js").CaptureChunk>} */ (event).detail;
+      const part = audio.subarray(0, samples.length - filled);
+      samples.set(part, filled);
+      filled += part.length;
+      microphone.recycle(audio);
+      if (filled >= samples.length) finish();
+    };
+    microphone.addEventListener("chunk", onChunk, { signal: ending.signal });
+    signal.addEventListener("abort", finish, { signal: ending.signal });
+    microphone.start();
+  });
+}
+
+// How far away the server is: the way there and back, and whether it takes WebSockets.
+
+const TRIES = 10;
+const TRY_LIMIT_MS = 5_000;
+
+/**
+ * @typedef {Object} RoundTrips
+ * @property {number} medianMs
+ * @property {number} worstMs
+ * @property {number} failed calls that got no answer
+ */
+
+/**
+ * Calls the server ten times, one after the other.
+ *
+ * @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options]
+ * @returns {Promise<RoundTrips>}
+ */
+export async function measureRoundTrips({ call = callHealth, now = () => performance.now(), onStep } = {}) {
+  /** @type {number[]} */
+  const times = [];
+  let failed = 0;
+  for (let index = 0; index < TRIES; index += 1) {
+    const startMs = now();
+    try {
+      await call();
+      times.push(now() - startMs);
+    } catch {
+      failed += 1;
+    }
+    onStep?.(index + 1, TRIES);
+  }
+  return { medianMs: medianOf(times), worstMs: Math.max(...times), failed };
+}
+
+async function callHealth() {
+  const answer = await fetch("/health", { cache: "no-store", signal: AbortSignal.timeout(TRY_LIMIT_MS) });
+  if (!answer.ok) throw new Error(`/health answered ${answer.status}.`);
+  await answer.arrayBuffer();
+}
+
+/**
+ * Opens the chat's socket and closes it; it sends nothing, so it takes no place in the queue.
+ *
+ * @param {{url?: string, factory?: import("../shared/live-socket.js").SocketFactory, now?: () => number}} [options]
+ * @returns {Promise<number | null>} ms until it was open; null if it did not open
+ */
+export function measureSocket({ url, factory, now = () => performance.now() } = {}) {
+  return new Promise((resolve) => {
+    const startMs = now();
+    const finish = (/** @type {number | null} */ openedMs) => {
+      clearTimeout(timer);
+      socket.close();
+      resolve(openedMs);
+    };
+    const timer = setTimeout(() => finish(null), TRY_LIMIT_MS);
+    const socket = openLiveSocket(
+      url ?? socketUrl("streaming", newSessionId("check")),
+      { onOpen: () => finish(now() - startMs), onMessage: () => {}, onClosed: () => finish(null) },
+      factory,
+    );
+  });
+}
+
+// A short friendly melody, first on the left, then on the right.
+
+/** C major, an octave apart on the two sides. Source: equal temperament, A4 = 440 Hz. */
+const LEFT_HZ = [523.25, 659.25, 783.99];
+const RIGHT_HZ = [783.99, 659.25, 1046.5];
+const NOTE_S = 0.32;
+const STEP_S = 0.24;
+const PAUSE_S = 0.25;
+const LEAD_S = 0.08;
+const ATTACK_S = 0.02;
+const PEAK_GAIN = 0.22;
+const NEARLY_NOTHING = 0.0001; // an exponential ramp cannot reach 0
+
+/**
+ * @param {AudioContext} context
+ * @param {number} frequencyHz
+ * @param {number} pan -1 left, 1 right
+ * @param {number} startS
+ * @returns {OscillatorNode}
+ */
+function playNote(context, frequencyHz, pan, startS) {
+  const tone = new OscillatorNode(context, { type: "sine", frequency: frequencyHz });
+  const gain = new GainNode(context, { gain: 0 });
+  gain.gain.setValueAtTime(NEARLY_NOTHING, startS);
+  gain.gain.exponentialRampToValueAtTime(PEAK_GAIN, startS + ATTACK_S);
+  gain.gain.exponentialRampToValueAtTime(NEARLY_NOTHING, startS + NOTE_S);
+  tone.connect(gain).connect(new StereoPannerNode(context, { pan })).connect(context.destination);
+  tone.start(startS);
+  tone.stop(startS + NOTE_S);
+  return tone;
+}
+
+/**
+ * Plays it once.
+ *
+ * @param {AudioContext} context that runs
+ * @param {(side: "left" | "right") => void} onSide called as each side begins
+ * @returns {Promise<void>} ends with the last note
+ */
+export async function playMelody(context, onSide) {
+  const startS = context.currentTime + LEAD_S;
+  const rightS = startS + LEFT_HZ.length * STEP_S + PAUSE_S;
+  const left = LEFT_HZ.map((hz, index) => playNote(context, hz, -1, startS + index * STEP_S));
+  const right = RIGHT_HZ.map((hz, index) => playNote(context, hz, 1, rightS + index * STEP_S));
+  onSide("left");
+  await ended(left.at(-1));
+  onSide("right");
+  await ended(right.at(-1));
+}
+
+/** @param {OscillatorNode | undefined} tone @returns {Promise<void>} */
+function ended(tone) {
+  return new Promise((resolve) => {
+    if (tone) tone.onended = () => resolve();
+    else resolve();
+  });
+}

@@ -1,0 +1,276 @@
+// @ts-check
+/** Tracks of the timeline: waveforms, latencies, pictures. */
+
+import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
+import { on } from "../shared/dom.js";
+import { formatClock, formatNumber } from "../shared/formats.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { html, render, repeat } from "../shared/lit.js";
+import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
+import { indexAt, latencySeries, spread } from "./time-axis.js";
+import { openPeaks } from "./viewer-source.js";
+
+/** @typedef {import("./time-axis.js").View} View */
+
+const LANE_PX = 52;
+const MOST_PEAKS = 4_000; // more than any screen has pixels
+const FULL_SCALE = 0.6; // speech rarely is louder; what is, is cut off
+
+/**
+ * @param {HTMLElement} el
+ * @param {{nonce: string, onFailed: () => void}} options `onFailed`: there is no sound to draw
+ */
+export async function mountWaves(el, { nonce, onFailed }) {
+  const WaveSurfer = await loadWavesurfer();
+  const colours = themeColours(el);
+  const channels = () =>
+    ["listen", "speak"].map((name) => ({ waveColor: colours.css(name), progressColor: colours.css(name), height: LANE_PX }));
+  const waves = WaveSurfer.create({
+    container: el,
+    height: LANE_PX,
+    interact: false,
+    cursorWidth: 0,
+    hideScrollbar: true,
+    barWidth: 2,
+    barGap: 1,
+    barRadius: 1,
+    maxPeak: FULL_SCALE,
+    cspNonce: nonce,
+    splitChannels: channels(),
+    peaks: [[0], [0]],
+    duration: 1,
+  });
+  /** @type {import("./viewer-source.js").PeakSource | null} */
+  let source = null;
+  /** @type {View} */
+  let view = { fromS: 0, toS: 1 };
+  let frame = 0;
+
+  const draw = () => {
+    frame = 0;
+    if (!source) return;
+    const lines = source.peaks(view).slice(0, 2);
+    el.dataset.loudest = String(
+      Math.max(...lines.map((line) => line.reduce((most, value) => Math.max(most, value), 0))).toFixed(2),
+    );
+    void waves.load(
+      "",
+      lines.map((line) => thinned(line)),
+      view.toS - view.fromS,
+    );
+  };
+  const request = () => {
+    if (frame === 0) frame = requestAnimationFrame(draw);
+  };
+  const endTheme = onThemeChange(() => {
+    waves.setOptions({ splitChannels: channels() });
+    request();
+  });
+
+  return {
+    /** @param {string} url of the stereo sound */
+    open(url) {
+      source?.close();
+      source = openPeaks(url, request, onFailed);
+      source.look(view);
+    },
+    /** @param {View} wanted */
+    update(wanted) {
+      view = wanted;
+      source?.look(view);
+      request();
+    },
+    close() {
+      cancelAnimationFrame(frame);
+      endTheme();
+      source?.close();
+      colours.close();
+      waves.destroy();
+    },
+  };
+}
+
+/** @param {Float32Array} line */
+function thinned(line) {
+  const step = Math.ceil(line.length / MOST_PEAKS);
+  if (step === 1) return line;
+  const count = Math.ceil(line.length / step);
+  const thin = new Float32Array(count);
+  for (let index = 0; index < line.length; index += 1) {
+    const slot = Math.floor(index / step);
+    thin[slot] = Math.max(thin[slot], line[index]);
+  }
+  return thin;
+}
+
+// How long each unit took, against the time it may take.
+
+/** @typedef {import("./unit-plan.js").Plan} Plan */
+
+const HEIGHT_PX = 110;
+const HEADROOM = 1.15;
+const BAR_SHARE = 0.85; // of a unit's width
+const BAR_MOST_PX = 200;
+const DASH = [5, 4];
+const MS_PER_S = 1_000;
+
+/**
+ * @param {HTMLElement} el
+ * @param {Plan} plan
+ */
+export async function mountLatency(el, plan) {
+  const Uplot = await loadUplot();
+  const colours = themeColours(el);
+  const series = latencySeries(plan);
+  const budgetMs = plan.unitS * MS_PER_S;
+  const bars = Uplot.paths.bars?.({ size: [BAR_SHARE, BAR_MOST_PX], align: 1 });
+  const bar = (/** @type {string} */ colour) => ({
+    fill: () => colours.css(colour),
+    width: 0,
+    paths: bars,
+    points: { show: false },
+  });
+  const mark = (/** @type {string} */ colour, /** @type {number} */ size) => ({
+    paths: () => null,
+    points: { show: true, size, width: 0, fill: () => colours.css(colour) },
+  });
+  /** @type {View} */
+  let view = { fromS: 0, toS: plan.durationS };
+  const chart = new Uplot(
+    {
+      width: Math.max(1, el.clientWidth),
+      height: HEIGHT_PX,
+      padding: [0, 0, 0, 0],
+      legend: { show: false },
+      cursor: { show: false },
+      axes: [{ show: false }, { show: false }],
+      scales: {
+        x: { time: false, range: () => [view.fromS, view.toS] },
+        y: { range: (_chart, _least, most) => [0, Math.max(budgetMs, most ?? 0) * HEADROOM] },
+      },
+      series: [{}, bar("listen"), bar("speak"), bar("interrupt"), mark("bad", 7)],
+      hooks: { drawAxes: [(chart) => drawBudget(chart, budgetMs, colours)] },
+    },
+    series,
+    el,
+  );
+  const resize = new ResizeObserver(() => {
+    if (el.clientWidth > 0) chart.setSize({ width: el.clientWidth, height: HEIGHT_PX });
+  });
+  resize.observe(el);
+  const redraw = () => chart.redraw(false, true);
+  const ends = [onThemeChange(redraw), onLangChange(redraw), on(document.fonts, "loadingdone", redraw)];
+
+  return {
+    /** @param {View} wanted */
+    update(wanted) {
+      view = wanted;
+      chart.setData(series, true);
+    },
+    close() {
+      ends.forEach((end) => end());
+      resize.disconnect();
+      colours.close();
+      chart.destroy();
+    },
+  };
+}
+
+/**
+ * @param {import("uplot")} chart
+ * @param {number} budgetMs
+ * @param {ReturnType<typeof themeColours>} colours
+ */
+function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
+  const scale = globalThis.devicePixelRatio || 1;
+  const y = Math.round(valToPos(budgetMs, "y", true));
+  ctx.save();
+  ctx.strokeStyle = colours.css("ink-soft");
+  ctx.lineWidth = scale;
+  ctx.setLineDash(DASH.map((length) => length * scale));
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, y);
+  ctx.lineTo(bbox.left + bbox.width, y);
+  ctx.stroke();
+  ctx.fillStyle = colours.css("ink-soft");
+  ctx.font = `${11 * scale}px ${getComputedStyle(ctx.canvas).fontFamily}`;
+  ctx.textAlign = "right";
+  ctx.textBaseline = "top";
+  ctx.fillText(t("viewer.ms", { n: formatNumber(budgetMs) }), bbox.left + bbox.width - 4 * scale, y + 3 * scale);
+  ctx.restore();
+}
+
+// Pictures the model saw: a strip of small ones on the time axis, and the one at the playhead large.
+
+/** @typedef {import("./unit-plan.js").Picture} Picture */
+
+const THUMB_PX = 92;
+const FALLBACK_PX = 900;
+
+/**
+ * @param {HTMLElement} el the strip
+ * @param {{pictures: Picture[], urlOf: (path: string) => string, onJump: (atS: number) => void}} options
+ */
+export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
+  /** @type {View} */
+  let view = { fromS: 0, toS: 1 };
+  const draw = () => {
+    const places = Math.max(1, Math.floor((el.clientWidth || FALLBACK_PX) / THUMB_PX));
+    const thumbs = repeat(
+      spread(pictures, view, places, ({ atS }) => atS),
+      ({ entry }) => entry.path,
+      ({ entry: { atS, path }, share }) => {
+        const label = t("viewer.picture_at", { time: formatClock(atS) });
+        return html`<button
+          type="button"
+          class="thumb"
+          .style=${`left: ${100 * share}%; width: ${100 / places}%`}
+          aria-label=${label}
+          title=${label}
+          @click=${() => onJump(atS)}
+        >
+          <img src=${urlOf(path)} alt="" loading="lazy" decoding="async" draggable="false" />
+        </button>`;
+      },
+    );
+    render(thumbs, el);
+  };
+  const resize = new ResizeObserver(draw);
+  resize.observe(el);
+  onLangChange(draw);
+  return {
+    /** @param {View} wanted */
+    update(wanted) {
+      if (wanted.fromS === view.fromS && wanted.toS === view.toS) return;
+      view = wanted;
+      draw();
+    },
+  };
+}
+
+/**
+ * The picture at the playhead.
+ *
+ * @param {HTMLImageElement} image
+ * @param {{pictures: Picture[], urlOf: (path: string) => string}} options
+ */
+export function mountBigFrame(image, { pictures, urlOf }) {
+  let shown = -1;
+  return {
+    /** @param {number} atS */
+    update(atS) {
+      const index = Math.max(
+        0,
+        indexAt(pictures, atS + 1e-6, (picture) => picture.atS),
+      );
+      const picture = pictures[index];
+      if (!picture || index === shown) return;
+      shown = index;
+      image.src = urlOf(picture.path);
+      image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) });
+      image.dataset.unit = String(picture.unit);
+      const next = pictures[index + 1];
+      if (next) new Image().src = urlOf(next.path); // so that it is there in time
+    },
+  };
+}

@@ -4,7 +4,7 @@
 import { find, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { html, icon, nothing, render } from "../shared/lit.js";
-import { toast } from "../shared/toast.js";
+import { toast } from "../shared/notice.js";
 import { isRefusal } from "./admin-api.js";
 import { failureText } from "./words.js";
 

@@ -5,7 +5,7 @@ import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { find, on } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { html, icon, nothing } from "../shared/lit.js";
-import { problemText } from "../shared/problems.js";
+import { problemText } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";
 import { chartsOf, latest, spansOf, workerOf } from "./chart-data.js";
 import { UNKNOWN, kindName, memory, milliseconds, span, table } from "./words.js";

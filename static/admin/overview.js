@@ -1,7 +1,7 @@
 // @ts-check
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
-import { fetchNote } from "../shared/fetch-note.js";
+import { fetchNote } from "../shared/notice.js";
 import { formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
 import { html, live, nothing } from "../shared/lit.js";

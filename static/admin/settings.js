@@ -1,11 +1,11 @@
 // @ts-check
 /** What administrators set: which apps may be used, how long conversations are expected to take. */
 
-import { appTitle } from "../shared/app-nav.js";
+import { appTitle } from "../shared/page.js";
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, icon, live, nothing, repeat } from "../shared/lit.js";
-import { toast } from "../shared/toast.js";
+import { toast } from "../shared/notice.js";
 import { act, reportFailure } from "./actions.js";
 import { ETA_FIELDS, changesOf, fieldProblem, savedValue } from "./admin-facts.js";
 

@@ -6,9 +6,8 @@ import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js"
 import { getLang, t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
-import { wordsIn } from "../shared/presets.js";
-import { toast } from "../shared/toast.js";
-import { VOICE_RATE_HZ, nameOfFile, voiceLimits } from "../shared/voice.js";
+import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";
+import { toast } from "../shared/notice.js";
 import { act, actionButton } from "./actions.js";
 import { failureText, table } from "./words.js";
 
@@ -62,7 +61,7 @@ export function makeVoices({ api, draw, page }) {
 }
 
 /**
- * @param {{api: import("./admin-api.js").AdminApi, draw: () => void, limits: import("../shared/voice.js").VoiceLimits,
+ * @param {{api: import("./admin-api.js").AdminApi, draw: () => void, limits: import("../shared/prompt.js").VoiceLimits,
  *   after: () => Promise<unknown>}} options
  */
 function makeUploadForm({ api, draw, limits, after }) {

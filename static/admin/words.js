@@ -4,7 +4,7 @@
 import { formatAgo, formatBytes, formatClock, formatDateTime, formatNumber } from "../shared/formats.js";
 import { hasText, t } from "../shared/i18n.js";
 import { html, nothing, repeat } from "../shared/lit.js";
-import { problemText } from "../shared/problems.js";
+import { problemText } from "../shared/notice.js";
 
 const BYTES_PER_MB = 1024 * 1024;
 const S_PER_HOUR = 3_600;

@@ -1,14 +1,14 @@
 // @ts-check
 /** The parts of the home page that follow the server, the devices and this browser's conversations. */
 
-import { appTitle } from "../shared/app-nav.js";
-import { fetchNote } from "../shared/fetch-note.js";
+import { appTitle } from "../shared/page.js";
+import { fetchNote } from "../shared/notice.js";
 import { formatDateTime } from "../shared/formats.js";
 import { phraseText, t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { appLook, chooseStart, firstObstacle, isKnownApp } from "./readiness.js";
 
-/** @typedef {import("../shared/app-nav.js").App} App */
+/** @typedef {import("../shared/page.js").App} App */
 /** @typedef {import("./readiness.js").Line} Line */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];

@@ -189,7 +189,7 @@ export function expectedWaitS(status, waiting, running) {
 
 // What is offered on the home page, and which way to talk is offered first.
 
-/** @typedef {import("../shared/app-nav.js").App} App */
+/** @typedef {import("../shared/page.js").App} App */
 
 /**
  * @typedef {Object} AppLook

@@ -16,10 +16,9 @@ import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
 import { html, render } from "../shared/lit.js";
-import { mountNotice } from "../shared/notice.js";
+import { mountNotice, toast } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
-import { toast } from "../shared/toast.js";
 
 /**
  * @typedef {Object} Context what a section works with

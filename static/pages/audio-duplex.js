@@ -4,11 +4,11 @@
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
-import { mountLateHelp } from "../shared/late-help.js";
+import { mountLateHelp } from "../shared/late-parts.js";
 import { startPage } from "../shared/page.js";
-import { bindSettings } from "../shared/settings-form.js";
+import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toastProblem } from "../shared/toast.js";
+import { toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
 import { loadCallSound } from "../duplex/lib/call.js";
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
@@ -18,7 +18,6 @@ import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
 import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
-import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
 import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
@@ -74,7 +73,7 @@ const prompt = mountPromptSetup(
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-/** @returns {Promise<import("../duplex/lib/call-types.js").LiveSource>} */
+/** @returns {Promise<import("../duplex/lib/duplex-types.js").LiveSource>} */
 async function openSource() {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();

@@ -6,7 +6,7 @@
 import { loadCallSound } from "../duplex/lib/call.js";
 import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-call.js";
 import { warningOf } from "../duplex/lib/live-problems.js";
-import { halfConfigOf } from "../duplex/lib/half-look.js";
+import { halfConfigOf } from "../duplex/lib/call-state.js";
 import { makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
 import {
@@ -17,22 +17,19 @@ import {
   mountHalfTurns,
   problemOfStatus,
 } from "../duplex/ui/half-view.js";
-import { mountLevelMeter } from "../duplex/ui/level-meter.js";
+import { mountHalfWave, mountLevelMeter } from "../duplex/ui/sound-meters.js";
 import { mountModelNote } from "../duplex/ui/page-notes.js";
 import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
-import { mountHalfWave } from "../duplex/ui/running-bars.js";
-import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
+import { mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
 import { late, loadInSpareTime } from "../shared/late.js";
-import { mountLateContentEditor } from "../shared/late-content-editor.js";
-import { mountLateHelp } from "../shared/late-help.js";
+import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
 import { onLangChange } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
-import { contentToWire } from "../shared/system-content.js";
+import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { claimTab, tabStateOf } from "../shared/tab-state.js";
-import { voiceLimits, voiceToWire } from "../shared/voice.js";
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_DELAY_MS = 200;
@@ -56,10 +53,10 @@ const content = mountLateContentEditor(el("content"), {
   kinds: ["text", "audio", "image"],
   onChange: () => presets.setEdited(true),
 });
-/** @type {import("../duplex/ui/tts-ref-controller.js").TtsVoice | null} */
+/** @type {import("../shared/ref-audio-player.js").TtsVoice | null} */
 let ttsVoice = null;
 const loadTtsVoice = late(
-  () => import("../duplex/ui/tts-ref-controller.js"),
+  () => import("../shared/ref-audio-player.js"),
   ({ mountTtsVoice }) => {
     ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
   },
@@ -89,7 +86,7 @@ const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
 const drawFigures = mountHalfFigures(el("figures"), call, page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS);
 const meterIn = mountLevelMeter(el("meter-in"), { labelKey: "common.you", iconName: "mic", kind: "listen" });
 const meterOut = mountLevelMeter(el("meter-out"), { labelKey: "common.model", iconName: "speaker", kind: "speak" });
-const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
+const after = mountAfterCall(el("after"), { appType: "half_duplex_audio", replayKey: "half.replay" });
 const queue = mountQueueBanner(el("queue"), { onCancel: () => call.stop() });
 const drawControls = mountHalfControls(el("controls"), call, () => void start());
 

@@ -11,10 +11,10 @@ import { onLangChange, t } from "../shared/i18n.js";
 import { render } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/recent-sessions.js";
-import { toast } from "../shared/toast.js";
+import { toast } from "../shared/notice.js";
 
 /** @typedef {import("../home/readiness.js").Report} Report */
-/** @typedef {import("../shared/app-nav.js").App} App */
+/** @typedef {import("../shared/page.js").App} App */
 
 const page = await startPage({ titleKey: "home.page" });
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);

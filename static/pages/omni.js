@@ -4,28 +4,26 @@
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
-import { mountLateHelp } from "../shared/late-help.js";
+import { mountLateHelp } from "../shared/late-parts.js";
 import { t } from "../shared/i18n.js";
 import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { radioPills } from "../shared/pills.js";
-import { bindSettings } from "../shared/settings-form.js";
+import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toast, toastProblem } from "../shared/toast.js";
+import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
 import { loadCallSound } from "../duplex/lib/call.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
 import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
-import { mountFullView } from "../duplex/ui/full-view.js";
+import { mountFullView, mountScreenTools } from "../duplex/ui/screen-tools.js";
 import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
 import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
-import { mountScreenTools } from "../duplex/ui/screen-tools.js";
-import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
 import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
 const CHUNK_SAMPLES = 16_000; // one second

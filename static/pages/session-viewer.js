@@ -6,7 +6,7 @@ import { byId, find } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { html, icon, nothing, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
-import { isOwnRecording } from "../shared/own-recordings.js";
+import { isOwnRecording } from "../shared/recent-sessions.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";

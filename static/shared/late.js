@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Parts of a page that come when they are first needed, or before, when nothing else is to be done. Device.
- */
+/** Parts of a page that come when they are first needed, and drawing that does not come too often. Device. */
 
 /** A part of the page did not come; its code names the sentence. */
 export class MissingPartError extends Error {
@@ -43,4 +41,30 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
 export function loadInSpareTime(...parts) {
   const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has only the latter
   for (const part of parts) whenIdle(() => void part().catch(() => undefined));
+}
+
+// Keeps what is drawn with every message from being drawn too often.
+
+/**
+ * Runs a function at most once in a while: at once, and once more at the end.
+ *
+ * @param {() => void} run
+ * @param {number} everyMs
+ * @returns {() => void}
+ */
+export function throttled(run, everyMs) {
+  let lastMs = -Infinity;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const now = () => {
+    timer = undefined;
+    lastMs = performance.now();
+    run();
+  };
+  return () => {
+    if (timer !== undefined) return;
+    const waitMs = lastMs + everyMs - performance.now();
+    if (waitMs <= 0) now();
+    else timer = setTimeout(now, waitMs);
+  };
 }

@@ -4,7 +4,7 @@
  * Device.
  */
 
-import { ownerNotes } from "./own-recordings.js";
+import { ownerNotes } from "./recent-sessions.js";
 
 /** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
 /** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */

@@ -1,8 +1,9 @@
 // @ts-check
-/** A place on the page that says what is wrong and what to do next. */
+/** Says what is wrong and what to do next: in a place of the page, or at its foot for a moment. */
 
-import { html, icon, mountView, nothing } from "./lit.js";
-import { problemText } from "./problems.js";
+import { formatBytes } from "./formats.js";
+import { hasText, t } from "./i18n.js";
+import { html, icon, mountView, nothing, render } from "./lit.js";
 
 /**
  * @typedef {Object} NoticeAction
@@ -59,4 +60,94 @@ export function mountNotice(el) {
       draw();
     },
   };
+}
+
+// Short messages at the foot of the page that go away by themselves.
+
+const SHOWN_MS = 5_000;
+const MOST_AT_ONCE = 4; // the oldest goes first
+
+/** While a dialog is open, nothing outside of it is seen well or can be reached. */
+function tray() {
+  const found = document.querySelector(".toasts") ?? document.createElement("div");
+  found.className = "toasts";
+  found.role = "status";
+  found.ariaLive = "polite";
+  const dialog = [...document.querySelectorAll("dialog:modal")].at(-1);
+  const place = dialog ?? document.body;
+  if (found.parentElement !== place) {
+    place.append(found);
+    dialog?.addEventListener("close", () => document.body.append(found), { once: true });
+  }
+  return found;
+}
+
+/**
+ * Shows a message for five seconds.
+ *
+ * @param {string} text
+ * @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options]
+ */
+export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
+  const message = document.createElement("div");
+  message.className = "toast";
+  const act = () => {
+    message.remove();
+    action?.run();
+  };
+  const button = action && html`<button type="button" class="button button-quiet" @click=${act}>${action.label}</button>`;
+  render(html`<span>${text}</span>${button ?? nothing}`, message);
+  const place = tray();
+  place.append(message);
+  while (place.childElementCount > MOST_AT_ONCE) place.firstElementChild?.remove();
+  setTimeout(() => message.remove(), shownMs);
+}
+
+/** @param {string | {code?: string, message?: string}} problem shown as `problems.js` words it */
+export function toastProblem(problem) {
+  const { title, nextStep } = problemText(problem);
+  toast(`${title} ${nextStep}`);
+}
+
+// Gives each way to fail its own sentence and a next step.
+
+const UNKNOWN = "internal";
+
+/**
+ * Returns what to tell a person.
+ *
+ * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
+ * @param {Record<string, string | number>} [params] for {name} in the texts
+ * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own
+ *   words, only where we have none for the code
+ */
+export function problemText(problem, params) {
+  const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
+  const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
+  const message = typeof problem === "string" ? "" : (problem.message ?? "");
+  return {
+    code: wanted,
+    title: t(`problem.${code}.title`, params),
+    nextStep: t(`problem.${code}.next`, params),
+    detail: code === wanted && code !== UNKNOWN ? "" : message,
+  };
+}
+
+// How far the server's fetch of the cascade is, in words and as a bar.
+
+/** @param {Http.ServiceStatus | null} status @returns nothing while nothing is fetched, and once the fetched model answers */
+export function fetchNote(status) {
+  const fetch = status?.model?.kind === "cascade" ? null : (status?.fetch ?? null);
+  if (fetch === null) return nothing;
+  const { state, done_bytes: done, total_bytes: total, problem } = fetch;
+  const text = t(`fetch.${state}`, { done: formatBytes(done), total: formatBytes(total) });
+  return html`<div class="stack-tight">
+    <p>${problem ? `${text} ${problem}` : text}</p>
+    <progress
+      max="1"
+      .value=${total > 0 ? done / total : 0}
+      ?hidden=${state !== "fetching"}
+      aria-label=${t("fetch.bar")}
+    ></progress>
+  </div>`;
 }

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Whether the page is seen, as a source that sessions are given. Device.
- */
+/** Whether a page is seen, and a screen that stays on. Device. */
 
 /** @typedef {Object} VisibilitySource
  * @property {() => boolean} isHidden
@@ -34,4 +32,43 @@ export function pageVisibility() {
  */
 export function alwaysVisible() {
   return { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
+}
+
+// Keeps the screen on during a session, where the browser can; taken again when the tab returns.
+
+/**
+ * @typedef {Object} WakeLock
+ * @property {() => Promise<void>} release
+ */
+
+/**
+ * Ask for the screen to stay on. Never fails: a refusal only means that it may go dark.
+ * @param {Pick<Navigator, "wakeLock">} [navigator]
+ * @param {EventTarget & {visibilityState: string}} [page] tells when the tab is seen again
+ * @returns {WakeLock}
+ */
+export function keepAwake(navigator = globalThis.navigator, page = globalThis.document) {
+  /** @type {WakeLockSentinel | null} */
+  let sentinel = null;
+  let isReleased = false;
+  const acquire = async () => {
+    if (isReleased || !("wakeLock" in navigator) || page.visibilityState !== "visible") return;
+    try {
+      const acquired = await navigator.wakeLock.request("screen");
+      if (isReleased) await acquired.release();
+      else sentinel = acquired;
+    } catch {
+      sentinel = null; // low battery or policy: the session goes on without it
+    }
+  };
+  page.addEventListener("visibilitychange", acquire);
+  acquire();
+  return {
+    async release() {
+      isReleased = true;
+      page.removeEventListener("visibilitychange", acquire);
+      await sentinel?.release();
+      sentinel = null;
+    },
+  };
 }

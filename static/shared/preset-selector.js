@@ -5,15 +5,14 @@ import { getJson } from "./api.js";
 import { getLang, t } from "./i18n.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./pills.js";
-import { applyPreset, firstPreset, hasSounds, wordsIn } from "./presets.js";
-import { problemText } from "./problems.js";
-import { toastProblem } from "./toast.js";
+import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
+import { problemText, toastProblem } from "./notice.js";
 
-/** @typedef {import("./presets.js").AppliedPreset} AppliedPreset */
+/** @typedef {import("./prompt.js").AppliedPreset} AppliedPreset */
 
 /**
  * @typedef {Object} PresetSelectorOptions
- * @property {import("./presets.js").PresetMode} mode whose presets
+ * @property {import("./prompt.js").PresetMode} mode whose presets
  * @property {string} page short name for what is remembered: `<page>_preset`
  * @property {(applied: AppliedPreset) => void} onApply
  * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The recordings this browser made last, newest first.
- */
+/** Conversations that this browser remembers: the last ones, and those that it may change. Pure. */
 
 const STORAGE_KEY = "minicpmo45_recent_sessions";
 const MOST = 20; // source: the pages' published format
@@ -49,4 +47,68 @@ export function addRecent(storage, id, appType, now = new Date()) {
 /** @param {Pick<Storage, "removeItem">} storage */
 export function clearRecent(storage) {
   storage.removeItem(STORAGE_KEY);
+}
+
+// The recordings this browser made, each with the secret that shows the server whose it is.
+
+const OWN_KEY = "minicpmo45_own_recordings";
+const MOST_OWN = 200; // the oldest go first: without its secret a recording can still be read
+const SECRET_HEADER = "X-Session-Secret";
+
+/** @typedef {{id: string, secret: string}} OwnRecording */
+
+/**
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @returns {OwnRecording[]} newest first
+ */
+function listOwn(storage) {
+  try {
+    const kept = JSON.parse(storage?.getItem(OWN_KEY) ?? "[]");
+    return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Returns a listener for one session's messages that keeps the secret of its recording.
+ *
+ * @param {Storage | undefined} storage
+ * @returns {(message: object) => void}
+ */
+export function ownerNotes(storage) {
+  let secret = "";
+  let known = "";
+  return (message) => {
+    const { session_secret: sent, recording_session_id: id } = /** @type {Record<string, unknown>} */ (message);
+    if (typeof sent === "string") secret = sent;
+    if (typeof id !== "string" || secret === "" || id === known) return;
+    known = id;
+    const others = listOwn(storage).filter((entry) => entry.id !== id);
+    try {
+      storage?.setItem(OWN_KEY, JSON.stringify([{ id, secret }, ...others].slice(0, MOST_OWN)));
+    } catch {
+      // Storage may be full or forbidden; the recording can still be read.
+    }
+  };
+}
+
+/**
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @param {string} recordingId
+ */
+export function isOwnRecording(storage, recordingId) {
+  return listOwn(storage).some(({ id }) => id === recordingId);
+}
+
+/**
+ * Headers of a request that changes a recording; empty if it is not this browser's.
+ *
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @param {string} recordingId
+ * @returns {Record<string, string>}
+ */
+export function ownerHeaders(storage, recordingId) {
+  const own = listOwn(storage).find(({ id }) => id === recordingId);
+  return own ? { [SECRET_HEADER]: own.secret } : {};
 }

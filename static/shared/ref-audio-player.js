@@ -1,21 +1,18 @@
 // @ts-check
 /** Chooses a voice sample: a file, the server's own, one of its library; plays and removes it. */
 
-import { listLibraryVoices, loadDefaultVoice, loadLibraryVoice } from "../duplex/ui/ref-audio-init.js";
-import { VoiceError, readVoiceFile } from "./decode-sound.js";
+import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
 import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
 import { t } from "./i18n.js";
-import { html, icon, mountView } from "./lit.js";
+import { html, icon, live, mountView } from "./lit.js";
+import { problemText } from "./notice.js";
 import { encodeWav } from "./pcm.js";
-import { problemText } from "./problems.js";
+import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
-import { VOICE_RATE_HZ, voiceLengthS } from "./voice.js";
 
-/** @typedef {import("./voice.js").Voice} Voice */
-/** @typedef {import("./voice.js").VoiceLimits} VoiceLimits */
-
-let lastId = 0;
+/** @typedef {import("./prompt.js").Voice} Voice */
+/** @typedef {import("./prompt.js").VoiceLimits} VoiceLimits */
 
 /**
  * @typedef {Object} RefAudioPlayerOptions
@@ -192,4 +189,58 @@ function takeDrops(el, take) {
     event.stopPropagation();
     take(event.dataTransfer.files);
   });
+}
+
+// The voice to speak with: the one above, or an own sample.
+
+let lastId = 0;
+
+/**
+ * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void}} TtsVoice
+ *   `voice` is null while the voice above is used
+ */
+
+/**
+ * @param {HTMLElement} el
+ * @param {{limits: import("./prompt.js").VoiceLimits, onChange?: (voice: Voice | null) => void}} options
+ * @returns {TtsVoice}
+ */
+export function mountTtsVoice(el, { limits, onChange }) {
+  const name = `tts-voice-${++lastId}`;
+  let isOwn = false;
+  const box = document.createElement("div");
+  const player = mountRefAudioPlayer(box, { limits, label: () => t("voice.tts_own"), onChange: (voice) => onChange?.(voice) });
+  const current = () => (isOwn ? player.voice : null);
+  /** @param {boolean} next */
+  const become = (next) => {
+    isOwn = next;
+    draw();
+  };
+  /** @param {string} value @param {string} words @param {boolean} isChosen */
+  const choice = (value, words, isChosen) =>
+    html`<label class="check"
+      ><input
+        type="radio"
+        name=${name}
+        value=${value}
+        .checked=${live(isChosen)}
+        @change=${() => (become(value === "own"), onChange?.(current()))}
+      /><span>${words}</span></label
+    >`;
+  const draw = mountView(el, () => {
+    box.hidden = !isOwn;
+    return html`<fieldset class="stack-tight">
+      <legend>${t("voice.tts_label")}</legend>
+      ${choice("same", t("voice.tts_same"), !isOwn)}${choice("own", t("voice.tts_own"), isOwn)}${box}
+    </fieldset>`;
+  });
+  return {
+    get voice() {
+      return current();
+    },
+    set(voice) {
+      player.set(voice);
+      become(voice !== null);
+    },
+  };
 }

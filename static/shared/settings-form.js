@@ -1,11 +1,13 @@
 // @ts-check
 /**
- * Ties the inputs of a form to a page's settings: `data-setting="name"`, `<output data-value-of="name">`.
+ * Ties the inputs of a form to a page's settings: `data-setting="name"`, `<output data-value-of="name">`; and the drawer
+ * that they stand in.
  */
 
-import { on, setText } from "./dom.js";
+import { find, on, setText } from "./dom.js";
 import { formatNumber } from "./formats.js";
 import { onLangChange } from "./i18n.js";
+import { toastProblem } from "./notice.js";
 
 /** @typedef {import("./settings-store.js").Field} Field */
 /** @typedef {import("./settings-store.js").SettingsStore<Record<string, Field>>} AnyStore */
@@ -102,4 +104,28 @@ function display(value, field) {
 /** @param {number} step */
 function digitsOf(step) {
   return Number.isFinite(step) ? Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)) : 0;
+}
+
+// The settings of a live page: a drawer at the side.
+
+/**
+ * @param {HTMLDialogElement} dialog
+ * @param {HTMLButtonElement} opener
+ * @param {AnyStore} store
+ * @param {() => Promise<unknown>} loadContent brings in what only the open drawer shows; done before is done
+ */
+export function mountSettingsDrawer(dialog, opener, store, loadContent) {
+  bindSettings(dialog, store);
+  const open = () => {
+    dialog.showModal();
+    loadContent().catch(toastProblem);
+  };
+  on(opener, "click", open);
+  on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());
+  on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
+  // A click beside the drawer lands on the dialog itself.
+  on(dialog, "click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  return { open, close: () => dialog.close() };
 }

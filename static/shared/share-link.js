@@ -1,10 +1,11 @@
 // @ts-check
-/** A link to copy, to open and to hand to other programs of the device. */
+/** A link to copy, to open and to hand to other programs of the device; and a field for a comment beside it. */
 
-import { copyText } from "./copy-text.js";
+import { formatNumber } from "./formats.js";
 import { t } from "./i18n.js";
-import { html, icon } from "./lit.js";
-import { toast } from "./toast.js";
+import { html, icon, live } from "./lit.js";
+import { toast } from "./notice.js";
+import { MAX_COMMENT_CHARS } from "./share-rules.js";
 
 const TOAST_MS = 5_000;
 
@@ -55,4 +56,54 @@ export const shareLink = ({ id, url }) =>
 /** Whoever closes the device's own dialog has not done anything wrong. @param {string} url */
 function passOn(url) {
   return navigator.share({ title: t("share.pass_title"), url }).catch(() => undefined);
+}
+
+// A field for a comment that counts its characters.
+
+const NEARLY = 0.9; // from here on the count is announced
+
+/** @param {{id: string, value: string, onInput: (text: string) => void, labelKey?: string, maxChars?: number}} options */
+export function commentField({ id, value, onInput, labelKey = "share.comment", maxChars = MAX_COMMENT_CHARS }) {
+  const count = t("share.count", { n: formatNumber(value.length), max: formatNumber(maxChars) });
+  return html`<div class="field">
+    <label for=${id}>${t(labelKey)}</label>
+    <textarea
+      id=${id}
+      rows="3"
+      maxlength=${maxChars}
+      aria-describedby="${id}-count"
+      placeholder=${t("share.comment_hint")}
+      .value=${live(value)}
+      @input=${(/** @type {{target: HTMLTextAreaElement}} */ { target }) => onInput(target.value)}
+    ></textarea>
+    <span id="${id}-count" class="hint number comment-count">${count}</span>
+    <span class="visually-hidden" role="status">${value.length >= maxChars * NEARLY ? count : ""}</span>
+  </div>`;
+}
+
+// Puts text on the clipboard, or selects it where the browser does not allow that.
+
+/**
+ * @param {string} text
+ * @param {HTMLInputElement} [field] that shows the text; it is selected if copying fails
+ * @returns {Promise<boolean>} whether it was copied
+ */
+export async function copyText(text, field) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    field?.focus();
+    field?.select();
+    return field !== undefined && copySelection();
+  }
+}
+
+/** The old way: the only one on pages without TLS. */
+function copySelection() {
+  try {
+    return document.execCommand("copy");
+  } catch {
+    return false;
+  }
 }

@@ -5,18 +5,18 @@ import { t } from "./i18n.js";
 import { html, icon, iconButton, live, mountView, repeat } from "./lit.js";
 import { bytesToBase64 } from "./pcm.js";
 import { mountRefAudioPlayer } from "./ref-audio-player.js";
-import { emptyItem, moveItem } from "./system-content.js";
+import { emptyItem, moveItem } from "./prompt.js";
 
 const MOST_ITEMS = 16; // ours: more would be a mistake
 const MOST_CHARACTERS = 100_000;
 
-/** @typedef {import("./system-content.js").ContentItem} ContentItem */
-/** @typedef {import("./system-content.js").ItemKind} ItemKind */
+/** @typedef {import("./prompt.js").ContentItem} ContentItem */
+/** @typedef {import("./prompt.js").ItemKind} ItemKind */
 /** @typedef {{item: ContentItem, box: HTMLElement | null, close: () => void}} Row `box` holds the player of a voice */
 
 /**
  * @typedef {Object} EditorOptions
- * @property {import("./voice.js").VoiceLimits} limits
+ * @property {import("./prompt.js").VoiceLimits} limits
  * @property {readonly ItemKind[]} [kinds] what can be added
  * @property {(items: readonly ContentItem[]) => void} [onChange] the visitor changed something
  *
@@ -160,7 +160,7 @@ export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"]
 }
 
 /**
- * @param {import("./system-content.js").ImageItem} item
+ * @param {import("./prompt.js").ImageItem} item
  * @param {(item: ContentItem) => void} change
  */
 function imageBody({ name, data }, change) {

@@ -5,17 +5,16 @@ import { formatBytes, formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
 import { late } from "../shared/late.js";
 import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
-import { toastProblem } from "../shared/toast.js";
-import { fitsRequest } from "./media-rules.js";
-import { wireChars } from "./media-part.js";
+import { toastProblem } from "../shared/notice.js";
+import { fitsRequest, wireChars } from "./media-part.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./media-rules.js").MediaLimits} MediaLimits */
+/** @typedef {import("./media-part.js").MediaLimits} MediaLimits */
 
 const S_PER_MINUTE = 60;
 
 /** Loaded with the first file. */
-const loadReaders = () => Promise.all([import("./media-reader.js"), import("./video-look.js")]);
+const loadReaders = () => Promise.all([import("./media-reader.js"), import("./media-reader.js")]);
 const loadChips = late(
   () => import("./media-view.js"),
   ({ chipView, createShelf }) => ({ chipView, shelf: createShelf() }),

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What stands above the text box: the wait before sending, the place in line, the sending, the memory that fills.
- */
+/** What stands around the text box: a greeting, the wait before sending, the place in line, the sending, the memory. */
 
 import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
 import { byId, setText } from "../shared/dom.js";
@@ -9,7 +7,7 @@ import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { html, icon, mountView, nothing } from "../shared/lit.js";
 import { claimTab } from "../shared/tab-state.js";
-import { lastTokenStats } from "./conversation-facts.js";
+import { lastTokenStats } from "./conversation.js";
 import { contextShare, estimateWaitS } from "./turn-progress.js";
 
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
@@ -91,6 +89,79 @@ function mountUploadNote(el) {
     /** @param {{sentBytes: number, totalBytes: number} | null} done */
     update(done) {
       latest = done;
+      draw();
+    },
+  };
+}
+
+// How much of a large question is on its way.
+
+const INTERVAL_MS = 150;
+const WORTH_BYTES = 256 * 1024; // less is sent before anybody could look
+
+/**
+ * Watches a socket's buffer from now on until it is empty.
+ *
+ * @param {() => Pick<WebSocket, "bufferedAmount"> | null} socket
+ * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is on its way
+ * @returns {{begin: () => void, end: () => void}}
+ */
+export function watchUpload(socket, listener) {
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let timer;
+  let totalBytes = 0;
+  const end = () => {
+    if (timer === undefined) return;
+    clearInterval(timer);
+    timer = undefined;
+    listener(null);
+  };
+  const look = () => {
+    const waiting = socket()?.bufferedAmount ?? 0;
+    totalBytes = Math.max(totalBytes, waiting);
+    if (totalBytes < WORTH_BYTES) return;
+    if (waiting > 0) listener({ sentBytes: totalBytes - waiting, totalBytes });
+    else end();
+  };
+  return {
+    begin() {
+      end();
+      totalBytes = 0;
+      timer = setInterval(look, INTERVAL_MS);
+      look();
+    },
+    end,
+  };
+}
+
+// What an empty conversation shows: a greeting, what the model is if it is only a stand-in, things to say.
+
+const SUGGESTIONS = ["explain", "write", "picture"];
+
+/**
+ * @param {{session: import("./chat-session.js").ChatSession, onSuggest: (text: string) => void}} options
+ */
+export function mountWelcome({ session, onSuggest }) {
+  const el = byId("welcome", HTMLElement);
+  const note = byId("demo-note", HTMLElement);
+  /** @type {Http.ModelFacts | null} */
+  let model = null;
+  const follow = () => {
+    el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
+  };
+  const draw = mountView(byId("suggestions", HTMLElement), () => {
+    const { kind, name = "", try_saying: sentences, is_demonstration: isDemonstration } = model ?? {};
+    note.hidden = !isDemonstration;
+    setText(note, kind === "nano" || kind === "cascade" ? t(`chat.demo_${kind}`, { name }) : t("chat.demo"));
+    const words = sentences?.length ? sentences : SUGGESTIONS.map((one) => t(`chat.try_${one}`));
+    return words.map((one) => html`<button type="button" class="pill suggestion" @click=${() => onSuggest(one)}>${one}</button>`);
+  });
+  session.on("change", follow);
+  follow();
+  return {
+    /** @param {Http.ModelFacts | null | undefined} next */
+    showModel(next) {
+      model = next ?? null;
       draw();
     },
   };

@@ -12,15 +12,16 @@ import {
   emptyConversation,
   findMessage,
   messageTextOf,
+  repaired,
   setSystem,
   textItem,
+  titleOf,
   toWire,
   truncateAfter,
 } from "./conversation.js";
-import { repaired, titleOf } from "./conversation-facts.js";
 import { mediaOf, toFacts, toItems } from "./media-part.js";
 import { turnOptions } from "./turn-options.js";
-import { VoiceCollector } from "./voice-collector.js";
+import { VoiceCollector } from "./turn-progress.js";
 
 /** @typedef {import("./conversation.js").Conversation} Conversation */
 /** @typedef {import("./conversation.js").ContentItem} ContentItem */

@@ -8,14 +8,14 @@ import { byId, find, on, setText } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { html, icon, mountView } from "../shared/lit.js";
 import { mountAttachmentTray, limitWords } from "./attachment-tray.js";
-import { ACCEPT } from "./media-rules.js";
+import { ACCEPT } from "./media-part.js";
 import { mountRecordPanel } from "./record-panel.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
 
 /**
  * @typedef {Object} ComposerOptions
- * @property {import("./media-rules.js").MediaLimits} limits
+ * @property {import("./media-part.js").MediaLimits} limits
  * @property {() => number} sentChars
  * @property {() => number} picturesPerS
  * @property {() => string | undefined} microphoneId

@@ -7,6 +7,8 @@
  * sent back as it came: never trimmed, never formatted.
  */
 
+import { mediaOf } from "./media-part.js";
+
 /** @typedef {import("../shared/protocol.js").Message} Message */
 /** @typedef {import("../shared/protocol.js").TextContent} TextContent */
 /** @typedef {import("../shared/protocol.js").AudioContent} AudioContent */
@@ -200,4 +202,91 @@ function contentOf(items) {
   const full = items.filter((item) => item.type !== "text" || item.text !== "");
   const [first] = full;
   return full.length === 1 && first?.type === "text" ? first.text : [...full];
+}
+
+// Facts about a conversation: its title, its last figures, whether it can go on.
+
+/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
+
+/** Figures of a turn that is over, as they are kept.
+ * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures
+ *
+ * @typedef {{wav: Blob, durationS: number}} Voice the answer's sound as a file
+ */
+
+const TITLE_CHARACTERS = 60;
+
+/**
+ * The first words of the first question; "" if it has none.
+ *
+ * @param {Conversation} conversation
+ */
+export function titleOf({ messages }) {
+  for (const message of messages) {
+    if (message.role !== "user") continue;
+    const words = messageTextOf(message).replace(/\s+/g, " ").trim();
+    if (words) return shortened(words);
+    const name = mediaOf(message).find((part) => part.name)?.name;
+    if (name) return shortened(name);
+  }
+  return "";
+}
+
+/** @param {string} words */
+function shortened(words) {
+  const characters = [...words];
+  if (characters.length <= TITLE_CHARACTERS) return words;
+  return `${characters
+    .slice(0, TITLE_CHARACTERS - 1)
+    .join("")
+    .trimEnd()}…`;
+}
+
+/** @param {ChatMessage} message @returns {Figures} */
+export function figuresOf({ extra }) {
+  return /** @type {Figures | undefined} */ (extra.figures) ?? {};
+}
+
+/** @param {ChatMessage} message @returns {Voice | null} */
+export function voiceOf({ extra }) {
+  return /** @type {Voice | null | undefined} */ (extra.voice) ?? null;
+}
+
+/** @param {ChatMessage} message @returns {{code: string, message: string} | null} why an answer failed */
+export function problemOf({ extra }) {
+  return /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
+}
+
+/**
+ * What the last turn that ended said of tokens.
+ *
+ * @param {Conversation} conversation
+ * @returns {import("../shared/protocol.js").TokenStats | null}
+ */
+export function lastTokenStats({ messages }) {
+  const last = messages.findLast((message) => figuresOf(message).tokenStats);
+  return (last && figuresOf(last).tokenStats) ?? null;
+}
+
+/**
+ * The recording of the last turn that was recorded.
+ *
+ * @param {Conversation} conversation
+ */
+export function lastRecordingId({ messages }) {
+  const last = messages.findLast((message) => figuresOf(message).recordingSessionId);
+  return (last && figuresOf(last).recordingSessionId) ?? null;
+}
+
+/**
+ * A conversation that was kept while an answer was coming: what came stays, as a broken answer.
+ *
+ * @param {Conversation} conversation
+ * @returns {Conversation}
+ */
+export function repaired(conversation) {
+  const pending = conversation.messages.find(({ status }) => status === "pending");
+  if (!pending) return conversation;
+  if (messageTextOf(pending) === "") return deleteMessage(conversation, pending.id);
+  return editMessage(conversation, pending.id, { status: "stopped" });
 }

@@ -1,9 +1,5 @@
 // @ts-check
-/**
- * Conversations kept in this browser: IndexedDB, bounded by history-rule.js. Device.
- */
-
-import { conversationsToDrop } from "./history-rule.js";
+/** Keeps conversations and what is being written in this browser, within bounds. Device. */
 
 const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
@@ -147,4 +143,91 @@ export function forgetfulHistory() {
     readDraft: async () => null,
     writeDraft: async () => {},
   };
+}
+
+// Which conversations the browser forgets: at most 50 and 200 MiB are kept, the longest unused go first.
+
+export const MOST_CONVERSATIONS = 50;
+export const MOST_BYTES = 200 * 1024 * 1024;
+
+/** @typedef {{id: string, updatedAtMs: number, sizeBytes: number}} Kept */
+
+/**
+ * Returns what goes. The one in use always stays, however large.
+ *
+ * @param {readonly Kept[]} kept
+ * @param {string} currentId
+ * @param {{mostCount?: number, mostBytes?: number}} [rule]
+ * @returns {string[]}
+ */
+export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSATIONS, mostBytes = MOST_BYTES } = {}) {
+  const newestFirst = [...kept].sort((a, b) => b.updatedAtMs - a.updatedAtMs);
+  const current = newestFirst.find(({ id }) => id === currentId);
+  let count = current ? 1 : 0;
+  let bytes = current?.sizeBytes ?? 0;
+  /** @type {string[]} */
+  const dropped = [];
+  for (const { id, sizeBytes } of newestFirst) {
+    if (id === currentId) continue;
+    // Once one is dropped all older ones are, so that the rule is predictable.
+    if (dropped.length > 0 || count + 1 > mostCount || bytes + sizeBytes > mostBytes) dropped.push(id);
+    else {
+      count += 1;
+      bytes += sizeBytes;
+    }
+  }
+  return dropped;
+}
+
+// What is written and not sent yet, kept over a reload: the text at once, attachments beside the conversations.
+
+const TEXT_KEY = "turnbased_draft";
+const MEDIA_KEY = "media";
+
+/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+/** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} TextStorage */
+/** @typedef {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} MediaStorage */
+
+/**
+ * @param {TextStorage | null} storage
+ * @param {MediaStorage} store
+ */
+export function openDraft(storage, store) {
+  /** @type {readonly MediaPart[]} */
+  let keptMedia = [];
+  return {
+    /** @returns {Promise<{text: string, media: MediaPart[]}>} */
+    async read() {
+      const media = /** @type {MediaPart[] | null} */ (await store.readDraft(MEDIA_KEY).catch(() => null)) ?? [];
+      keptMedia = media;
+      return { text: readText(storage), media };
+    },
+    /** @param {string} text @param {readonly MediaPart[]} media */
+    keep(text, media) {
+      keepText(storage, text);
+      if (media === keptMedia || (media.length === 0 && keptMedia.length === 0)) return;
+      keptMedia = media;
+      // Storage may be full; what is written stays on the page all the same.
+      store.writeDraft(MEDIA_KEY, media.length > 0 ? media : null).catch(() => {});
+    },
+  };
+}
+
+/** @param {TextStorage | null} storage */
+function readText(storage) {
+  try {
+    return storage?.getItem(TEXT_KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** @param {TextStorage | null} storage @param {string} text */
+function keepText(storage, text) {
+  try {
+    if (text) storage?.setItem(TEXT_KEY, text);
+    else storage?.removeItem(TEXT_KEY);
+  } catch {
+    // Storage may be full or forbidden; what is written stays on the page all the same.
+  }
 }

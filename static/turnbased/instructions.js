@@ -4,18 +4,17 @@
  */
 
 import { byId } from "../shared/dom.js";
-import { mountLateContentEditor } from "../shared/late-content-editor.js";
+import { mountLateContentEditor } from "../shared/late-parts.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
-import { contentToWire, firstVoice } from "../shared/system-content.js";
-import { voiceFromWire, voiceLengthS } from "../shared/voice.js";
+import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
 
-/** @typedef {import("../shared/system-content.js").ContentItem} ContentItem */
+/** @typedef {import("../shared/prompt.js").ContentItem} ContentItem */
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
 
 const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 
 /**
- * @param {{session: ChatSession, limits: import("../shared/voice.js").VoiceLimits,
+ * @param {{session: ChatSession, limits: import("../shared/prompt.js").VoiceLimits,
  *   onPreset: (settings: Record<string, unknown>) => void}} options
  */
 export function mountInstructions({ session, limits, onPreset }) {
@@ -74,7 +73,7 @@ export function mountInstructions({ session, limits, onPreset }) {
     /**
      * The voice of the instructions, if it can be told: exactly one sample of at most 20 s.
      *
-     * @returns {import("../shared/voice.js").Voice | null}
+     * @returns {import("../shared/prompt.js").Voice | null}
      */
     get voice() {
       const samples = editor.items.filter((item) => item.type === "audio" && item.voice);

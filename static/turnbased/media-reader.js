@@ -1,17 +1,18 @@
 // @ts-check
 /**
- * Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read. Device.
+ * Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read, looks at videos.
  */
 
-import { decodeSound } from "../shared/decode-sound.js";
+import { decodeMono } from "../shared/decode-sound.js";
+import { on } from "../shared/dom.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-rules.js";
+import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./media-rules.js").MediaKind} MediaKind */
-/** @typedef {import("./media-rules.js").MediaLimits} MediaLimits */
-/** @typedef {import("./media-rules.js").MediaProblem} MediaProblem */
+/** @typedef {import("./media-part.js").MediaKind} MediaKind */
+/** @typedef {import("./media-part.js").MediaLimits} MediaLimits */
+/** @typedef {import("./media-part.js").MediaProblem} MediaProblem */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
@@ -50,7 +51,7 @@ export class MediaError extends Error {
 export async function readMedia(file, options) {
   const kind = kindOfFile(file);
   if (kind === null) throw new MediaError("unknown_kind", null, file.name);
-  /** @param {Partial<import("./media-rules.js").MediaFacts>} [facts] */
+  /** @param {Partial<import("./media-part.js").FileFacts>} [facts] */
   const check = (facts) => {
     const problem = mediaProblem({ kind, sizeBytes: file.size, ...facts }, options.limits);
     if (problem) throw new MediaError(problem, kind, file.name);
@@ -64,7 +65,7 @@ export async function readMedia(file, options) {
   return { type: "video", data, mimeType: file.type, name: file.name, durationS, widthPx, heightPx, poster };
 }
 
-/** @typedef {(facts?: Partial<import("./media-rules.js").MediaFacts>) => void} Check */
+/** @typedef {(facts?: Partial<import("./media-part.js").FileFacts>) => void} Check */
 
 /**
  * @param {File} file
@@ -72,7 +73,7 @@ export async function readMedia(file, options) {
  * @returns {Promise<MediaPart>}
  */
 async function readSound(file, check) {
-  const samples = await decodeSound(file).catch(() => {
+  const samples = await decodeMono(file).catch(() => {
     throw new MediaError("unreadable", "audio", file.name);
   });
   if (samples.length === 0) throw new MediaError("empty", "audio", file.name);
@@ -124,4 +125,67 @@ function readBase64(file, { onProgress, signal }) {
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
     reader.readAsDataURL(file);
   });
+}
+
+// What the browser can tell of a video file: length, size, a small picture of its beginning.
+
+const LOOK_LIMIT_MS = 8_000; // some files never answer; they are sent without a picture
+const POSTER_SIDE_PX = 320;
+const POSTER_QUALITY = 0.75;
+const POSTER_AT_S = 0.1; // the very first picture is often black
+
+/** @type {VideoFacts} */
+const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
+
+/**
+ * @param {Blob} file
+ * @returns {Promise<VideoFacts>} zeros where it cannot tell
+ */
+export async function lookAtVideo(file) {
+  const video = document.createElement("video");
+  video.muted = true;
+  video.preload = "auto";
+  const url = URL.createObjectURL(file);
+  try {
+    video.src = url;
+    await happens(video, "loadeddata");
+    const durationS = Number.isFinite(video.duration) ? video.duration : 0;
+    video.currentTime = Math.min(POSTER_AT_S, durationS);
+    await happens(video, "seeked");
+    return { durationS, widthPx: video.videoWidth, heightPx: video.videoHeight, poster: draw(video) };
+  } catch {
+    return NOTHING; // a form of video only the server may know
+  } finally {
+    video.removeAttribute("src");
+    video.load();
+    URL.revokeObjectURL(url);
+  }
+}
+
+/**
+ * @param {HTMLVideoElement} video
+ * @param {string} type
+ * @returns {Promise<void>}
+ */
+function happens(video, type) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => finish(reject), LOOK_LIMIT_MS);
+    /** @param {() => void} done */
+    const finish = (done) => {
+      clearTimeout(timer);
+      ends.forEach((end) => end());
+      done();
+    };
+    const ends = [on(video, type, () => finish(resolve)), on(video, "error", () => finish(reject))];
+  });
+}
+
+/** @param {HTMLVideoElement} video @returns {string} JPEG as Base64 */
+function draw(video) {
+  const scale = Math.min(1, POSTER_SIDE_PX / Math.max(video.videoWidth, video.videoHeight, 1));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(video.videoWidth * scale));
+  canvas.height = Math.max(1, Math.round(video.videoHeight * scale));
+  canvas.getContext("2d")?.drawImage(video, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/jpeg", POSTER_QUALITY).split(",", 2)[1] ?? "";
 }

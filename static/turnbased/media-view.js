@@ -1,12 +1,13 @@
 // @ts-check
-/** Shows attachments: in a message in full, as a chip while they wait to be sent. */
+/**
+ * Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both.
+ */
 
 import { formatBytes, formatClock } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
-import { html, icon, iconButton, nothing } from "../shared/lit.js";
+import { html, icon, iconButton, live, nothing } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { partBytes, partFile, soundLengthS } from "./media-part.js";
-import { videoPictures } from "./media-rules.js";
+import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
 /** @typedef {import("../shared/sound-player.js").Sound} Sound */
@@ -118,4 +119,66 @@ function preview(part, shelf) {
   return source
     ? html`<img class="chip-picture" src=${source} alt="" />`
     : html`<span class="chip-picture">${icon(ICONS[part.type])}</span>`;
+}
+
+// Changes a question that was asked: its text, and which of its attachments stay.
+
+const MOST_ROWS = 12;
+
+/**
+ * @param {string} text
+ * @param {readonly MediaPart[]} media
+ * @param {{draw: () => void, onSend: (text: string, media: readonly MediaPart[]) => void, onCancel: () => void}} options
+ * @returns {() => unknown} the view
+ */
+export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
+  const shelf = createShelf();
+  const rows = Math.min(MOST_ROWS, text.split("\n").length + 1);
+  let words = text;
+  let parts = [...media];
+  const isEmpty = () => words.trim() === "" && parts.length === 0;
+  const submit = () => {
+    if (isEmpty()) return;
+    shelf.keepOnly([]);
+    onSend(words, parts);
+  };
+  const cancel = () => {
+    shelf.keepOnly([]);
+    onCancel();
+  };
+  /** @param {MediaPart} part */
+  const remove = (part) => {
+    parts = parts.filter((one) => one !== part);
+    shelf.keepOnly(parts);
+    draw();
+  };
+  /** @param {KeyboardEvent} event */
+  const onKey = (event) => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      cancel();
+    }
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit();
+  };
+  /** @param {{target: HTMLTextAreaElement}} event */
+  const onInput = ({ target }) => {
+    words = target.value;
+    draw();
+  };
+  return () =>
+    html`<div class="question-editor stack-tight">
+      <ul class="chips" ?hidden=${parts.length === 0}>
+        ${parts.map((part) => chipView(part, shelf, { picturesPerS: 1, onRemove: () => remove(part) }))}
+      </ul>
+      <textarea aria-label=${t("chat.edit")} rows=${rows} .value=${live(words)} @input=${onInput} @keydown=${onKey}></textarea>
+      <p class="small soft">${t("chat.edit_hint")}</p>
+      <div class="row">
+        <button type="button" class="button button-primary" ?disabled=${isEmpty()} @click=${submit}>
+          ${t("chat.ask_again")}
+        </button>
+        <button type="button" class="button" @click=${cancel}>${t("common.cancel")}</button>
+      </div>
+    </div>`;
 }

@@ -4,14 +4,12 @@
  * not each piece. Messages out of sight cost no layout (`content-visibility`), so hundreds are fine.
  */
 
-import { throttled } from "../duplex/ui/throttled.js";
+import { late, throttled } from "../shared/late.js";
 import { on } from "../shared/dom.js";
 import { getLang, t } from "../shared/i18n.js";
-import { late } from "../shared/late.js";
 import { guard, icon, mountView, nothing, repeat } from "../shared/lit.js";
-import { toastProblem } from "../shared/toast.js";
-import { voiceOf } from "./conversation-facts.js";
-import { messageTextOf } from "./conversation.js";
+import { toastProblem } from "../shared/notice.js";
+import { messageTextOf, voiceOf } from "./conversation.js";
 import { mediaOf } from "./media-part.js";
 
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
@@ -57,7 +55,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   const shown = () => session.conversation.messages.filter(({ role }) => role !== "system");
   /** @param {ChatMessage} message */
   const edit = async (message) => {
-    const { openQuestionEditor } = await import("./question-editor.js");
+    const { openQuestionEditor } = await import("./media-view.js");
     const close = () => {
       editor = null;
       draw();

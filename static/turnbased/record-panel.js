@@ -10,10 +10,10 @@ const HOLD_MS = 350;
 const SHORTEST_S = 0.3; // less is a slip of the finger
 
 /** Only who speaks needs them. */
-const loadRecorder = () => Promise.all([import("./sound-recorder.js"), import("./record-view.js")]);
+const loadRecorder = () => Promise.all([import("./record-view.js"), import("./record-view.js")]);
 
 /** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./sound-recorder.js").SoundRecorder} SoundRecorder */
+/** @typedef {import("./record-view.js").SoundRecorder} SoundRecorder */
 
 /**
  * @typedef {Object} RecordPanelOptions

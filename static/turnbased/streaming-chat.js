@@ -13,7 +13,7 @@ import { probeServer, newSessionId, openLiveSocket, socketUrl } from "../shared/
 import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
 import { sendJson } from "../shared/api.js";
-import { ownerNotes } from "../shared/own-recordings.js";
+import { ownerNotes } from "../shared/recent-sessions.js";
 import { chatRequest } from "./turn-options.js";
 
 /** @typedef {import("../shared/api.js").ApiError} ApiError */

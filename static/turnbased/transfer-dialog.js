@@ -6,9 +6,9 @@
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { mountOfferShare } from "../shared/offer-share.js";
-import { toast, toastProblem } from "../shared/toast.js";
+import { toast, toastProblem } from "../shared/notice.js";
 import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
-import { lastRecordingId } from "./conversation-facts.js";
+import { lastRecordingId } from "./conversation.js";
 
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
 

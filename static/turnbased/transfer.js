@@ -7,10 +7,9 @@
 
 import { base64ToBytes, bytesToBase64, floatsToBase64 } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
-import { addMessage, emptyConversation } from "./conversation.js";
-import { figuresOf, voiceOf } from "./conversation-facts.js";
+import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversation.js";
 import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
-import { wavLengthS } from "./voice-collector.js";
+import { wavLengthS } from "./turn-progress.js";
 
 /** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
 /** @typedef {import("./conversation.js").ContentItem} ContentItem */

@@ -2,17 +2,14 @@
 /** The head of a replay: what it is, its link, and the comment on it. */
 
 import { getJson, sendJson } from "../shared/api.js";
-import { appTitle } from "../shared/app-nav.js";
-import { commentField } from "../shared/comment-field.js";
-import { copyText } from "../shared/copy-text.js";
+import { appTitle } from "../shared/page.js";
+import { commentField, copyText, linkOf } from "../shared/share-link.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
 import { hasText, onLangChange, t } from "../shared/i18n.js";
 import { html, icon, mountView, nothing, render } from "../shared/lit.js";
-import { noticeView } from "../shared/notice.js";
-import { ownerHeaders } from "../shared/own-recordings.js";
-import { linkOf } from "../shared/share-link.js";
-import { toast } from "../shared/toast.js";
+import { noticeView, toast } from "../shared/notice.js";
+import { ownerHeaders } from "../shared/recent-sessions.js";
 import { appOf } from "./recording-types.js";
 import { pathOf } from "./viewer-source.js";
 

@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { listDevices, watchDevices } from "../../static/duplex/lib/audio-devices.js";
 import { cameraErrorCode, fitSize } from "../../static/duplex/lib/camera.js";
 import { locateChirp, makeChirp } from "../../static/duplex/lib/echo-test.js";
 import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";
@@ -11,7 +10,7 @@ import { microphoneErrorCode, openMicrophone } from "../../static/duplex/lib/mic
 import { automaticGains } from "../../static/duplex/lib/mixer-controller.js";
 import { mayLackSound, pickFormat, supportedFormats } from "../../static/duplex/lib/session-video-recorder.js";
 import { SileroDetector } from "../../static/duplex/lib/silero-gate.js";
-import { keepAwake } from "../../static/duplex/lib/wake-lock.js";
+import { keepAwake } from "../../static/shared/page-visibility.js";
 import { makeNoise } from "./speech-scene.js";
 
 /** @param {string} name */
@@ -41,45 +40,6 @@ test("without media devices, or on an insecure page, opening a microphone says s
   } finally {
     delete scope.isSecureContext;
   }
-});
-
-class FakeDevices extends EventTarget {
-  /** @type {{kind: string, deviceId: string, label: string}[]} */
-  list = [];
-  async enumerateDevices() {
-    return this.list;
-  }
-}
-
-test("devices are listed by kind, and again after a change", async () => {
-  const devices = new FakeDevices();
-  const real = /** @type {MediaDevices} */ (/** @type {unknown} */ (devices));
-  devices.list = [{ kind: "audioinput", deviceId: "", label: "" }];
-  assert.deepEqual(await listDevices(real), { microphones: [], speakers: [], cameras: [], hasNames: false });
-  /** @type {(list: import("../../static/duplex/lib/audio-devices.js").DeviceList) => void} */
-  let onList = () => {};
-  const next = () =>
-    new Promise((resolve) => {
-      onList = resolve;
-    });
-  const first = next();
-  const watch = watchDevices((list) => onList(list), real);
-  await first;
-  devices.list = [
-    { kind: "audioinput", deviceId: "m", label: "Mic" },
-    { kind: "audiooutput", deviceId: "s", label: "Speaker" },
-    { kind: "videoinput", deviceId: "c", label: "Camera" },
-  ];
-  const second = next();
-  devices.dispatchEvent(new Event("devicechange"));
-  assert.deepEqual(await second, {
-    microphones: [{ id: "m", name: "Mic" }],
-    speakers: [{ id: "s", name: "Speaker" }],
-    cameras: [{ id: "c", name: "Camera" }],
-    hasNames: true,
-  });
-  watch.close();
-  assert.equal((await listDevices(undefined)).hasNames, false);
 });
 
 test("a frame keeps its proportions and its longest side is bounded", () => {

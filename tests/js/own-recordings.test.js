@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isOwnRecording, ownerHeaders, ownerNotes } from "../../static/shared/own-recordings.js";
+import { isOwnRecording, ownerHeaders, ownerNotes } from "../../static/shared/recent-sessions.js";
 import { FakeStorage } from "./fakes/storage.js";
 
 const SECRET = "0123456789abcdef0123456789abcdef";

@@ -4,10 +4,23 @@ import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { plainParagraphs, splitFaq } from "../../static/shared/faq-text.js";
-import { applyPreset, firstPreset, flatten, hasSounds, wordsIn } from "../../static/shared/presets.js";
+import {
+  applyPreset,
+  contentFromPreset,
+  contentToWire,
+  emptyItem,
+  firstPreset,
+  firstVoice,
+  flatten,
+  hasSounds,
+  moveItem,
+  nameOfFile,
+  voiceLimits,
+  voiceProblem,
+  voiceToWire,
+  wordsIn,
+} from "../../static/shared/prompt.js";
 import { floatsToBase64 } from "../../static/shared/pcm.js";
-import { contentFromPreset, contentToWire, emptyItem, firstVoice, moveItem } from "../../static/shared/system-content.js";
-import { nameOfFile, voiceLimits, voiceProblem, voiceToWire } from "../../static/shared/voice.js";
 
 const LIMITS = voiceLimits(null);
 const SOUND = Float32Array.from([0.5, -0.25, 0, 1]);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test, { mock } from "node:test";
 
-import { countdownAfter, countdownView, createQueueCountdown } from "../../static/shared/queue-countdown.js";
+import { countdownAfter, countdownView, createQueueCountdown } from "../../static/duplex/lib/queue-chimes.js";
 
 /** @param {number} etaS @param {number} [position] */
 const report = (etaS, position = 2) => ({ etaS, position, queueLength: 3 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RingBuffer } from "../../static/shared/ring-buffer.js";
+import { RingBuffer } from "../../static/duplex/lib/resampler.js";
 
 /** @param {RingBuffer} ring @param {number} count */
 function take(ring, count) {

@@ -7,15 +7,15 @@
 import { Emitter } from "../../shared/emitter.js";
 import { late } from "../../shared/late.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./live-problems.js";
-import { keepAwake } from "./wake-lock.js";
+import { keepAwake } from "../../shared/page-visibility.js";
 
 /** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
 /** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
 /** @typedef {import("./half-duplex-session.js").HalfDuplexSession} HalfDuplexSession */
 /** @typedef {import("./duplex-types.js").SpeakEvent} SpeakEvent */
-/** @typedef {import("./call-types.js").CallOptions} CallOptions */
-/** @typedef {import("./call-types.js").DeviceState} DeviceState */
-/** @typedef {import("./call-types.js").LiveSource} LiveSource */
+/** @typedef {import("./duplex-types.js").CallOptions} CallOptions */
+/** @typedef {import("./duplex-types.js").DeviceState} DeviceState */
+/** @typedef {import("./duplex-types.js").LiveSource} LiveSource */
 
 /** Microphone and loudspeaker: they come when the first call begins, or earlier where a page has time. */
 export const loadCallSound = late(async () => {
@@ -29,7 +29,7 @@ export const loadCallSound = late(async () => {
 
 /**
  * @template {DuplexSession | HalfDuplexSession} Session
- * @extends {Emitter<import("./call-types.js").CallEvents<Session["state"]>>}
+ * @extends {Emitter<import("./duplex-types.js").CallEvents<Session["state"]>>}
  */
 export class Call extends Emitter {
   /** @type {Session | null} comes with the first call @protected */
@@ -43,7 +43,7 @@ export class Call extends Emitter {
   #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
   /** @type {AbortController | null} ends the listeners of the source now open */
   #sourceEnd = null;
-  /** @type {import("./wake-lock.js").WakeLock | null} */
+  /** @type {import("../../shared/page-visibility.js").WakeLock | null} */
   #wakeLock = null;
   /** @type {Parameters<Session["start"]>[0] | null} */
   #given = null;

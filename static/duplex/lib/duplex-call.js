@@ -13,8 +13,8 @@ import { UserTurns } from "./user-turns.js";
 /** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
 /** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
 /** @typedef {import("./duplex-types.js").SessionState} SessionState */
-/** @typedef {import("./call-types.js").DuplexCallOptions} DuplexCallOptions */
-/** @typedef {import("./call-types.js").LiveSource} LiveSource */
+/** @typedef {import("./duplex-types.js").DuplexCallOptions} DuplexCallOptions */
+/** @typedef {import("./duplex-types.js").LiveSource} LiveSource */
 
 const FINISH_POLL_MS = 100;
 

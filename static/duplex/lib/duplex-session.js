@@ -10,7 +10,6 @@ import { createDiagnostics } from "./diagnostics.js";
 import { LiveSession } from "./live-session.js";
 import { initialState, isMuted, reduce } from "./session-state.js";
 import { breaksOff, isTurnStart } from "./unit-log.js";
-import { UploadBudget } from "./upload-budget.js";
 
 /** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
 /** @typedef {import("../../shared/protocol.js").Result} Result */
@@ -238,5 +237,41 @@ export class DuplexSession extends LiveSession {
   onOver() {
     clearInterval(this.#drainTimer);
     this.#diagnostics.close();
+  }
+}
+
+// How much of a call may wait to be sent: three units, as many as the server keeps.
+
+const BACKLOG_UNITS = 3;
+const FLOOR_BYTES = 256 * 1024;
+
+/** For one session. */
+export class UploadBudget {
+  #largestUnitBytes = 0;
+  #pictureBytes = 0; // of the unit whose sound was not sent yet
+
+  /** @param {number} waitingBytes */
+  allowsPicture(waitingBytes) {
+    return waitingBytes <= this.#mostBytes / 2;
+  }
+
+  /** @param {number} waitingBytes */
+  allowsChunk(waitingBytes) {
+    return waitingBytes <= this.#mostBytes;
+  }
+
+  /** @param {number} bytes */
+  notePicture(bytes) {
+    this.#pictureBytes += bytes;
+  }
+
+  /** @param {number} bytes */
+  noteChunk(bytes) {
+    this.#largestUnitBytes = Math.max(this.#largestUnitBytes, this.#pictureBytes + bytes);
+    this.#pictureBytes = 0;
+  }
+
+  get #mostBytes() {
+    return Math.max(FLOOR_BYTES, BACKLOG_UNITS * this.#largestUnitBytes);
   }
 }

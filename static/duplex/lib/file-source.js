@@ -6,12 +6,11 @@
  * · `progress` {elapsedS, totalS, fileTimeS} · `frame-due` {index, fileTimeS} at 0.5 of each second of a
  * video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
-import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { MixerController } from "./mixer-controller.js";
-import { AUDIO_MAX_S, VIDEO_MAX_S } from "./source-limits.js";
 
-export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./source-limits.js";
+export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
 /** Frames are taken at this part of each second. */
 const FRAME_INSTANT_S = 0.5;

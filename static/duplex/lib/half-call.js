@@ -20,7 +20,7 @@ export const loadHalfCall = () => Promise.all([loadSession(), loadCallSound()]);
 export class HalfCall extends Call {
   #options;
 
-  /** @param {import("./call-types.js").CallOptions & {session?: HalfDuplexOptions}} options */
+  /** @param {import("./duplex-types.js").CallOptions & {session?: HalfDuplexOptions}} options */
   constructor(options) {
     super(options);
     this.#options = options.session;

@@ -6,9 +6,9 @@
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
-import { setMixer } from "./video-file-source.js";
+import { setMixer } from "./video-file.js";
 
-/** @typedef {import("./video-file-source.js").MixSettings} MixSettings */
+/** @typedef {import("./video-file.js").MixSettings} MixSettings */
 /** @typedef {import("./mixer-controller.js").MixLevels} MixLevels */
 
 const PREVIEW_MAX_S = 30;

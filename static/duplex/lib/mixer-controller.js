@@ -8,10 +8,9 @@
  * Gain = automatic (from the measured loudness to the target) + trim of the user (±12 dB).
  */
 import { fromDb, rms, toDb } from "../../shared/pcm.js";
-import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { CAPTURE_RATE_HZ, MAX_TRIM_DB } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { gainToTargetDb, measureLufs } from "./lufs.js";
-import { MAX_TRIM_DB } from "./source-limits.js";
 
 /** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
 const FILE_TARGET_LUFS = -33;

@@ -8,7 +8,7 @@ import { t } from "../../shared/i18n.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { mountOfferShare } from "../../shared/offer-share.js";
 import { addRecent } from "../../shared/recent-sessions.js";
-import { toast } from "../../shared/toast.js";
+import { toast } from "../../shared/notice.js";
 import { SessionRecorder } from "../lib/session-recorder.js";
 
 /** @typedef {import("../../shared/save-share.js").BrowserRecording} BrowserRecording */
@@ -22,10 +22,10 @@ import { SessionRecorder } from "../lib/session-recorder.js";
 
 /**
  * @param {HTMLElement} el
- * @param {{appType: string}} options
+ * @param {{appType: string, replayKey?: string}} options
  * @returns {{update: (call: FinishedCall | null) => void}} null hides the offer
  */
-export function mountAfterCall(el, { appType }) {
+export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
   const shareBox = document.createElement("div");
   shareBox.className = "share-box";
   const offer = mountOfferShare(shareBox);
@@ -38,7 +38,7 @@ export function mountAfterCall(el, { appType }) {
       html`<a class="button" href=${soundUrl} download=${sound?.fileName ?? ""} data-action="download"
         >${icon("download")}${t("live.download")}</a
       >`,
-    recordingId && html`<a class="button" href="/s/${recordingId}" data-action="replay">${icon("play")}${t("live.replay")}</a>`,
+    recordingId && html`<a class="button" href="/s/${recordingId}" data-action="replay">${icon("play")}${t(replayKey)}</a>`,
     shareBox,
   ];
   const draw = mountView(el, () => (finished ? offers(finished) : nothing));

@@ -5,16 +5,14 @@ import { formatClock, formatNumber } from "../../shared/formats.js";
 import { getLang, t, tn } from "../../shared/i18n.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
-import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/half-look.js";
-import { START_STYLE, STOP_STYLE, mountCallControls } from "./call-controls.js";
+import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.js";
+import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkList } from "./call-frame.js";
 import { NOTHING, metricRows } from "./metrics-panel.js";
-import { mountStageFrame } from "./stage-frame.js";
-import { mountTalkList } from "./talk-list.js";
 
 /** @typedef {import("../lib/half-call.js").HalfCall} HalfCall */
 /** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
 /** @typedef {import("../lib/half-duplex-state.js").HalfTurn} HalfTurn */
-/** @typedef {import("../lib/half-look.js").HalfCallState} HalfCallState */
+/** @typedef {import("../lib/call-state.js").HalfCallState} HalfCallState */
 /** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */
 /** @typedef {import("../lib/live-problems.js").NextStep} NextStep */
 

@@ -3,9 +3,9 @@
 
 import { byId, on } from "../../shared/dom.js";
 import { html, mountView } from "../../shared/lit.js";
-import { mountLevelMeter } from "./level-meter.js";
+import { mountLevelMeter } from "./sound-meters.js";
 import { duplexMetrics, metricRows } from "./metrics-panel.js";
-import { throttled } from "./throttled.js";
+import { throttled } from "../../shared/late.js";
 import { mountUnitTimeline } from "./unit-timeline.js";
 
 const INSTRUMENTS_KEY = "live_instruments";

@@ -26,7 +26,7 @@ export const LIVE_FIELDS = Object.freeze({
 /**
  * @param {{get: (name: LiveSetting) => unknown}} store
  * @param {string} speakerId
- * @returns {import("../lib/call-types.js").LiveSettings}
+ * @returns {import("../lib/duplex-types.js").LiveSettings}
  */
 export function liveSettingsOf(store, speakerId) {
   return {

@@ -8,18 +8,15 @@ import { byId, find, on } from "../../shared/dom.js";
 import { formatClock } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { html, icon, iconButton, mountView } from "../../shared/lit.js";
-import { late } from "../../shared/late.js";
+import { late, throttled } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
-import { toastProblem } from "../../shared/toast.js";
+import { mountNotice, toastProblem } from "../../shared/notice.js";
 import { callStateOf, controlsFor } from "../lib/call-state.js";
 import { withCaptions } from "../lib/captions.js";
-import { START_STYLE, STOP_STYLE, mountCallControls } from "./call-controls.js";
+import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./call-frame.js";
 import { mountQueueBanner } from "./queue-banner.js";
 import { mountTranscript } from "./transcript.js";
-import { throttled } from "./throttled.js";
-import { mountNotice } from "../../shared/notice.js";
 import { runningMs } from "../lib/session-state.js";
-import { mountStageFrame } from "./stage-frame.js";
 
 /** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
 /** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
@@ -123,7 +120,7 @@ function stageOf(call) {
   };
 }
 
-/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {import("./call-controls.js").CallButton[]} */
+/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {import("./call-frame.js").CallButton[]} */
 function buttonsOf(call, start, startKey) {
   const { state, devices } = call;
   const { isMuted, canMute, isStarting } = devices;

@@ -8,10 +8,10 @@ import { formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/i18n.js";
 import { html } from "../../shared/lit.js";
 import { callStateOf } from "../lib/call-state.js";
-import { figuresOf } from "../lib/metric-grades.js";
+import { figuresOf } from "../lib/call-figures.js";
 
 /** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
-/** @typedef {import("../lib/metric-grades.js").Grade} Grade */
+/** @typedef {import("../lib/call-figures.js").Grade} Grade */
 /** @typedef {{name: string, label: string, text: string, grade?: Grade}} Metric */
 
 /**

@@ -5,7 +5,7 @@ import { find, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
 import { t } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
-import { problemText } from "../../shared/problems.js";
+import { problemText } from "../../shared/notice.js";
 import { automaticGains } from "../lib/mixer-controller.js";
 import { openMixerBench } from "../lib/mixer-bench.js";
 import { mixSettingsOf } from "./omni-settings.js";

@@ -3,7 +3,7 @@
  * The settings of the video call, beside those of every live page and of the model.
  */
 
-import { MAX_TRIM_DB, PADDING_MAX_S } from "../lib/source-limits.js";
+import { MAX_TRIM_DB, PADDING_MAX_S } from "../lib/capture-format.js";
 import { DUPLEX_FIELDS } from "./duplex-config-form.js";
 import { LIVE_FIELDS } from "./live-settings.js";
 
@@ -63,7 +63,7 @@ export function sliceCountOf(store) {
  * @param {OmniStore} store
  * @param {number} microphoneLufs as measured; -Infinity if it was not
  * @param {"file_volume" | "monitor_volume"} volume
- * @returns {import("../lib/video-file-source.js").MixSettings}
+ * @returns {import("../lib/video-file.js").MixSettings}
  */
 export function mixSettingsOf(store, microphoneLufs, volume) {
   return {

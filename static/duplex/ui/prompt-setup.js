@@ -5,13 +5,13 @@
 
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { late } from "../../shared/late.js";
-import { voiceLimits, voiceToWire } from "../../shared/voice.js";
+import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
 
-const loadServerVoices = late(() => import("./ref-audio-init.js"));
-const importEditors = () => Promise.all([import("../../shared/ref-audio-player.js"), import("./tts-ref-controller.js")]);
+const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
+const importEditors = () => Promise.all([import("../../shared/ref-audio-player.js"), import("../../shared/ref-audio-player.js")]);
 
-/** @typedef {import("../../shared/voice.js").Voice} Voice */
-/** @typedef {import("../../shared/presets.js").AppliedPreset} AppliedPreset */
+/** @typedef {import("../../shared/prompt.js").Voice} Voice */
+/** @typedef {import("../../shared/prompt.js").AppliedPreset} AppliedPreset */
 
 /**
  * @typedef {Object} PromptParts
@@ -68,13 +68,13 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
  * without them.
  *
  * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
- * @param {{limits: import("../../shared/voice.js").VoiceLimits, onEdited: () => void}} options
+ * @param {{limits: import("../../shared/prompt.js").VoiceLimits, onEdited: () => void}} options
  */
 function mountVoices(parts, { limits, onEdited }) {
   /** The preset's, or the server's own. @type {Voice | null} */
   let given = null;
   let isApplying = false;
-  /** @type {{heard: import("../../shared/ref-audio-player.js").RefAudioPlayer, spoken: import("./tts-ref-controller.js").TtsVoice} | null} */
+  /** @type {{heard: import("../../shared/ref-audio-player.js").RefAudioPlayer, spoken: import("../../shared/ref-audio-player.js").TtsVoice} | null} */
   let editors = null;
 
   const apply = () => {

@@ -4,10 +4,9 @@
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
-import { createQueueCountdown } from "../../shared/queue-countdown.js";
-import { createQueueChimes } from "../lib/queue-chimes.js";
+import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
 
-/** @typedef {import("../../shared/queue-countdown.js").CountdownView} CountdownView */
+/** @typedef {import("../lib/queue-chimes.js").CountdownView} CountdownView */
 
 const MUTED_KEY = "minicpmo_chimes_muted";
 

@@ -1,17 +1,31 @@
 // @ts-check
 /**
- * What a video call leaves behind: recordings of this browser, replay and link of the server's. Loaded
- * when a call begins. The page brings the elements by their ids (see omni.html).
+ * What a video call leaves behind: recordings of this browser, replay and link of the server's. Loaded when a call begins.
+ * The page brings the elements by their ids (see omni.html).
  */
 
-import { byId } from "../../shared/dom.js";
+import { byId, find, on, setText } from "../../shared/dom.js";
+import { formatBytes, formatNumber } from "../../shared/formats.js";
+import { onLangChange, t } from "../../shared/i18n.js";
+import { html, icon, iconButton, mountView } from "../../shared/lit.js";
+import { toast } from "../../shared/notice.js";
+import { bindSettings } from "../../shared/settings-form.js";
 import { SettingsStore } from "../../shared/settings-store.js";
+import {
+  BITRATES,
+  FORMATS,
+  SessionVideoRecorder,
+  createUserBus,
+  mayLackSound,
+  pickFormat,
+  supportedFormats,
+} from "../lib/session-video-recorder.js";
+import { paintSubtitles } from "../lib/subtitle-text.js";
 import { mountCallRecorder } from "./after-call.js";
-import { RECORD_FIELDS, mountRecordSettings, mountRecordingPanel } from "./recording-panel.js";
 
 /**
  * @param {import("../lib/duplex-call.js").DuplexCall} call
- * @param {Pick<import("./recording-panel.js").RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options
+ * @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options
  */
 export function mountRecordings(call, options) {
   const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS, localStorage);
@@ -31,4 +45,182 @@ export function mountRecordings(call, options) {
     },
   });
   return { openSettings: () => dialog.showModal() };
+}
+
+// Records picture and sound of a call in the browser, and offers the files.
+
+/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
+/** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
+/** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
+/** @typedef {import("../../shared/settings-store.js").SettingsStore<typeof RECORD_FIELDS>} RecordStore */
+/** @typedef {import("../lib/subtitle-text.js").SubtitleLook} SubtitleLook */
+/** @typedef {{name: string, url: string, blob: Blob}} RecordedFile */
+
+const MILLION = 1_000_000;
+
+/** How a call is recorded here. */
+export const RECORD_FIELDS = Object.freeze({
+  format: /** @type {ChoiceField} */ ({ type: "choice", initial: "auto", choices: ["auto", ...FORMATS.map(({ id }) => id)] }),
+  bitrate: /** @type {ChoiceField} */ ({ type: "choice", initial: String(BITRATES[1]), choices: BITRATES.map(String) }),
+  burn_subtitles: /** @type {BooleanField} */ ({ type: "boolean", initial: true }),
+});
+
+/** @param {string} mimeType */
+const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
+
+/**
+ * @typedef {Object} RecordingOptions
+ * @property {HTMLButtonElement} button begins and ends a recording
+ * @property {HTMLVideoElement} video
+ * @property {RecordStore} store
+ * @property {() => boolean} isAutomatic record each call from its beginning
+ * @property {() => SubtitleLook} look
+ * @property {() => string} subtitle what is said now
+ */
+
+/**
+ * @param {HTMLElement} el where the files are offered
+ * @param {LiveCall} call
+ * @param {RecordingOptions} options
+ * @returns {{latest: () => RecordedFile | null}}
+ */
+export function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
+  /** @type {SessionVideoRecorder | null} */
+  let recorder = null;
+  /** @type {import("../lib/session-video-recorder.js").UserBus | null} */
+  let bus = null;
+  /** @type {import("../lib/duplex-types.js").CallEvents<unknown>["opened"] | null} */
+  let opened = null;
+  /** @type {RecordedFile[]} */
+  let files = [];
+  let count = 0;
+
+  const draw = () => {
+    const isOn = recorder !== null;
+    const { phase } = call.state;
+    button.disabled = !isOn && phase !== "running" && phase !== "pausing" && phase !== "paused";
+    button.setAttribute("aria-pressed", String(isOn));
+    button.title = t(isOn ? "omni.record_stop" : "omni.record");
+    button.setAttribute("aria-label", button.title);
+  };
+  const drawFiles = mountView(el, () => {
+    el.hidden = files.length === 0;
+    return files.map((file) => fileRow(file, () => remove(file)));
+  });
+  /** @param {RecordedFile} file */
+  const remove = (file) => {
+    URL.revokeObjectURL(file.url);
+    files = files.filter((other) => other !== file);
+    drawFiles();
+  };
+  const start = async () => {
+    if (recorder || !opened) return;
+    const fresh = new SessionVideoRecorder();
+    recorder = fresh;
+    bus = createUserBus();
+    bus.setMuted(call.devices.isMuted);
+    bus.connect(opened.source.output);
+    const wish = store.get("format");
+    const format = await fresh.start({
+      picture: video,
+      user: bus.stream,
+      answer: opened.player.output,
+      bitrate: Number(store.get("bitrate")),
+      ...(wish !== "auto" && { formatId: wish }),
+      draw: (ctx, width, height) => {
+        if (store.get("burn_subtitles")) paintSubtitles(ctx, width, height, subtitle(), look());
+      },
+    });
+    fresh.addEventListener("full", () => void stop("omni.record_full"));
+    fresh.addEventListener("failed", () => void stop("omni.record_failed"));
+    if (format === null) await stop("omni.record_impossible");
+    draw();
+  };
+  /** @param {string} [reasonKey] why it ended by itself */
+  const stop = async (reasonKey) => {
+    const [ending, endingBus] = [recorder, bus];
+    [recorder, bus] = [null, null];
+    if (!ending) return;
+    if (reasonKey) toast(t(reasonKey));
+    const blob = await ending.stop();
+    await endingBus?.close();
+    if (blob) {
+      count += 1;
+      const name = `${call.state.sessionId}_${count}.${ending.format?.extension ?? "webm"}`;
+      files = [...files, { name, url: URL.createObjectURL(blob), blob }];
+    }
+    draw();
+    drawFiles();
+  };
+  on(button, "click", () => void (recorder ? stop() : start()));
+  call.on("opened", (devices) => {
+    opened = devices;
+    bus?.connect(devices.source.output);
+  });
+  call.on("devices", ({ isMuted }) => bus?.setMuted(isMuted));
+  call.on("prepared", () => {
+    if (isAutomatic()) void start();
+  });
+  call.on("state", draw);
+  call.beforeClose(async () => {
+    await stop();
+    opened = null;
+  });
+  onLangChange(draw);
+  draw();
+  return { latest: () => files.at(-1) ?? null };
+}
+
+/** @param {RecordedFile} file @param {() => void} remove */
+function fileRow({ name, url, blob }, remove) {
+  return html`<p class="recorded-file">
+    <a class="button" href=${url} download=${name} data-action="download-video"
+      >${icon("download")}${t("omni.download")}<span class="small soft number">${formatBytes(blob.size)}</span></a
+    >
+    ${iconButton("trash", t("omni.remove_file", { name }), remove)}
+  </p>`;
+}
+
+/**
+ * How recordings are made: format, quality, subtitles.
+ *
+ * @param {HTMLDialogElement} dialog
+ * @param {RecordStore} store
+ */
+export function mountRecordSettings(dialog, store) {
+  const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
+  const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
+  const note = find(dialog, "[data-note]", HTMLElement);
+  const possible = supportedFormats(isSupported);
+  mountView(
+    formats,
+    () =>
+      html`<option value="auto">${t("omni.format_auto")}</option>
+        ${possible.map(({ id }) => html`<option value=${id}>${t(`omni.format_${id.replace("-", "_")}`)}</option>`)}`,
+  );
+  mountView(bitrates, () =>
+    store.fields.bitrate.choices.map((value) => {
+      const words = t("omni.bitrate_value", { n: formatNumber(Number(value) / MILLION) });
+      return html`<option value=${value}>${words}</option>`;
+    }),
+  );
+  const draw = () => {
+    const chosen = pickFormat(isSupported, { wishId: store.get("format") });
+    formats.value = possible.some(({ id }) => id === store.get("format")) ? store.get("format") : "auto";
+    bitrates.value = store.get("bitrate");
+    const warning = !chosen
+      ? "omni.record_impossible"
+      : !chosen.hasPicture
+        ? "omni.format_no_picture"
+        : mayLackSound(chosen, isSupported)
+          ? "omni.format_no_sound"
+          : "";
+    note.hidden = warning === "";
+    setText(note, warning && t(warning));
+  };
+  draw();
+  bindSettings(dialog, store);
+  on(store, "change", draw);
+  onLangChange(draw);
+  on(find(dialog, "[data-action=close-record-settings]", HTMLButtonElement), "click", () => dialog.close());
 }

@@ -8,7 +8,7 @@ import { openFileSource } from "../lib/file-source.js";
 import { openMicrophone } from "../lib/microphone.js";
 import { MixerController } from "../lib/mixer-controller.js";
 
-/** @typedef {import("../lib/call-types.js").LiveSource} LiveSource */
+/** @typedef {import("../lib/duplex-types.js").LiveSource} LiveSource */
 
 /**
  * @typedef {Object} SoundFileOptions

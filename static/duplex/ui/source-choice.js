@@ -7,7 +7,7 @@ import { t } from "../../shared/i18n.js";
 import { mountView } from "../../shared/lit.js";
 import { radioPills } from "../../shared/pills.js";
 import { rms } from "../../shared/pcm.js";
-import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/source-limits.js";
+import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/capture-format.js";
 import { barsOf } from "../lib/user-turns.js";
 import { mountFileBox } from "./file-box.js";
 import { waveform } from "./transcript.js";

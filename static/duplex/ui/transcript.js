@@ -7,7 +7,7 @@
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { getLang, t } from "../../shared/i18n.js";
 import { guard, html, icon, nothing, repeat } from "../../shared/lit.js";
-import { mountTalkList } from "./talk-list.js";
+import { mountTalkList } from "./call-frame.js";
 
 /** @typedef {import("../lib/unit-log.js").TranscriptTurn} TranscriptTurn */
 /** @typedef {import("../lib/user-turns.js").UserTurn} UserTurn */
@@ -29,10 +29,6 @@ const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", 
 export function mountTranscript(el) {
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
-  const draw = mountTalkList(el, WORDS, () => {
-    const turns = inOrder(latest);
-    return { isEmpty: turns.length === 0, rows: repeat(turns, ({ key }) => key, row) };
-  });
   /** @param {ReturnType<typeof inOrder>[number]} one */
   const row = ({ user, model }) => {
     const { startedAtMs } = latest;
@@ -41,6 +37,10 @@ export function mountTranscript(el) {
     const { bars, text, isOpen, lengthMs } = user;
     return guard([bars, text, isOpen, lengthMs, startedAtMs, getLang()], () => userTurn(user, startedAtMs));
   };
+  const draw = mountTalkList(el, WORDS, () => {
+    const turns = inOrder(latest);
+    return { isEmpty: turns.length === 0, rows: repeat(turns, ({ key }) => key, row) };
+  });
   return {
     update(talk) {
       const hasNews = talk.modelTurns !== latest.modelTurns;

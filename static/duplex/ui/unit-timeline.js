@@ -10,10 +10,10 @@ import { find } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { html, mountView } from "../../shared/lit.js";
-import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/unit-columns.js";
+import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 
-/** @typedef {import("../lib/unit-columns.js").UnitColumn} UnitColumn */
+/** @typedef {import("../lib/call-figures.js").UnitColumn} UnitColumn */
 /** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
 
 /** Strength of each stage's colour, from the ground up. */

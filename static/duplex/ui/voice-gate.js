@@ -5,7 +5,7 @@
  */
 
 import { late } from "../../shared/late.js";
-import { toastProblem } from "../../shared/toast.js";
+import { toastProblem } from "../../shared/notice.js";
 
 const loadGate = late(async () => {
   const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/metric-grades.js";
+import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/call-figures.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @typedef {import("../../../static/duplex/lib/duplex-types.js").SessionState} SessionState */

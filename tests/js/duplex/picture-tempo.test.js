@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { LEVELS_PER_S } from "../../../static/duplex/lib/capture-format.js";
-import { createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
-import { AHEAD_MS, PictureTempo, SentRate } from "../../../static/duplex/lib/picture-tempo.js";
+import { AHEAD_MS, PictureTempo, SentRate, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
 
 const LEVEL_MS = 1_000 / LEVELS_PER_S;
 const LEVELS_BEFORE = (1_000 - AHEAD_MS) / LEVEL_MS - 1;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { StereoTape } from "../../../static/duplex/lib/stereo-tape.js";
+import { StereoTape } from "../../../static/duplex/lib/session-recorder.js";
 
 const HEADER_BYTES = 44;
 const RATE_HZ = 16_000;

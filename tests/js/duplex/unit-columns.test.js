@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/unit-columns.js";
+import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/call-figures.js";
 
 /** @typedef {import("../../../static/duplex/lib/unit-log.js").UnitRecord} UnitRecord */
 

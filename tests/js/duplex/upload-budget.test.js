@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { UploadBudget } from "../../../static/duplex/lib/upload-budget.js";
+import { UploadBudget } from "../../../static/duplex/lib/duplex-session.js";
 
 const KIB = 1024;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { MOST_BYTES, MOST_CONVERSATIONS, conversationsToDrop } from "../../../static/turnbased/history-rule.js";
+import { MOST_BYTES, MOST_CONVERSATIONS, conversationsToDrop } from "../../../static/turnbased/history-store.js";
 
 /** @param {number} count */
 const kept = (count, sizeBytes = 1) => Array.from({ length: count }, (_, i) => ({ id: `c${i}`, updatedAtMs: i, sizeBytes }));

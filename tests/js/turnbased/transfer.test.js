@@ -4,8 +4,7 @@ import { test } from "node:test";
 import * as msgpack from "@msgpack/msgpack";
 
 import { bytesToBase64, encodeWav, floatsToBase64 } from "../../../static/shared/pcm.js";
-import { addMessage, emptyConversation, toWire } from "../../../static/turnbased/conversation.js";
-import { voiceOf } from "../../../static/turnbased/conversation-facts.js";
+import { addMessage, emptyConversation, toWire, voiceOf } from "../../../static/turnbased/conversation.js";
 import { mediaOf, toFacts, toItems } from "../../../static/turnbased/media-part.js";
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 

@@ -1,11 +1,11 @@
 // @ts-check
-/**
- * The system content of a conversation; its editor is loaded when it is opened.
- */
+/** Parts of several pages that come when they are first needed: help, the editor of the system content. */
 
+import { byId, on } from "./dom.js";
 import { late } from "./late.js";
+import { toastProblem } from "./notice.js";
 
-/** @typedef {import("./system-content.js").ContentItem} ContentItem */
+/** @typedef {import("./prompt.js").ContentItem} ContentItem */
 /** @typedef {import("./system-content-editor.js").SystemContentEditor} SystemContentEditor */
 
 /**
@@ -34,5 +34,24 @@ export function mountLateContentEditor(el, options) {
         editor.setItems(given);
       },
     ),
+  };
+}
+
+// The help button of a page: questions and answers are loaded with the first click.
+
+const loadSidebar = late(() => import("./faq-sidebar.js"));
+
+/** @param {import("./faq-sidebar.js").FaqMode} mode */
+export function mountLateHelp(mode) {
+  const opener = byId("open-faq", HTMLButtonElement);
+  const end = on(opener, "click", () => void load());
+  const load = async () => {
+    try {
+      const { mountFaqSidebar } = await loadSidebar();
+      end();
+      mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
+    } catch (error) {
+      toastProblem(/** @type {import("./late.js").MissingPartError} */ (error));
+    }
   };
 }

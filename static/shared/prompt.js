@@ -1,0 +1,254 @@
+// @ts-check
+/** What a model is told and whose voice it has: system content, voice samples, presets. Pure. */
+
+import { base64ToFloats, floatsToBase64 } from "./pcm.js";
+
+const DEFAULT_PATH = "default";
+
+/** @typedef {import("./protocol.js").TextContent} TextContent */
+/** @typedef {import("./protocol.js").AudioContent} AudioContent */
+/** @typedef {import("./protocol.js").ImageContent} ImageContent */
+
+/**
+ * @typedef {{type: "text", text: string}} TextItem
+ * @typedef {{type: "audio", voice: Voice | null}} AudioItem
+ * @typedef {{type: "image", name: string, data: string}} ImageItem `data` is Base64 of the file
+ * @typedef {TextItem | AudioItem | ImageItem} ContentItem
+ * @typedef {ContentItem["type"]} ItemKind
+ *
+ * @typedef {{type: "text", text: string} | {type: "audio", path: string, name: string, duration: number | null}} PresetItem
+ *   `path` "default" is the server's own voice
+ * @typedef {{data: string, name: string, duration: number}} PresetSound
+ */
+
+/** @param {ItemKind} kind @returns {ContentItem} */
+export function emptyItem(kind) {
+  if (kind === "text") return { type: "text", text: "" };
+  if (kind === "audio") return { type: "audio", voice: null };
+  return { type: "image", name: "", data: "" };
+}
+
+/**
+ * Moves one item; a step beyond the ends changes nothing.
+ *
+ * @template T
+ * @param {readonly T[]} items
+ * @param {number} index
+ * @param {number} step -1 is up, 1 is down
+ * @returns {T[]}
+ */
+export function moveItem(items, index, step) {
+  const target = index + step;
+  if (target < 0 || target >= items.length) return [...items];
+  const moved = [...items];
+  [moved[index], moved[target]] = [moved[target], moved[index]];
+  return moved;
+}
+
+/**
+ * What messages carry; items with nothing in them are left out.
+ *
+ * @param {readonly ContentItem[]} items
+ * @returns {(TextContent | AudioContent | ImageContent)[]}
+ */
+export function contentToWire(items) {
+  /** @type {(TextContent | AudioContent | ImageContent)[]} */
+  const wire = [];
+  for (const item of items) {
+    if (item.type === "text" && item.text.trim()) wire.push({ type: "text", text: item.text });
+    if (item.type === "audio" && item.voice) wire.push({ type: "audio", data: voiceToWire(item.voice) });
+    if (item.type === "image" && item.data) wire.push({ type: "image", data: item.data });
+  }
+  return wire;
+}
+
+/**
+ * Joins a preset's items with its sounds, which come apart and in the order of the audio items.
+ *
+ * @param {readonly PresetItem[]} items
+ * @param {readonly PresetSound[]} sounds
+ * @returns {ContentItem[]}
+ */
+export function contentFromPreset(items, sounds) {
+  let next = 0;
+  return items.map((item) => {
+    if (item.type === "text") return { type: "text", text: item.text };
+    return { type: "audio", voice: voiceFromPreset(item, sounds[next++] ?? null) };
+  });
+}
+
+/**
+ * @param {PresetItem | null} item
+ * @param {PresetSound | null | undefined} sound
+ * @returns {Voice | null}
+ */
+export function voiceFromPreset(item, sound) {
+  if (item?.type !== "audio" || !sound) return null;
+  return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
+}
+
+/** @param {readonly ContentItem[]} items @returns {Voice | null} the voice the model speaks with */
+export function firstVoice(items) {
+  for (const item of items) if (item.type === "audio" && item.voice) return item.voice;
+  return null;
+}
+
+// A voice sample as pages hold it: mono float32 at 16 kHz, its name, where it is from.
+
+export const VOICE_RATE_HZ = 16_000;
+const SHORTEST_S = 0.5; // the server refuses shorter samples
+const LONGEST_S = 30; // the same for longer ones, unless it says otherwise
+const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
+
+/**
+ * @typedef {"default" | "preset" | "upload" | "library"} VoiceOrigin
+ *
+ * @typedef {Object} Voice
+ * @property {string} name for people
+ * @property {Float32Array} samples mono, 16 kHz
+ * @property {VoiceOrigin} origin
+ *
+ * @typedef {Object} VoiceLimits
+ * @property {number} minS
+ * @property {number} maxS
+ * @property {number} maxFileBytes
+ */
+
+/**
+ * What the server accepts.
+ *
+ * @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults
+ * @returns {VoiceLimits}
+ */
+export function voiceLimits(defaults) {
+  const limits = defaults?.limits ?? {};
+  return {
+    minS: limits.reference_min_s ?? SHORTEST_S,
+    maxS: limits.reference_max_s ?? LONGEST_S,
+    maxFileBytes: limits.reference_upload_bytes ?? LARGEST_FILE_BYTES,
+  };
+}
+
+/**
+ * Says why a sample cannot be used, null if it can.
+ *
+ * @param {Float32Array} samples
+ * @param {VoiceLimits} limits
+ * @returns {"too_short" | "too_long" | "silent" | null}
+ */
+export function voiceProblem(samples, { minS, maxS }) {
+  const lengthS = samples.length / VOICE_RATE_HZ;
+  if (lengthS < minS) return "too_short";
+  if (lengthS > maxS) return "too_long";
+  return samples.some((sample) => sample !== 0) ? null : "silent";
+}
+
+/** @param {Voice} voice @returns {number} seconds */
+export function voiceLengthS(voice) {
+  return voice.samples.length / VOICE_RATE_HZ;
+}
+
+/** @param {Voice} voice @returns {string} Base64 as messages carry it */
+export function voiceToWire(voice) {
+  return floatsToBase64(voice.samples);
+}
+
+/**
+ * @param {string} name
+ * @param {string} data Base64 of float32 samples
+ * @param {VoiceOrigin} origin
+ * @returns {Voice}
+ */
+export function voiceFromWire(name, data, origin) {
+  return { name, samples: base64ToFloats(data), origin };
+}
+
+/**
+ * A name without its folder and ending.
+ *
+ * @param {string} fileName
+ */
+export function nameOfFile(fileName) {
+  return fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
+}
+
+// Presets as the server lists them, and what a page makes of one.
+
+/**
+ * @typedef {"turnbased" | "half_duplex_audio" | "omni" | "audio_duplex"} PresetMode
+ * @typedef {string | Record<string, string>} Words one text, or one for each language
+ *
+ * @typedef {Object} AppliedPreset
+ * @property {string} id
+ * @property {string} systemPrompt of duplex modes; "" elsewhere
+ * @property {Voice | null} voice of duplex modes; null if the preset names none
+ * @property {ContentItem[]} items system content of the other modes
+ * @property {Record<string, unknown>} settings with groups flattened: {vad: {threshold}} is vad_threshold
+ * @property {boolean} isChosen the visitor chose it now; false when the page opens
+ */
+
+/**
+ * Returns the text for a language, else the English one, else any.
+ *
+ * @param {Words | null | undefined} words
+ * @param {string} lang
+ */
+export function wordsIn(words, lang) {
+  if (typeof words === "string" || !words) return words || "";
+  return words[lang] ?? words.en ?? Object.values(words)[0] ?? "";
+}
+
+/** @param {Http.Preset} preset @returns {boolean} whether its sounds have to be fetched */
+export function hasSounds(preset) {
+  return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
+}
+
+/**
+ * @param {Http.Preset} preset
+ * @param {Http.PresetSounds | null} sounds null if it has none
+ * @param {boolean} isChosen
+ * @returns {AppliedPreset}
+ */
+export function applyPreset(preset, sounds, isChosen) {
+  return {
+    id: preset.id,
+    systemPrompt: preset.system_prompt ?? "",
+    voice: voiceFromPreset(preset.ref_audio, sounds?.ref_audio),
+    items: contentFromPreset(preset.system_content, sounds?.system_content_audio ?? []),
+    settings: flatten(preset.settings ?? {}),
+    isChosen,
+  };
+}
+
+/**
+ * Names the values inside of groups as group_name.
+ *
+ * @param {Record<string, unknown>} settings
+ * @returns {Record<string, unknown>}
+ */
+export function flatten(settings) {
+  /** @type {Record<string, unknown>} */
+  const flat = {};
+  for (const [name, value] of Object.entries(settings)) {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) flat[name] = value;
+    else for (const [inner, one] of Object.entries(value)) flat[`${name}_${inner}`] = one;
+  }
+  return flat;
+}
+
+/**
+ * Which preset to begin with: the one used last, else the first in the visitor's language.
+ *
+ * @param {readonly Http.Preset[]} presets
+ * @param {string | null} rememberedId
+ * @param {string} lang
+ * @returns {Http.Preset | null}
+ */
+export function firstPreset(presets, rememberedId, lang) {
+  const remembered = presets.find(({ id }) => id === rememberedId);
+  const spoken = presets.find(({ id }) => id.startsWith(LANGUAGE_NAMES[lang] ?? "\0"));
+  return remembered ?? spoken ?? presets[0] ?? null;
+}
+
+/** How ids of presets begin that speak a language. @type {Record<string, string>} */
+const LANGUAGE_NAMES = { en: "english", zh: "chinese" };

@@ -20,12 +20,7 @@ const DESCRIPTION = "/api/openapi.json";
  *   components: {schemas: Record<string, Schema>}}} Description
  */
 
-/**
- * The name of a schema, or its type in words.
- *
- * @param {Schema | undefined} schema
- * @returns {string}
- */
+/** The name of a schema, or its type in words. @param {Schema | undefined} schema @returns {string} */
 function schemaWords(schema) {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").at(-1) ?? "";

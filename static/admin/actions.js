@@ -20,10 +20,7 @@ import { failureText } from "./words.js";
  * @property {() => Promise<unknown>} [after] bring the figures up to date
  */
 
-/**
- * @param {Deed} deed
- * @returns {Promise<boolean>} whether it was done
- */
+/** @param {Deed} deed @returns {Promise<boolean>} whether it was done */
 export async function act({ about, question, run, done, after }) {
   if (question && !(await ask(question()))) return false;
   try {
@@ -70,12 +67,7 @@ export function actionButton({ icon: picture, label, name, kind, isIconOnly = fa
   </button>`;
 }
 
-/**
- * Asks before something is done that cannot be taken back.
- *
- * @param {Question} question
- * @returns {Promise<boolean>}
- */
+/** Asks before something is done that cannot be taken back. @param {Question} question @returns {Promise<boolean>} */
 function ask({ title, text, confirm }) {
   const place = document.createElement("div");
   document.body.append(place);

@@ -12,10 +12,7 @@ const FORBIDDEN = 403;
  * @property {<T>(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown) => Promise<T>} send
  */
 
-/**
- * @param {() => void} onRefused called when the server wants a token
- * @returns {AdminApi}
- */
+/** @param {() => void} onRefused called when the server wants a token @returns {AdminApi} */
 export function adminApi(onRefused) {
   /** @template T @param {Promise<T>} answer @returns {Promise<T>} */
   const watched = async (answer) => {
@@ -51,12 +48,7 @@ export function isRefusal(error) {
  * @property {() => void} close
  */
 
-/**
- * Starts with a first time at once, if the page is seen.
- *
- * @param {RefresherOptions} options
- * @returns {Refresher}
- */
+/** Starts with a first time at once, if the page is seen. @param {RefresherOptions} options @returns {Refresher} */
 export function startRefreshing({
   work,
   pauseMs,

@@ -19,11 +19,7 @@
  * @property {number | null} memoryTotalMb
  */
 
-/**
- * @param {Http.ServiceStatus} status
- * @param {readonly Http.WorkerInfo[]} workers
- * @returns {Overview}
- */
+/** @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers @returns {Overview} */
 export function overviewOf(status, workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
   const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
@@ -48,10 +44,7 @@ export function overviewOf(status, workers) {
  * @typedef {"restart_waits" | "restart_stops" | "starting" | "loading" | "error" | "offline" | "draining" | "busy" | "idle"} WorkerState
  */
 
-/**
- * @param {Http.WorkerInfo} worker
- * @returns {WorkerState}
- */
+/** @param {Http.WorkerInfo} worker @returns {WorkerState} */
 export function workerState(worker) {
   if (worker.is_restarting) return worker.sessions.length > 0 ? "restart_waits" : "restart_stops";
   if (worker.status === "loading") return worker.loading ? "loading" : "starting";
@@ -183,11 +176,7 @@ export const ETA_FIELDS = Object.freeze([
   { name: "ema_alpha", kind: "alpha", most: 1 },
 ]);
 
-/**
- * @param {Http.EtaStatus} status
- * @param {string} name of a field
- * @returns {number | null}
- */
+/** @param {Http.EtaStatus} status @param {string} name of a field @returns {number | null} */
 export function savedValue(status, name) {
   return name === "ema_alpha" ? status.ema_alpha : (status.config[/** @type {keyof Http.EtaConfig} */ (name)] ?? null);
 }
@@ -244,10 +233,7 @@ const SEVERITIES = {
 const OWN_LOOK = /\bpath=\/api\/admin\/logs\b.*\bstatus=200\b/;
 const TROUBLE = /^(?:Traceback \(most recent call last\)|\w*(?:Error|Exception): )/;
 
-/**
- * @param {Http.LogLine} line
- * @returns {Severity}
- */
+/** @param {Http.LogLine} line @returns {Severity} */
 export function severityOf({ level, text }) {
   if (OWN_LOOK.test(text)) return "debug";
   if (level) return SEVERITIES[level.toLowerCase()] ?? "info";
@@ -282,11 +268,7 @@ export class LogBuffer {
   }
 }
 
-/**
- * @param {KeptLine} line
- * @param {LogFilter} filter
- * @returns {boolean}
- */
+/** @param {KeptLine} line @param {LogFilter} filter @returns {boolean} */
 export function isMatch(line, { text, least }) {
   if (ORDER.indexOf(line.severity) < ORDER.indexOf(least)) return false;
   const wanted = text.trim().toLowerCase();

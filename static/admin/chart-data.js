@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Makes charts and a table of numbers out of the server's last hour. Pure.
- */
+/** Makes charts and a table of numbers out of the server's last hour. Pure. */
 
 /** @typedef {(number | null)[]} Column */
 
@@ -46,10 +44,7 @@ const LOOKS = {
   "unit.p99_ms": ["speak", true],
 };
 
-/**
- * @param {Http.History} history
- * @returns {Chart[]}
- */
+/** @param {Http.History} history @returns {Chart[]} */
 export function chartsOf(history) {
   const names = Object.keys(history.series);
   const sessions = names.filter((name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || isUsed(history, name)));
@@ -97,10 +92,7 @@ function lookOf(name, index) {
   return { tone, isDashed, side: isRight ? "right" : "left" };
 }
 
-/**
- * @param {Http.History} history
- * @param {string} name
- */
+/** @param {Http.History} history @param {string} name */
 function isUsed(history, name) {
   return history.series[name].some((value) => (value ?? 0) > 0);
 }
@@ -129,13 +121,7 @@ export function withGaps(times, columns, longestS) {
   return { times: all, columns: filled };
 }
 
-/**
- * Sums the hour up in pieces, newest first.
- *
- * @param {Http.History} history
- * @param {number} spanS
- * @returns {Span[]}
- */
+/** Sums the hour up in pieces, newest first. @param {Http.History} history @param {number} spanS @returns {Span[]} */
 export function spansOf(history, spanS) {
   /** @type {Map<number, number[]>} */
   const places = new Map();

@@ -30,10 +30,7 @@ const COLUMNS = [
   { labelKey: "admin.col_memory", cell: ({ memoryMb }) => memory(memoryMb) },
 ];
 
-/**
- * @param {HTMLElement} el what the view is rendered in
- * @param {() => void} draw
- */
+/** @param {HTMLElement} el what the view is rendered in @param {() => void} draw */
 export function makeCharts(el, draw) {
   /** @type {Http.History | null} */
   let history = null;
@@ -164,10 +161,7 @@ function lineName({ name }) {
   return t(`admin.line_${name.replace(".", "_")}`);
 }
 
-/**
- * @param {Line} line
- * @param {number | null} value
- */
+/** @param {Line} line @param {number | null} value */
 function figure({ name }, value) {
   if (value === null) return UNKNOWN;
   if (name.startsWith("vram_used_mb.")) return memory(value);
@@ -324,10 +318,7 @@ function isWhole({ name }) {
   return name.startsWith("sessions.") || name === "queue.length";
 }
 
-/**
- * @param {Plot} _
- * @param {number[]} splits Unix seconds
- */
+/** @param {Plot} _ @param {number[]} splits Unix seconds */
 function clockTicks(_, splits) {
   const isClose = splits.length > 1 && splits[1] - splits[0] < S_PER_MINUTE;
   const format = new Intl.DateTimeFormat(document.documentElement.lang, {

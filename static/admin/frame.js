@@ -11,10 +11,7 @@ import { failureText } from "./words.js";
 /** Either the token is asked for, or the server did not say who may administrate. */
 /** @typedef {{kind: "token", isSignedOut: boolean} | {kind: "failure", error: unknown} | null} LoginState */
 
-/**
- * @param {HTMLElement} el
- * @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options
- */
+/** @param {HTMLElement} el @param {{signIn: (token: string) => Promise<void>, retry: () => void}} options */
 export function mountLogin(el, { signIn, retry }) {
   /** @type {LoginState} */
   let state = null;

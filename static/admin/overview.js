@@ -131,11 +131,7 @@ export function makeOverview({ api, draw, page, el }) {
   };
 }
 
-/**
- * @param {string} id
- * @param {Figure} figure
- * @param {Overview | null} facts
- */
+/** @param {string} id @param {Figure} figure @param {Overview | null} facts */
 function figureCard(id, { labelKey, value, note, tone, share }, facts) {
   const part = (facts && share?.(facts)) ?? null;
   return html`<div class="card admin-figure" data-figure=${id} data-tone=${(facts && tone?.(facts)) ?? ""}>

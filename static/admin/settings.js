@@ -167,10 +167,7 @@ export function makeDurations({ api, draw }) {
   };
 }
 
-/**
- * @param {string} kind
- * @param {Readonly<Record<string, unknown>>} status
- */
+/** @param {string} kind @param {Readonly<Record<string, unknown>>} status */
 function hintOf(kind, status) {
   if (kind === "alpha") return t("admin.eta_alpha_hint");
   if (kind === "duplex") return t("admin.eta_duplex_hint");

@@ -32,11 +32,7 @@ export function memory(megabytes) {
   return megabytes === null || megabytes === undefined ? UNKNOWN : formatBytes(megabytes * BYTES_PER_MB);
 }
 
-/**
- * A length of time: 3:07, or 5 h 12 min, or 3 d 4 h.
- *
- * @param {number | null | undefined} seconds
- */
+/** A length of time: 3:07, or 5 h 12 min, or 3 d 4 h. @param {number | null | undefined} seconds */
 export function span(seconds) {
   if (seconds === null || seconds === undefined) return UNKNOWN;
   if (seconds < S_PER_HOUR) return formatClock(seconds);

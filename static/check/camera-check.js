@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The camera's card: the picture, its size, and how many come in a second.
- */
+/** The camera's card: the picture, its size, and how many come in a second. */
 
 import { openCamera } from "../duplex/lib/camera.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
@@ -45,11 +43,7 @@ function watchPictures(camera, onPicture) {
   camera.video.requestVideoFrameCallback(look);
 }
 
-/**
- * @param {string} device
- * @param {{width: number, height: number, fps: number}} shown
- * @returns {import("./results.js").Result}
- */
+/** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {import("./results.js").Result} */
 function cameraResult(device, shown) {
   const facts = { device, ...shown };
   if (shown.fps >= SLOW_FPS) return { state: "good", text: { key: "check.camera_good", params: shown }, facts };

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Turns the microphone's levels into a bar, a peak that lingers, and a word. Pure.
- */
+/** Turns the microphone's levels into a bar, a peak that lingers, and a word. Pure. */
 
 /** @typedef {"waiting" | "silent" | "quiet" | "good" | "loud"} LevelWord */
 
@@ -38,9 +36,7 @@ function toShare(db) {
   return Math.min(1, Math.max(0, 1 - db / FLOOR_DB));
 }
 
-/**
- * @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}}
- */
+/** @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}} */
 export function createLevelJudge() {
   /** @type {{atMs: number, rmsDb: number, peak: number}[]} */
   let recent = [];

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The microphone's card: level, words for it, and three seconds to hear oneself.
- */
+/** The microphone's card: level, words for it, and three seconds to hear oneself. */
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
@@ -18,11 +16,7 @@ import { createMicrophoneSession, takeClip } from "./devices.js";
 const READER_INTERVAL_MS = 1_000; // how often a screen reader's number changes
 const PERCENT = 100;
 
-/**
- * @param {HTMLElement} el
- * @param {HTMLElement} words
- * @returns {{update: (view: LevelView) => void, clear: () => void}}
- */
+/** @param {HTMLElement} el @param {HTMLElement} words @returns {{update: (view: LevelView) => void, clear: () => void}} */
 function mountLevelMeter(el, words) {
   const bar = find(el, ".meter-bar", HTMLElement);
   const hold = find(el, ".meter-hold", HTMLElement);

@@ -51,10 +51,7 @@ export function problemResult(code, { state = "bad", ...rest } = {}) {
   return { state, text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` }, ...rest };
 }
 
-/**
- * @param {{get: (id: CheckId) => Result}} results
- * @returns {Verdict}
- */
+/** @param {{get: (id: CheckId) => Result}} results @returns {Verdict} */
 export function verdictOf(results) {
   const stateOf = (/** @type {CheckId} */ id) => results.get(id).state;
   const isOver = (/** @type {CheckId} */ id) => !["todo", "running"].includes(stateOf(id));
@@ -83,10 +80,7 @@ export const ABILITIES = /** @type {const} */ ([
 /** @typedef {typeof ABILITIES[number]["id"]} AbilityId */
 /** @typedef {{isSecure: boolean, abilities: Record<AbilityId, boolean>}} BrowserAbilities */
 
-/**
- * @param {typeof globalThis} scope the window
- * @returns {BrowserAbilities}
- */
+/** @param {typeof globalThis} scope the window @returns {BrowserAbilities} */
 export function browserAbilities(scope) {
   return {
     isSecure: scope.isSecureContext !== false,
@@ -102,10 +96,7 @@ export function browserAbilities(scope) {
   };
 }
 
-/**
- * @param {BrowserAbilities} found
- * @returns {Result}
- */
+/** @param {BrowserAbilities} found @returns {Result} */
 export function browserResult({ isSecure, abilities }) {
   const facts = { secure: isSecure, ...abilities };
   if (!isSecure) return problemResult("insecure_context", { facts });

@@ -10,11 +10,7 @@ import { measureRoundTrips, measureSocket } from "./devices.js";
 /** @typedef {import("./results.js").Results} Results */
 /** @typedef {import("../home/readiness.js").Report} Report */
 
-/**
- * @param {Results} results
- * @param {() => Report | null} latestReport
- * @returns {{run: () => Promise<void>}}
- */
+/** @param {Results} results @param {() => Report | null} latestReport @returns {{run: () => Promise<void>}} */
 export function mountServerCheck(results, latestReport) {
   const again = byId("server-again", HTMLButtonElement);
   const progress = byId("server-progress", HTMLProgressElement);

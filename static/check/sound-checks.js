@@ -24,10 +24,7 @@ async function openContext(speakerId) {
   return context;
 }
 
-/**
- * @param {Results} results
- * @returns {{start: () => Promise<void>, speakerId: () => string}}
- */
+/** @param {Results} results @returns {{start: () => Promise<void>, speakerId: () => string}} */
 export function mountSpeakerCheck(results) {
   const play = byId("speaker-play", HTMLButtonElement);
   const question = byId("speaker-question", HTMLElement);
@@ -87,9 +84,7 @@ function expire(limitMs) {
   });
 }
 
-/**
- * @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish
- */
+/** @param {{micId: string, speakerId: string, echoCancellation: boolean}} wish */
 async function measure({ micId, speakerId, echoCancellation }) {
   const microphone = await openMicrophone({
     deviceId: micId,

@@ -121,11 +121,7 @@ function finding({ state, text, next, detail }) {
   </div>`;
 }
 
-/**
- * @param {HTMLElement} el
- * @param {import("./results.js").CheckId} id
- * @param {import("./results.js").Results} results
- */
+/** @param {HTMLElement} el @param {import("./results.js").CheckId} id @param {import("./results.js").Results} results */
 export function mountCheckCard(el, id, results) {
   const badge = find(el, ".check-state", HTMLElement);
   const place = find(el, ".check-result", HTMLElement);

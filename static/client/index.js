@@ -52,26 +52,17 @@ export class Client {
     return new DuplexSession({ idPrefix, ...this.#server("duplex", withPictures ? "omni" : "audio_duplex"), ...options });
   }
 
-  /**
-   * A call by turns: the server finds out when the user has finished.
-   * @param {HalfDuplexOptions} [options]
-   */
+  /** A call by turns: the server finds out when the user has finished. @param {HalfDuplexOptions} [options] */
   halfDuplex(options = {}) {
     return new HalfDuplexSession({ ...this.#server("half_duplex", "half_duplex_audio"), ...options });
   }
 
-  /**
-   * A chat; each turn sends the whole history.
-   * @param {StreamingChatOptions} [options]
-   */
+  /** A chat; each turn sends the whole history. @param {StreamingChatOptions} [options] */
   chat(options = {}) {
     return new StreamingChat({ ...this.#server("streaming", "turnbased"), ...options });
   }
 
-  /**
-   * @param {"streaming" | "half_duplex" | "duplex"} kind
-   * @param {string} appId
-   */
+  /** @param {"streaming" | "half_duplex" | "duplex"} kind @param {string} appId */
   #server(kind, appId) {
     return {
       url: (/** @type {string} */ sessionId) => socketUrl(kind, sessionId, this.origin),

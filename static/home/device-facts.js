@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Finds out, without asking the visitor for anything, which devices the browser has and allows. Device.
- */
+/** Finds out, without asking the visitor for anything, which devices the browser has and allows. Device. */
 
 /** @typedef {import("./readiness.js").BrowserFacts} BrowserFacts */
 /** @typedef {import("./readiness.js").Permission} Permission */
@@ -17,10 +15,7 @@ export function firstFacts() {
   };
 }
 
-/**
- * @param {"microphone" | "camera"} name
- * @returns {Promise<PermissionStatus | null>} null where the browser does not tell
- */
+/** @param {"microphone" | "camera"} name @returns {Promise<PermissionStatus | null>} null where the browser does not tell */
 async function permissionOf(name) {
   try {
     return await navigator.permissions.query({ name: /** @type {PermissionName} */ (name) });

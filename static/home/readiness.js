@@ -27,29 +27,19 @@
 
 const PERCENT = 100;
 
-/**
- * @param {string} code of problem.*
- * @returns {{text: Phrase, next: Phrase}}
- */
+/** @param {string} code of problem.* @returns {{text: Phrase, next: Phrase}} */
 function problem(code) {
   return { text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } };
 }
 
-/**
- * @param {BrowserFacts} facts
- * @returns {Line}
- */
+/** @param {BrowserFacts} facts @returns {Line} */
 function secureLine({ isSecure, isSupported }) {
   if (!isSecure) return { id: "secure", state: "bad", ...problem("insecure_context") };
   if (!isSupported) return { id: "secure", state: "bad", ...problem("unsupported") };
   return { id: "secure", state: "good", text: { key: "home.secure_good" } };
 }
 
-/**
- * @param {"microphone" | "camera"} id
- * @param {BrowserFacts} facts
- * @returns {Line}
- */
+/** @param {"microphone" | "camera"} id @param {BrowserFacts} facts @returns {Line} */
 function deviceLine(id, facts) {
   const { permission, count } = facts[id];
   const prefix = id === "camera" ? "camera_" : "";
@@ -64,10 +54,7 @@ function deviceLine(id, facts) {
   return { id, state: "good", text: { key: `home.${id}_found` }, next: { key: "home.will_ask" } };
 }
 
-/**
- * @param {Report | null} report
- * @returns {Line}
- */
+/** @param {Report | null} report @returns {Line} */
 function workerLine(report) {
   if (report === null) return { id: "worker", state: "asking", text: { key: "home.asking" } };
   const { status, isReached } = report;
@@ -110,10 +97,7 @@ function queueLine(report, waitS, clock) {
   return { id: "queue", state: "good", text: { key: "home.queue_empty" } };
 }
 
-/**
- * @param {Report | null} report
- * @returns {Line}
- */
+/** @param {Report | null} report @returns {Line} */
 function modelLine(report) {
   if (report === null) return { id: "model", state: "asking", text: { key: "home.asking" } };
   const model = report.status?.model;
@@ -155,12 +139,7 @@ export function readinessLines(facts, report, waitS, clock) {
 /** What stops a conversation; the model and the camera do not. @type {ReadonlySet<LineId>} */
 const DECISIVE = new Set(["secure", "microphone", "worker", "queue"]);
 
-/**
- * The one line worth a visitor's attention, or null if a conversation can begin.
- *
- * @param {Line[]} lines
- * @returns {Line | null}
- */
+/** The one line worth a visitor's attention, or null if a conversation can begin. @param {Line[]} lines @returns {Line | null} */
 export function firstObstacle(lines) {
   const decisive = lines.filter(({ id }) => DECISIVE.has(id));
   return (
@@ -228,10 +207,7 @@ function rank(appId) {
   return place < 0 ? ORDER.length : place;
 }
 
-/**
- * @param {readonly App[]} apps
- * @returns {App[]}
- */
+/** @param {readonly App[]} apps @returns {App[]} */
 export function inOrder(apps) {
   return [...apps].sort((one, other) => rank(one.app_id) - rank(other.app_id));
 }

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Wires the half-duplex page: speak, pause, hear the answer, turn by turn.
- */
+/** Wires the half-duplex page: speak, pause, hear the answer, turn by turn. */
 
 import { loadCallSound } from "../duplex/lib/call.js";
 import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-call.js";

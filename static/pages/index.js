@@ -82,10 +82,7 @@ async function showStatus(report) {
   drawApps();
 }
 
-/**
- * @param {Report} report
- * @returns {Promise<number | null>}
- */
+/** @param {Report} report @returns {Promise<number | null>} */
 async function waitOf({ status }) {
   if (status === null || (status.queue_length === 0 && status.free_slots > 0)) return null;
   /** @type {{items: {estimated_wait_s: number}[], running_tasks: {estimated_remaining_s: number | null}[]} | null} */

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Calls the server's HTTP interface. Device.
- */
+/** Calls the server's HTTP interface. Device. */
 
 const OFFLINE = "offline";
 const INTERNAL = "internal";
@@ -66,10 +64,7 @@ async function call(path, request) {
   throw new ApiError(detailOf(body) || answer.statusText, body?.code ?? INTERNAL, answer.status);
 }
 
-/**
- * @param {{detail?: string | {msg?: string}[]} | null} body
- * @returns {string}
- */
+/** @param {{detail?: string | {msg?: string}[]} | null} body @returns {string} */
 function detailOf(body) {
   const detail = body?.detail;
   if (Array.isArray(detail)) return detail.map((one) => one.msg).join("; ");

@@ -47,11 +47,7 @@ async function listDevices() {
 
 let lastId = 0;
 
-/**
- * @param {HTMLElement} el
- * @param {DeviceSelectorOptions} options
- * @returns {DeviceSelector}
- */
+/** @param {HTMLElement} el @param {DeviceSelectorOptions} options @returns {DeviceSelector} */
 export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"], onChange }) {
   const own = ++lastId;
   /** @type {Partial<Record<DeviceKind, string>>} */

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed.
- */
+/** What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed. */
 
 import { on } from "./dom.js";
 
@@ -57,10 +55,7 @@ export function mountPainter(canvas, draw) {
   };
 }
 
-/**
- * @param {() => void} listener
- * @returns {() => void} ends it
- */
+/** @param {() => void} listener @returns {() => void} ends it */
 export function onThemeChange(listener) {
   const ends = [
     on(document.documentElement, "themechange", listener),
@@ -101,10 +96,7 @@ export function themeColours(el) {
   };
 }
 
-/**
- * @param {Rgb} colour
- * @param {number} [alpha]
- */
+/** @param {Rgb} colour @param {number} [alpha] */
 export function rgba([red, green, blue], alpha = 1) {
   return `rgb(${red} ${green} ${blue} / ${alpha})`;
 }

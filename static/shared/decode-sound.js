@@ -91,11 +91,7 @@ async function fetchDefault() {
   }
 }
 
-/**
- * Lists the voices kept on the server.
- *
- * @returns {Promise<LibraryEntry[]>} oldest first
- */
+/** Lists the voices kept on the server. @returns {Promise<LibraryEntry[]>} oldest first */
 export async function listLibraryVoices() {
   /** @type {{ref_audios: LibraryEntry[]}} */
   const { ref_audios: entries } = await getJson("/api/assets/ref_audio");
@@ -120,11 +116,7 @@ export function loadLibraryVoice({ id, name }) {
   return loading;
 }
 
-/**
- * @param {string} id
- * @param {string} name
- * @returns {Promise<Voice>}
- */
+/** @param {string} id @param {string} name @returns {Promise<Voice>} */
 async function fetchLibraryVoice(id, name) {
   const answer = await fetch(`/api/assets/ref_audio/${encodeURIComponent(id)}/audio`);
   if (!answer.ok) throw new ApiError("The voice could not be fetched.", "not_found", answer.status);

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * An EventTarget whose events are known by name and content. Pure.
- */
+/** An EventTarget whose events are known by name and content. Pure. */
 
 /**
  * @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says.

@@ -83,31 +83,19 @@ function endCodeOf(wireCode) {
   return WIRE_CODES.has(wireCode) ? /** @type {EndCode} */ (wireCode) : "internal";
 }
 
-/**
- * Text of an `error` or `warning`: older servers use either key.
- * @param {Record<string, unknown>} message
- * @returns {string}
- */
+/** Text of an `error` or `warning`: older servers use either key. @param {Record<string, unknown>} message @returns {string} */
 export function messageText(message) {
   const text = message.error ?? message.message;
   return typeof text === "string" ? text : "";
 }
 
-/**
- * Reason of an `error` message.
- * @param {Record<string, unknown>} message
- * @returns {EndReason}
- */
+/** Reason of an `error` message. @param {Record<string, unknown>} message @returns {EndReason} */
 export function reasonOfError(message) {
   const code = typeof message.code === "string" ? message.code : "internal";
   return endReason(endCodeOf(code), messageText(message));
 }
 
-/**
- * Reason of a `timeout` message.
- * @param {Record<string, unknown>} message
- * @returns {EndReason}
- */
+/** Reason of a `timeout` message. @param {Record<string, unknown>} message @returns {EndReason} */
 export function reasonOfTimeout(message) {
   const kind = message.reason;
   return endReason("timeout", messageText(message), typeof kind === "string" ? kind : "inactivity");
@@ -136,11 +124,7 @@ export function reasonOfClose(end, probe) {
   return reasonOfVanished(end.wasOpen, probe);
 }
 
-/**
- * @param {boolean} wasOpen
- * @param {ServerProbe | null} probe
- * @returns {EndReason}
- */
+/** @param {boolean} wasOpen @param {ServerProbe | null} probe @returns {EndReason} */
 function reasonOfVanished(wasOpen, probe) {
   if (probe === null) return endReason(wasOpen ? "network_lost" : "server_gone");
   if (!probe.isOnline) return endReason("network_lost");
@@ -150,11 +134,7 @@ function reasonOfVanished(wasOpen, probe) {
   return endReason(probe.isReady ? "socket_blocked" : "not_ready");
 }
 
-/**
- * Whether to look at the server before naming the reason.
- * @param {SocketEnd} end
- * @returns {boolean}
- */
+/** Whether to look at the server before naming the reason. @param {SocketEnd} end @returns {boolean} */
 export function needsProbe(end) {
   return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
 }

@@ -1,14 +1,9 @@
 // @ts-check
-/**
- * Cuts a page of questions into its title, its first words and one piece per question. Pure.
- */
+/** Cuts a page of questions into its title, its first words and one piece per question. Pure. */
 
 /** @typedef {{title: string, intro: string, sections: {heading: string, body: string}[]}} Faq */
 
-/**
- * @param {string} markdown one level-1 heading, then a level-2 heading per question
- * @returns {Faq}
- */
+/** @param {string} markdown one level-1 heading, then a level-2 heading per question @returns {Faq} */
 export function splitFaq(markdown) {
   const [head, ...pieces] = markdown.replaceAll("\r\n", "\n").split(/^## +/m);
   const title = /^# +(.+)$/m.exec(head)?.[1].trim() ?? "";
@@ -23,12 +18,7 @@ export function splitFaq(markdown) {
   };
 }
 
-/**
- * Markdown as plain paragraphs, for when nothing can render it.
- *
- * @param {string} markdown
- * @returns {string[]}
- */
+/** Markdown as plain paragraphs, for when nothing can render it. @param {string} markdown @returns {string[]} */
 export function plainParagraphs(markdown) {
   const plain = markdown
     .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")

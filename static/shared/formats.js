@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Numbers, times and sizes for people, in the language shown now.
- */
+/** Numbers, times and sizes for people, in the language shown now. */
 
 import { getLang } from "./i18n.js";
 
@@ -12,10 +10,7 @@ const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 /** Making one takes a browser far longer than using it; languages and digits are few. @type {Map<string, Intl.NumberFormat>} */
 const numberFormats = new Map();
 
-/**
- * @param {number} value
- * @param {number} [digits] after the point
- */
+/** @param {number} value @param {number} [digits] after the point */
 export function formatNumber(value, digits = 0) {
   const key = `${getLang()} ${digits}`;
   const known = numberFormats.get(key);
@@ -32,11 +27,7 @@ export function formatBytes(bytes) {
   return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1)} ${BYTE_UNITS[step]}`;
 }
 
-/**
- * Minutes and seconds as on a clock: 3:07.
- *
- * @param {number} seconds
- */
+/** Minutes and seconds as on a clock: 3:07. @param {number} seconds */
 export function formatClock(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   const rest = String(whole % SECONDS_PER_MINUTE).padStart(2, "0");
@@ -48,11 +39,7 @@ export function formatDateTime(time) {
   return new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(time));
 }
 
-/**
- * How long ago something was: "3 minutes ago".
- *
- * @param {number} seconds
- */
+/** How long ago something was: "3 minutes ago". @param {number} seconds */
 export function formatAgo(seconds) {
   /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
   const units = [

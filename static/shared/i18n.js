@@ -51,11 +51,7 @@ async function open() {
   return guess(lang);
 }
 
-/**
- * Loads a language that may not be there, or else the default one.
- *
- * @param {string} lang
- */
+/** Loads a language that may not be there, or else the default one. @param {string} lang */
 async function guess(lang) {
   const found = await loadTexts(lang).then(
     (texts) => ({ lang, texts }),
@@ -65,11 +61,7 @@ async function guess(lang) {
   return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
 
-/**
- * Changes the language at once and remembers it.
- *
- * @param {string} lang
- */
+/** Changes the language at once and remembers it. @param {string} lang */
 export async function setLang(lang) {
   try {
     localStorage.setItem(STORAGE_KEY, lang);
@@ -95,12 +87,7 @@ function show(lang, texts) {
   changes.dispatchEvent(new Event(CHANGED));
 }
 
-/**
- * Calls a function whenever the language changes; the result ends it.
- *
- * @param {() => void} listener
- * @returns {() => void}
- */
+/** Calls a function whenever the language changes; the result ends it. @param {() => void} listener @returns {() => void} */
 export function onLangChange(listener) {
   changes.addEventListener(CHANGED, listener);
   return () => changes.removeEventListener(CHANGED, listener);
@@ -138,11 +125,7 @@ export function hasText(key) {
   return key in current.texts;
 }
 
-/**
- * Translates an element and all below it.
- *
- * @param {Element} root
- */
+/** Translates an element and all below it. @param {Element} root */
 function translateTree(root) {
   for (const element of [root, ...root.querySelectorAll("[data-t], [data-t-attr]")]) {
     const key = element.getAttribute("data-t");

@@ -14,11 +14,7 @@ export { guard, html, live, nothing, repeat };
 const SPRITE = "/static/shared/icons/sprite.svg";
 const FOCUSABLE = "button, a[href], input, select, summary";
 
-/**
- * A picture of shared/icons/sprite.svg; decoration only, so name the control itself.
- *
- * @param {string} name
- */
+/** A picture of shared/icons/sprite.svg; decoration only, so name the control itself. @param {string} name */
 export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 

@@ -1,8 +1,5 @@
 // @ts-check
-/**
- * One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read.
- * Device.
- */
+/** One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read. Device. */
 
 import { ownerNotes } from "./recent-sessions.js";
 
@@ -95,11 +92,7 @@ export function openLiveSocket(url, handlers, factory = (address) => new WebSock
   };
 }
 
-/**
- * Read a message; null if it is none.
- * @param {unknown} text
- * @returns {WireMessage | null}
- */
+/** Read a message; null if it is none. @param {unknown} text @returns {WireMessage | null} */
 function parseMessage(text) {
   if (typeof text !== "string") return null;
   try {
@@ -153,10 +146,7 @@ export async function probeServer(appId, origin = "") {
   return { isOnline, isReachable: true, isReady, isAppEnabled };
 }
 
-/**
- * @param {string} url
- * @returns {Promise<Record<string, unknown> | null>} null if nothing useful came.
- */
+/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null if nothing useful came. */
 async function getQuietly(url) {
   try {
     const signal = AbortSignal.timeout(PROBE_LIMIT_MS);

@@ -1,10 +1,7 @@
 // @ts-check
 /** Medians, and how many things happen in a second. Pure. */
 
-/**
- * @param {readonly number[]} values
- * @returns {number} NaN of none
- */
+/** @param {readonly number[]} values @returns {number} NaN of none */
 export function medianOf(values) {
   const sorted = [...values].sort((one, other) => one - other);
   const middle = sorted.length >> 1;

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Which language to show, and names put into texts. Pure.
- */
+/** Which language to show, and names put into texts. Pure. */
 
 const CODE = /^[a-z]{2,3}$/;
 

@@ -15,10 +15,7 @@ import { html, icon, mountView, nothing, render } from "./lit.js";
  * @typedef {{kind?: "bad" | "caution" | "good", params?: Record<string, string | number>, actions?: NoticeAction[]}} NoticeLook
  */
 
-/**
- * @param {string | Problem} problem
- * @param {NoticeLook} [look]
- */
+/** @param {string | Problem} problem @param {NoticeLook} [look] */
 export function noticeView(problem, { kind = "bad", params, actions = [] } = {}) {
   const { title, nextStep, detail } = problemText(problem, params);
   return html`<div class="notice" data-kind=${kind}>

@@ -1,14 +1,9 @@
 // @ts-check
-/**
- * Offers to share a conversation; what that needs is loaded when there is something to share.
- */
+/** Offers to share a conversation; what that needs is loaded when there is something to share. */
 
 /** @typedef {import("./save-share.js").ShareSubject} ShareSubject */
 
-/**
- * @param {HTMLElement} el
- * @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null takes the offer back
- */
+/** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null takes the offer back */
 export function mountOfferShare(el) {
   /** @type {import("./save-share.js").SaveShare | null} */
   let mounted = null;

@@ -7,10 +7,7 @@
  * @property {(listener: () => void) => () => void} onPageHide The page is being left.
  */
 
-/**
- * The browser's own page.
- * @returns {VisibilitySource}
- */
+/** The browser's own page. @returns {VisibilitySource} */
 export function pageVisibility() {
   return {
     isHidden: () => document.visibilityState === "hidden",
@@ -26,10 +23,7 @@ export function pageVisibility() {
   };
 }
 
-/**
- * A page that is always seen: for tests and programs without a window.
- * @returns {VisibilitySource}
- */
+/** A page that is always seen: for tests and programs without a window. @returns {VisibilitySource} */
 export function alwaysVisible() {
   return { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
 }

@@ -275,10 +275,7 @@ function healthBadge(report) {
   >`;
 }
 
-/**
- * @param {StatusReport} report
- * @returns {{kind: "good" | "caution" | "bad", text: string}}
- */
+/** @param {StatusReport} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
 function describeHealth({ status, isReached }) {
   if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
   if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };

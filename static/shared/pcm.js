@@ -1,8 +1,5 @@
 // @ts-check
-/**
- * Samples of sound as numbers: Base64 of the wire, levels, mono mix, WAV files.
- * Samples are float32 in [-1, 1]. Pure.
- */
+/** Samples of sound as numbers: Base64 of the wire, levels, mono mix, WAV files. Samples are float32 in [-1, 1]. Pure. */
 
 const BYTES_PER_FLOAT = 4;
 const BYTES_PER_PCM16 = 2;
@@ -16,11 +13,7 @@ export const FLOOR_DB = -120;
 
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/**
- * Base64 of bytes.
- * @param {Uint8Array} bytes
- * @returns {string}
- */
+/** Base64 of bytes. @param {Uint8Array} bytes @returns {string} */
 export function bytesToBase64(bytes) {
   let text = "";
   for (let start = 0; start < bytes.length; start += BASE64_PIECE_BYTES) {
@@ -43,11 +36,7 @@ export function base64ToBytes(text) {
   return bytes;
 }
 
-/**
- * Base64 of little-endian float32 samples, as the wire wants them.
- * @param {Float32Array} samples
- * @returns {string}
- */
+/** Base64 of little-endian float32 samples, as the wire wants them. @param {Float32Array} samples @returns {string} */
 export function floatsToBase64(samples) {
   if (IS_LITTLE_ENDIAN) {
     return bytesToBase64(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
@@ -77,11 +66,7 @@ export function base64ToFloats(text) {
   return samples;
 }
 
-/**
- * Root mean square; 0 for no samples.
- * @param {Float32Array} samples
- * @returns {number}
- */
+/** Root mean square; 0 for no samples. @param {Float32Array} samples @returns {number} */
 export function rms(samples) {
   if (samples.length === 0) return 0;
   let sum = 0;
@@ -89,11 +74,7 @@ export function rms(samples) {
   return Math.sqrt(sum / samples.length);
 }
 
-/**
- * Largest magnitude; 0 for no samples.
- * @param {Float32Array} samples
- * @returns {number}
- */
+/** Largest magnitude; 0 for no samples. @param {Float32Array} samples @returns {number} */
 export function peak(samples) {
   let largest = 0;
   for (let i = 0; i < samples.length; i += 1) {
@@ -103,20 +84,12 @@ export function peak(samples) {
   return largest;
 }
 
-/**
- * Amplitude in dB relative to 1, not below FLOOR_DB.
- * @param {number} amplitude
- * @returns {number}
- */
+/** Amplitude in dB relative to 1, not below FLOOR_DB. @param {number} amplitude @returns {number} */
 export function toDb(amplitude) {
   return amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB;
 }
 
-/**
- * Amplitude of a level in dB.
- * @param {number} levelDb
- * @returns {number}
- */
+/** Amplitude of a level in dB. @param {number} levelDb @returns {number} */
 export function fromDb(levelDb) {
   return 10 ** (levelDb / 20);
 }
@@ -146,11 +119,7 @@ export function mixToMono(channels) {
   return mono;
 }
 
-/**
- * Chunks one after the other.
- * @param {Float32Array[]} chunks
- * @returns {Float32Array<ArrayBuffer>}
- */
+/** Chunks one after the other. @param {Float32Array[]} chunks @returns {Float32Array<ArrayBuffer>} */
 export function joinChunks(chunks) {
   const joined = new Float32Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
   let at = 0;
@@ -229,12 +198,7 @@ export function encodeWav(sound, rateHz) {
 const LEAST_SHOWN_DB = -60;
 const MOST_SHOWN_DB = -8;
 
-/**
- * A level as a share of the bar.
- *
- * @param {number} rms
- * @returns {number} 0 to 1
- */
+/** A level as a share of the bar. @param {number} rms @returns {number} 0 to 1 */
 export function levelShare(rms) {
   if (rms <= 0) return 0;
   return Math.min(1, Math.max(0, (toDb(rms) - LEAST_SHOWN_DB) / (MOST_SHOWN_DB - LEAST_SHOWN_DB)));

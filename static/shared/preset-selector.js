@@ -41,11 +41,7 @@ function listPresets() {
   return listed;
 }
 
-/**
- * @param {string} mode
- * @param {Http.Preset} preset
- * @returns {Promise<Http.PresetSounds>}
- */
+/** @param {string} mode @param {Http.Preset} preset @returns {Promise<Http.PresetSounds>} */
 function soundsOf(mode, preset) {
   const key = `${mode}/${preset.id}`;
   const known = sounds.get(key);
@@ -75,11 +71,7 @@ function remember(key, value) {
   }
 }
 
-/**
- * @param {HTMLElement} el
- * @param {PresetSelectorOptions} options
- * @returns {PresetSelector}
- */
+/** @param {HTMLElement} el @param {PresetSelectorOptions} options @returns {PresetSelector} */
 export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEditors, onEdit }) {
   /** @type {Http.Preset[]} */
   let presets = [];

@@ -77,11 +77,7 @@ export function contentFromPreset(items, sounds) {
   });
 }
 
-/**
- * @param {PresetItem | null} item
- * @param {PresetSound | null | undefined} sound
- * @returns {Voice | null}
- */
+/** @param {PresetItem | null} item @param {PresetSound | null | undefined} sound @returns {Voice | null} */
 export function voiceFromPreset(item, sound) {
   if (item?.type !== "audio" || !sound) return null;
   return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
@@ -163,11 +159,7 @@ export function voiceFromWire(name, data, origin) {
   return { name, samples: base64ToFloats(data), origin };
 }
 
-/**
- * A name without its folder and ending.
- *
- * @param {string} fileName
- */
+/** A name without its folder and ending. @param {string} fileName */
 export function nameOfFile(fileName) {
   return fileName.replace(/^.*[\\/]/, "").replace(/\.[A-Za-z0-9]{1,5}$/, "") || fileName;
 }

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * A place in the queue, out of a `queued` or `queue_update`. Pure.
- */
+/** A place in the queue, out of a `queued` or `queue_update`. Pure. */
 
 /** @typedef {Object} QueuePlace
  * @property {number} position 1 is next.
@@ -19,11 +17,7 @@
  * @property {string} [ticket_id]
  */
 
-/**
- * Read a place.
- * @param {QueueWords} message
- * @returns {QueuePlace}
- */
+/** Read a place. @param {QueueWords} message @returns {QueuePlace} */
 export function queuePlace(message) {
   return {
     position: Math.max(1, numberOr0(message.position)),
@@ -33,11 +27,7 @@ export function queuePlace(message) {
   };
 }
 
-/**
- * A field as a number; 0 if it is missing or strange.
- * @param {unknown} value
- * @returns {number}
- */
+/** A field as a number; 0 if it is missing or strange. @param {unknown} value @returns {number} */
 export function numberOr0(value) {
   return typeof value === "number" && Number.isFinite(value) ? value : 0;
 }

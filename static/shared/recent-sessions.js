@@ -6,19 +6,13 @@ const MOST = 20; // source: the pages' published format
 
 /** @typedef {{id: string, appType: string, savedAt: string}} RecentSession */
 
-/**
- * @param {unknown} value
- * @returns {value is RecentSession}
- */
+/** @param {unknown} value @returns {value is RecentSession} */
 function isRecent(value) {
   const entry = /** @type {Partial<RecentSession> | null} */ (value);
   return typeof entry?.id === "string" && typeof entry.appType === "string" && typeof entry.savedAt === "string";
 }
 
-/**
- * @param {Pick<Storage, "getItem">} storage
- * @returns {RecentSession[]}
- */
+/** @param {Pick<Storage, "getItem">} storage @returns {RecentSession[]} */
 export function listRecent(storage) {
   try {
     const kept = JSON.parse(storage.getItem(STORAGE_KEY) ?? "[]");
@@ -57,10 +51,7 @@ const SECRET_HEADER = "X-Session-Secret";
 
 /** @typedef {{id: string, secret: string}} OwnRecording */
 
-/**
- * @param {Pick<Storage, "getItem"> | undefined} storage
- * @returns {OwnRecording[]} newest first
- */
+/** @param {Pick<Storage, "getItem"> | undefined} storage @returns {OwnRecording[]} newest first */
 function listOwn(storage) {
   try {
     const kept = JSON.parse(storage?.getItem(OWN_KEY) ?? "[]");
@@ -93,10 +84,7 @@ export function ownerNotes(storage) {
   };
 }
 
-/**
- * @param {Pick<Storage, "getItem"> | undefined} storage
- * @param {string} recordingId
- */
+/** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId */
 export function isOwnRecording(storage, recordingId) {
   return listOwn(storage).some(({ id }) => id === recordingId);
 }

@@ -24,11 +24,7 @@ import { makeSoundPlayer } from "./sound-player.js";
  *   close: () => void}} RefAudioPlayer `set` emits no event; `reset` takes the server's own voice
  */
 
-/**
- * @param {HTMLElement} el
- * @param {RefAudioPlayerOptions} options
- * @returns {RefAudioPlayer}
- */
+/** @param {HTMLElement} el @param {RefAudioPlayerOptions} options @returns {RefAudioPlayer} */
 export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label"), onChange }) {
   const hintId = `voice-${++lastId}-hint`;
   /** @type {Voice | null} */

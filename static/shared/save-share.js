@@ -42,11 +42,7 @@ const FRESH = Object.freeze({
   ...{ progress: { sentBytes: 0, totalBytes: 0 }, phase: "open", problem: null, url: null },
 });
 
-/**
- * @param {HTMLElement} el
- * @param {ShareSubject} subject
- * @returns {SaveShare}
- */
+/** @param {HTMLElement} el @param {ShareSubject} subject @returns {SaveShare} */
 export function mountSaveShare(el, subject) {
   const id = `share-${Math.random().toString(ID_BASE).slice(2)}`; // a page may have several
   let maxBytes = MAX_UPLOAD_BYTES;

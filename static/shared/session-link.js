@@ -46,20 +46,12 @@ export const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTER
 const RETRY_MS = [200, 500, 1_000, 2_000];
 const MS_PER_S = 1_000;
 
-/**
- * How long to wait before one more try to reach the server again, ms.
- * @param {number} tries Made so far.
- * @returns {number}
- */
+/** How long to wait before one more try to reach the server again, ms. @param {number} tries Made so far. @returns {number} */
 export function retryDelayMs(tries) {
   return RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (1 - Math.random() / 2);
 }
 
-/**
- * Open the socket of a session.
- * @param {SessionLinkOptions} options
- * @returns {SessionLink}
- */
+/** Open the socket of a session. @param {SessionLinkOptions} options @returns {SessionLink} */
 export function openSessionLink(options) {
   /** @type {EndReason | null} */
   let wished = null;
@@ -79,10 +71,7 @@ export function openSessionLink(options) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let retryTimer;
 
-  /**
-   * @param {Record<string, string>} query
-   * @returns {LiveSocket}
-   */
+  /** @param {Record<string, string>} query @returns {LiveSocket} */
   function connect(query) {
     const url = new URL(options.url);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);

@@ -12,11 +12,7 @@ import { toastProblem } from "./notice.js";
 /** @typedef {import("./settings-store.js").Field} Field */
 /** @typedef {import("./settings-store.js").SettingsStore<Record<string, Field>>} AnyStore */
 
-/**
- * @param {HTMLElement} root
- * @param {AnyStore} store
- * @returns {() => void} ends it
- */
+/** @param {HTMLElement} root @param {AnyStore} store @returns {() => void} ends it */
 export function bindSettings(root, store) {
   const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
   for (const input of inputs) prepare(input, store);
@@ -32,10 +28,7 @@ export function bindSettings(root, store) {
   return () => ends.forEach((end) => end());
 }
 
-/**
- * @param {Element} element
- * @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement}
- */
+/** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
 function isInput(element) {
   return element instanceof HTMLInputElement || element instanceof HTMLSelectElement || element instanceof HTMLTextAreaElement;
 }
@@ -46,10 +39,7 @@ function valueOf(input) {
   return isSwitch ? input.checked : input.value;
 }
 
-/**
- * @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input
- * @param {AnyStore} store
- */
+/** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
 function prepare(input, store) {
   const field = store.fields[input.dataset.setting ?? ""];
   if (!field) throw new Error(`There is no setting "${input.dataset.setting}".`);
@@ -63,39 +53,27 @@ function prepare(input, store) {
   }
 }
 
-/**
- * @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input
- * @param {AnyStore} store
- */
+/** @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input @param {AnyStore} store */
 function show(input, store) {
   const value = store.get(input.dataset.setting ?? "");
   if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value === true;
   else input.value = String(value);
 }
 
-/**
- * @param {Element} output
- * @param {AnyStore} store
- */
+/** @param {Element} output @param {AnyStore} store */
 function showValue(output, store) {
   const name = output.getAttribute("data-value-of") ?? "";
   setText(output, display(store.get(name), store.fields[name]));
 }
 
-/**
- * @param {HTMLElement} root
- * @param {EventTarget | null} target
- */
+/** @param {HTMLElement} root @param {EventTarget | null} target */
 function previewRange(root, target) {
   if (!(target instanceof HTMLInputElement) || target.type !== "range") return;
   const output = root.querySelector(`[data-value-of="${target.dataset.setting}"]`);
   if (output) setText(output, formatNumber(target.valueAsNumber, digitsOf(Number(target.step))));
 }
 
-/**
- * @param {string | number | boolean} value
- * @param {Field} field
- */
+/** @param {string | number | boolean} value @param {Field} field */
 function display(value, field) {
   if (typeof value !== "number") return String(value);
   return formatNumber(value, field.type === "number" ? digitsOf(field.step ?? 1) : 0);

@@ -20,13 +20,7 @@
  * @typedef {string | number | boolean} Value
  */
 
-/**
- * Returns a value a field accepts, or null.
- *
- * @param {Field} field
- * @param {unknown} value
- * @returns {Value | null}
- */
+/** Returns a value a field accepts, or null. @param {Field} field @param {unknown} value @returns {Value | null} */
 export function accept(field, value) {
   switch (field.type) {
     case "number": {

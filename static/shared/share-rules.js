@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Which of the browser's recordings the server takes. Pure.
- */
+/** Which of the browser's recordings the server takes. Pure. */
 
 /** Source: the server's own list; sound in an MP4 box is the same box as a picture's. */
 const TAKEN = Object.freeze({

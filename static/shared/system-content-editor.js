@@ -24,11 +24,7 @@ const MOST_CHARACTERS = 100_000;
  *   `setItems` emits no event
  */
 
-/**
- * @param {HTMLElement} el
- * @param {EditorOptions} options
- * @returns {SystemContentEditor}
- */
+/** @param {HTMLElement} el @param {EditorOptions} options @returns {SystemContentEditor} */
 export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"], onChange }) {
   /** @type {Row[]} */
   let rows = [];
@@ -159,10 +155,7 @@ export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"]
   };
 }
 
-/**
- * @param {import("./prompt.js").ImageItem} item
- * @param {(item: ContentItem) => void} change
- */
+/** @param {import("./prompt.js").ImageItem} item @param {(item: ContentItem) => void} change */
 function imageBody({ name, data }, change) {
   /** @param {{target: HTMLInputElement}} event */
   const onFile = async ({ target }) => {

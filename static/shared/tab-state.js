@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The tab's title and icon say what goes on, for a page in the background. Touches only those two.
- */
+/** The tab's title and icon say what goes on, for a page in the background. Touches only those two. */
 
 /** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
 
@@ -17,11 +15,7 @@
  */
 const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", paused: "⏸ ", error: "⚠ " };
 
-/**
- * Take over the tab of a page.
- * @param {Document} [page]
- * @returns {Tab}
- */
+/** Take over the tab of a page. @param {Document} [page] @returns {Tab} */
 export function claimTab(page = document) {
   let title = page.title;
   /** @type {TabState} */
@@ -75,10 +69,7 @@ function iconUrl(state) {
   return `/static/shared/icons/favicon-${state}.svg`;
 }
 
-/**
- * @param {Document} page
- * @returns {HTMLLinkElement}
- */
+/** @param {Document} page @returns {HTMLLinkElement} */
 function iconLink(page) {
   const found = /** @type {HTMLLinkElement | null} */ (page.querySelector('link[rel="icon"]'));
   if (found) return found;

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Loads the libraries that the package manager installed, when they are first needed. Device.
- */
+/** Loads the libraries that the package manager installed, when they are first needed. Device. */
 
 const BASE = "/static/vendor";
 

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Plays answers while they come, and can be silenced; a recording or a clip silences it as well.
- */
+/** Plays answers while they come, and can be silenced; a recording or a clip silences it as well. */
 
 import { on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";

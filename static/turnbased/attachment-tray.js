@@ -31,10 +31,7 @@ const loadChips = late(
  * @typedef {{file: File, abort: AbortController, done: number | null}} Reading
  */
 
-/**
- * @param {HTMLElement} el
- * @param {TrayOptions} options
- */
+/** @param {HTMLElement} el @param {TrayOptions} options */
 export function mountAttachmentTray(el, options) {
   /** @type {MediaPart[]} */
   let parts = [];
@@ -169,12 +166,7 @@ const readingView = ({ file, abort, done }) =>
     >${iconButton("close", t("common.cancel"), () => abort.abort())}
   </li>`;
 
-/**
- * Names the limit and what to do.
- *
- * @param {TrayProblem} problem
- * @param {MediaLimits} limits
- */
+/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
 function problemWords({ code, fileName, kind }, limits) {
   const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
   return t(`chat.file_${code}`, {

@@ -14,9 +14,7 @@ import { contextShare, estimateWaitS } from "./turn-progress.js";
 
 const NEARLY_FULL = 0.85; // of what the model can hold
 
-/**
- * @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options
- */
+/** @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   const queue = mountQueueBanner(byId("queue", HTMLElement), { onCancel: () => session.stop() });
   const memory = mountMemoryNote(byId("memory", HTMLElement), { session, maxKvTokens, onNewChat });
@@ -52,10 +50,7 @@ export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
   };
 }
 
-/**
- * @param {HTMLElement} el
- * @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options
- */
+/** @param {HTMLElement} el @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options */
 function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
   const draw = mountView(el, () => {
     const stats = lastTokenStats(session.conversation);
@@ -138,9 +133,7 @@ export function watchUpload(socket, listener) {
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
-/**
- * @param {{session: import("./chat-session.js").ChatSession, onSuggest: (text: string) => void}} options
- */
+/** @param {{session: import("./chat-session.js").ChatSession, onSuggest: (text: string) => void}} options */
 export function mountWelcome({ session, onSuggest }) {
   const el = byId("welcome", HTMLElement);
   const note = byId("demo-note", HTMLElement);

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Device.
- */
+/** One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Device. */
 
 import { Emitter } from "../shared/emitter.js";
 import {
@@ -134,11 +132,7 @@ export class ChatSession extends Emitter {
     if (this.#conversation.messages.length > 1) void this.save();
   }
 
-  /**
-   * @param {string} text
-   * @param {readonly MediaPart[]} media
-   * @returns {boolean} false: nothing was asked
-   */
+  /** @param {string} text @param {readonly MediaPart[]} media @returns {boolean} false: nothing was asked */
   ask(text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     const items = toItems(text, media, this.#settings().picturesPerS);

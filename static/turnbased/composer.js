@@ -29,10 +29,7 @@ import { mountRecordPanel } from "./record-panel.js";
 
 const MOST_LINES_PX = 240;
 
-/**
- * @param {HTMLElement} el
- * @param {ComposerOptions} options
- */
+/** @param {HTMLElement} el @param {ComposerOptions} options */
 export function mountComposer(el, options) {
   const area = find(el, "textarea", HTMLTextAreaElement);
   const send = byId("send", HTMLButtonElement);
@@ -175,10 +172,7 @@ function hasOwnSpace(target) {
 
 // Files dropped anywhere on the page; a cover says so while they hover.
 
-/**
- * @param {HTMLElement} el the cover
- * @param {(files: FileList) => void} take
- */
+/** @param {HTMLElement} el the cover @param {(files: FileList) => void} take */
 function mountDropZone(el, take) {
   let depth = 0; // each element under the pointer enters and leaves by itself
   /** @param {DragEvent} event */

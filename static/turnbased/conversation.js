@@ -41,10 +41,7 @@ import { mediaOf } from "./media-part.js";
  *  & Partial<Pick<ChatMessage, "items" | "status" | "extra">>} NewMessage
  */
 
-/**
- * A conversation without messages.
- * @returns {Conversation}
- */
+/** A conversation without messages. @returns {Conversation} */
 export function emptyConversation() {
   return { messages: [], nextNumber: 1 };
 }
@@ -104,12 +101,7 @@ export function appendText(conversation, id, delta) {
   return editMessage(conversation, id, { items: [textItem(messageTextOf(message) + delta)] });
 }
 
-/**
- * Delete a message alone.
- * @param {Conversation} conversation
- * @param {string} id
- * @returns {Conversation}
- */
+/** Delete a message alone. @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function deleteMessage(conversation, id) {
   return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
 }
@@ -126,28 +118,17 @@ export function truncateAfter(conversation, id) {
   return { ...conversation, messages: conversation.messages.slice(0, at + 1) };
 }
 
-/**
- * @param {Conversation} conversation
- * @param {string} id
- * @returns {ChatMessage | undefined}
- */
+/** @param {Conversation} conversation @param {string} id @returns {ChatMessage | undefined} */
 export function findMessage(conversation, id) {
   return conversation.messages.find((message) => message.id === id);
 }
 
-/**
- * All text of a message, as it is.
- * @param {ChatMessage} message
- * @returns {string}
- */
+/** All text of a message, as it is. @param {ChatMessage} message @returns {string} */
 export function messageTextOf(message) {
   return message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
 }
 
-/**
- * @param {string} text
- * @returns {TextContent}
- */
+/** @param {string} text @returns {TextContent} */
 export function textItem(text) {
   return { type: "text", text };
 }
@@ -167,28 +148,18 @@ export function toWire(conversation) {
     }));
 }
 
-/**
- * Whether the model can answer now: the last thing said is the user's.
- * @param {Conversation} conversation
- * @returns {boolean}
- */
+/** Whether the model can answer now: the last thing said is the user's. @param {Conversation} conversation @returns {boolean} */
 export function canAnswer(conversation) {
   return toWire(conversation).at(-1)?.role === "user";
 }
 
-/**
- * @param {ChatMessage} message
- * @returns {boolean}
- */
+/** @param {ChatMessage} message @returns {boolean} */
 function isSendable(message) {
   if (message.role === "assistant") return messageTextOf(message) !== "";
   return hasContent(message.items);
 }
 
-/**
- * @param {ReadonlyArray<ContentItem>} items
- * @returns {boolean}
- */
+/** @param {ReadonlyArray<ContentItem>} items @returns {boolean} */
 function hasContent(items) {
   return items.some((item) => item.type !== "text" || item.text !== "");
 }
@@ -216,11 +187,7 @@ function contentOf(items) {
 
 const TITLE_CHARACTERS = 60;
 
-/**
- * The first words of the first question; "" if it has none.
- *
- * @param {Conversation} conversation
- */
+/** The first words of the first question; "" if it has none. @param {Conversation} conversation */
 export function titleOf({ messages }) {
   for (const message of messages) {
     if (message.role !== "user") continue;
@@ -268,11 +235,7 @@ export function lastTokenStats({ messages }) {
   return (last && figuresOf(last).tokenStats) ?? null;
 }
 
-/**
- * The recording of the last turn that was recorded.
- *
- * @param {Conversation} conversation
- */
+/** The recording of the last turn that was recorded. @param {Conversation} conversation */
 export function lastRecordingId({ messages }) {
   const last = messages.findLast((message) => figuresOf(message).recordingSessionId);
   return (last && figuresOf(last).recordingSessionId) ?? null;

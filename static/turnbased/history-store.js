@@ -188,10 +188,7 @@ const MEDIA_KEY = "media";
 /** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} TextStorage */
 /** @typedef {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} MediaStorage */
 
-/**
- * @param {TextStorage | null} storage
- * @param {MediaStorage} store
- */
+/** @param {TextStorage | null} storage @param {MediaStorage} store */
 export function openDraft(storage, store) {
   /** @type {readonly MediaPart[]} */
   let keptMedia = [];

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Instructions of a conversation: a preset, or own texts and voice samples.
- */
+/** Instructions of a conversation: a preset, or own texts and voice samples. */
 
 import { byId } from "../shared/dom.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
@@ -91,10 +89,7 @@ function namesOf(items) {
     .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
 }
 
-/**
- * @param {import("./conversation.js").ChatMessage} message
- * @returns {ContentItem[]}
- */
+/** @param {import("./conversation.js").ChatMessage} message @returns {ContentItem[]} */
 function itemsOf({ items, extra }) {
   const names = Array.isArray(extra.names) ? extra.names : [];
   return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));

@@ -99,10 +99,7 @@ export function mountKeptChats({ session, store, storage, onBegin, onOpen }) {
  * @property {() => void} onDeleteAll
  */
 
-/**
- * @param {HTMLElement} el
- * @param {HistoryOptions} options
- */
+/** @param {HTMLElement} el @param {HistoryOptions} options */
 export function mountHistoryPanel(el, options) {
   const list = byId("history-list", HTMLOListElement);
   const about = byId("history-about", HTMLElement);

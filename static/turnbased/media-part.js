@@ -40,12 +40,7 @@ export function toItems(text, media, picturesPerS = 1) {
   return text ? [...items, { type: "text", text }] : items;
 }
 
-/**
- * What a message keeps beside its content, for people.
- *
- * @param {readonly MediaPart[]} media
- * @returns {MediaFacts[]}
- */
+/** What a message keeps beside its content, for people. @param {readonly MediaPart[]} media @returns {MediaFacts[]} */
 export function toFacts(media) {
   return media.map(({ data, type, ...facts }) => facts);
 }
@@ -68,11 +63,7 @@ export function mediaOf({ items, extra }) {
   return media;
 }
 
-/**
- * Characters that media take in a request.
- *
- * @param {readonly MediaPart[]} media
- */
+/** Characters that media take in a request. @param {readonly MediaPart[]} media */
 export function wireChars(media) {
   return media.reduce((sum, { data }) => sum + data.length, 0);
 }
@@ -87,12 +78,7 @@ export function soundLengthS(part) {
   return partBytes(part) / LIMITS.SAMPLE_BYTES / INPUT_RATE_HZ;
 }
 
-/**
- * The part as a file of its own.
- *
- * @param {MediaPart} part
- * @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}}
- */
+/** The part as a file of its own. @param {MediaPart} part @returns {{bytes: Uint8Array<ArrayBuffer>, mimeType: string}} */
 export function partFile(part) {
   if (part.type !== "audio") return { bytes: base64ToBytes(part.data), mimeType: part.mimeType };
   return { bytes: encodeWav(base64ToFloats(part.data), INPUT_RATE_HZ), mimeType: "audio/wav" };
@@ -185,20 +171,14 @@ export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp
 /** For the `accept` of a file input. */
 export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";
 
-/**
- * @param {{name: string, type: string}} file
- * @returns {MediaKind | null} null for what is neither sound, picture nor video
- */
+/** @param {{name: string, type: string}} file @returns {MediaKind | null} null for what is neither sound, picture nor video */
 export function kindOfFile({ name, type }) {
   const [family] = type.split("/");
   if (family === "audio" || family === "image" || family === "video") return family;
   return KIND_BY_SUFFIX[name.split(".").at(-1)?.toLowerCase() ?? ""] ?? null;
 }
 
-/**
- * @param {Record<string, number> | undefined} limits of GET /api/frontend_defaults
- * @returns {MediaLimits}
- */
+/** @param {Record<string, number> | undefined} limits of GET /api/frontend_defaults @returns {MediaLimits} */
 export function mediaLimits(limits = {}) {
   const requestMaxBytes = (limits.chat_message_bytes ?? LIMITS.CHAT_SOCKET_LIMIT_BYTES) - REQUEST_SPARE_BYTES;
   const fitsBytes = Math.floor((requestMaxBytes / BASE64_CHARS) * BASE64_BYTES);
@@ -238,12 +218,7 @@ export function mediaProblem(facts, limits) {
   return isLarge ? "image_pixels" : null;
 }
 
-/**
- * How many pictures of a video the model looks at.
- *
- * @param {number} durationS
- * @param {number} picturesPerS
- */
+/** How many pictures of a video the model looks at. @param {number} durationS @param {number} picturesPerS */
 export function videoPictures(durationS, picturesPerS) {
   return Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
 }

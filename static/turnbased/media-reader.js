@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read, looks at videos.
- */
+/** Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read, looks at videos. */
 
 import { decodeMono } from "../shared/decode-sound.js";
 import { on } from "../shared/dom.js";
@@ -27,11 +25,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
 /** A file that cannot be attached, with the reason as a code. */
 export class MediaError extends Error {
-  /**
-   * @param {MediaProblem} code
-   * @param {MediaKind | null} kind
-   * @param {string} fileName
-   */
+  /** @param {MediaProblem} code @param {MediaKind | null} kind @param {string} fileName */
   constructor(code, kind, fileName) {
     super(`attachment: ${code}`);
     this.name = "MediaError";
@@ -67,11 +61,7 @@ export async function readMedia(file, options) {
 
 /** @typedef {(facts?: Partial<import("./media-part.js").FileFacts>) => void} Check */
 
-/**
- * @param {File} file
- * @param {Check} check
- * @returns {Promise<MediaPart>}
- */
+/** @param {File} file @param {Check} check @returns {Promise<MediaPart>} */
 async function readSound(file, check) {
   const samples = await decodeMono(file).catch(() => {
     throw new MediaError("unreadable", "audio", file.name);
@@ -109,11 +99,7 @@ async function redraw(bitmap) {
   return canvas.convertToBlob({ type: "image/png" });
 }
 
-/**
- * @param {Blob} file
- * @param {{onProgress?: (done: number) => void, signal?: AbortSignal}} options
- * @returns {Promise<string>}
- */
+/** @param {Blob} file @param {{onProgress?: (done: number) => void, signal?: AbortSignal}} options @returns {Promise<string>} */
 function readBase64(file, { onProgress, signal }) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -137,10 +123,7 @@ const POSTER_AT_S = 0.1; // the very first picture is often black
 /** @type {VideoFacts} */
 const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
-/**
- * @param {Blob} file
- * @returns {Promise<VideoFacts>} zeros where it cannot tell
- */
+/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where it cannot tell */
 export async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;
@@ -162,11 +145,7 @@ export async function lookAtVideo(file) {
   }
 }
 
-/**
- * @param {HTMLVideoElement} video
- * @param {string} type
- * @returns {Promise<void>}
- */
+/** @param {HTMLVideoElement} video @param {string} type @returns {Promise<void>} */
 function happens(video, type) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => finish(reject), LOOK_LIMIT_MS);

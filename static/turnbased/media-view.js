@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both.
- */
+/** Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both. */
 
 import { formatBytes, formatClock } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";

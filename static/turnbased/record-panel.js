@@ -24,10 +24,7 @@ const loadRecorder = () => Promise.all([import("./record-view.js"), import("./re
  * @property {(problem: {code: string}) => void} onProblem
  */
 
-/**
- * @param {HTMLElement} el shown while it records
- * @param {RecordPanelOptions} options
- */
+/** @param {HTMLElement} el shown while it records @param {RecordPanelOptions} options */
 export function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem }) {
   /** @type {SoundRecorder | null} */
   let recorder = null;

@@ -55,10 +55,7 @@ import { chatRequest } from "./turn-options.js";
 
 /** A turn that did not end well; what came of it until then is in `partial`. */
 export class TurnError extends Error {
-  /**
-   * @param {EndReason} reason
-   * @param {TurnProgress} partial
-   */
+  /** @param {EndReason} reason @param {TurnProgress} partial */
   constructor(reason, partial) {
     super(reason.message || reason.code);
     this.name = "TurnError";
@@ -239,10 +236,7 @@ export class StreamingChat extends Emitter {
     if (isTurnOver(progress)) this.#finish(turn);
   }
 
-  /**
-   * @param {import("../shared/protocol.js").Chunk} chunk
-   * @param {TurnProgress} progress
-   */
+  /** @param {import("../shared/protocol.js").Chunk} chunk @param {TurnProgress} progress */
   #pass(chunk, progress) {
     if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
     if (!chunk.audio_data || progress.isStopAsked) return;
@@ -272,10 +266,7 @@ export class StreamingChat extends Emitter {
     else this.#failTurn(reason);
   }
 
-  /**
-   * Try to come back to the place in the queue, if the server may still keep it.
-   * @param {RunningTurn} turn
-   */
+  /** Try to come back to the place in the queue, if the server may still keep it. @param {RunningTurn} turn */
   #comesBack(turn) {
     const { place } = turn;
     if (!place) return false;
@@ -337,10 +328,7 @@ export class StreamingChat extends Emitter {
     turn.reject(new TurnError(reason, turn.progress));
   }
 
-  /**
-   * @param {RunningTurn} turn
-   * @param {import("./turn-progress.js").TurnEvent} event
-   */
+  /** @param {RunningTurn} turn @param {import("./turn-progress.js").TurnEvent} event */
   #update(turn, event) {
     const before = turn.progress;
     turn.progress = turnAfter(before, event, this.#options.nowMs());

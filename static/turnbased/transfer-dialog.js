@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Saves the conversation as a file, takes one in, and gives the link of its recording.
- */
+/** Saves the conversation as a file, takes one in, and gives the link of its recording. */
 
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
@@ -19,10 +17,7 @@ const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
 const LONGEST_NAME = 40;
 
-/**
- * @param {{session: ChatSession, onImported: () => void}} options
- * @returns {{open: () => void, chooseFile: () => void}}
- */
+/** @param {{session: ChatSession, onImported: () => void}} options @returns {{open: () => void, chooseFile: () => void}} */
 export function mountTransfer({ session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));

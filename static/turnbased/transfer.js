@@ -101,11 +101,7 @@ async function messageToJson(message) {
   };
 }
 
-/**
- * @param {Conversation} conversation
- * @param {Pick<Msgpack, "encode">} msgpack
- * @returns {Promise<Uint8Array<ArrayBuffer>>}
- */
+/** @param {Conversation} conversation @param {Pick<Msgpack, "encode">} msgpack @returns {Promise<Uint8Array<ArrayBuffer>>} */
 export async function toMsgpack({ messages }, { encode }) {
   const packed = await Promise.all(
     messages.map(async (message) => {
@@ -167,11 +163,7 @@ function attempt(parse) {
   }
 }
 
-/**
- * @param {Record<string, unknown>} message
- * @param {number} nowMs
- * @returns {Omit<ChatMessage, "id">}
- */
+/** @param {Record<string, unknown>} message @param {number} nowMs @returns {Omit<ChatMessage, "id">} */
 function readMessage(message, nowMs) {
   const role = ROLES.find((known) => known === message.role);
   if (!role) throw new TransferError("not_a_chat");
@@ -226,10 +218,7 @@ function readItem(item, facts) {
   return { text: "", part, picturesPerS: Number(item.stack_frames) || 1 };
 }
 
-/**
- * @param {string} type
- * @param {unknown} data Base64, or the bytes of a file
- */
+/** @param {string} type @param {unknown} data Base64, or the bytes of a file */
 function dataOf(type, data) {
   if (typeof data === "string") {
     try {
@@ -246,11 +235,7 @@ function dataOf(type, data) {
   return ""; // an answer's voice has another rate; `readVoice` takes the file itself
 }
 
-/**
- * @param {Record<string, unknown>} message
- * @param {readonly MediaPart[]} media
- * @param {readonly unknown[]} list
- */
+/** @param {Record<string, unknown>} message @param {readonly MediaPart[]} media @param {readonly unknown[]} list */
 function readVoice(message, media, list) {
   const spoken = media.some(({ type }) => type === "audio")
     ? asRecord(list.find((item) => asRecord(item).type === "audio")).data

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * From the switches of the page to the fields of the wire. Pure.
- */
+/** From the switches of the page to the fields of the wire. Pure. */
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 
@@ -75,10 +73,7 @@ export function chatRequest(messages, { prefill, generate }) {
   };
 }
 
-/**
- * @param {TurnSettings} settings
- * @returns {Omit<Generate, "type" | "generate_audio">}
- */
+/** @param {TurnSettings} settings @returns {Omit<Generate, "type" | "generate_audio">} */
 function sampling(settings) {
   const defaults = GENERATE_DEFAULTS;
   return {
@@ -91,11 +86,7 @@ function sampling(settings) {
   };
 }
 
-/**
- * @param {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} name
- * @param {number} value
- * @returns {number}
- */
+/** @param {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} name @param {number} value @returns {number} */
 function clamped(name, value) {
   const { min, max } = GENERATE_RANGES[name];
   if (!Number.isFinite(value)) return GENERATE_DEFAULTS[name];
@@ -103,10 +94,7 @@ function clamped(name, value) {
   return Number.isInteger(GENERATE_DEFAULTS[name]) ? Math.round(within) : within;
 }
 
-/**
- * @param {Message} message
- * @returns {boolean}
- */
+/** @param {Message} message @returns {boolean} */
 function hasVideo(message) {
   return Array.isArray(message.content) && message.content.some((item) => item.type === "video");
 }
@@ -144,10 +132,7 @@ const PRESET_NAMES = Object.freeze({
   voice: "hasVoice",
 });
 
-/**
- * @param {Record<string, unknown>} settings of a preset
- * @returns {Record<string, unknown>}
- */
+/** @param {Record<string, unknown>} settings of a preset @returns {Record<string, unknown>} */
 export function fromPreset(settings) {
   /** @type {Record<string, unknown>} */
   const known = {};

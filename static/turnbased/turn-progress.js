@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * One turn from sending to its end, with every figure a page shows about it. Pure.
- */
+/** One turn from sending to its end, with every figure a page shows about it. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/queue-place.js";
@@ -63,11 +61,7 @@ import { numberOr0, queuePlace } from "../shared/queue-place.js";
 
 const OUTPUT_RATE_HZ = 24_000;
 
-/**
- * @param {string} requestId
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {string} requestId @param {number} nowMs @returns {TurnProgress} */
 export function beginTurn(requestId, nowMs) {
   return {
     phase: "sending",
@@ -100,19 +94,12 @@ export function beginTurn(requestId, nowMs) {
   };
 }
 
-/**
- * @param {TurnProgress} turn
- * @returns {boolean}
- */
+/** @param {TurnProgress} turn @returns {boolean} */
 export function isTurnOver(turn) {
   return turn.phase === "done" || turn.phase === "failed";
 }
 
-/**
- * The figures of a turn that is over.
- * @param {TurnProgress} turn
- * @returns {TurnResult}
- */
+/** The figures of a turn that is over. @param {TurnProgress} turn @returns {TurnResult} */
 export function turnResult(turn) {
   const { queue, sentAtMs, assignedAtMs, prefilledAtMs, isSent, isStopAsked, phase, ...rest } = turn;
   return rest;
@@ -323,10 +310,7 @@ export class VoiceCollector {
   }
 }
 
-/**
- * @param {Uint8Array} wav
- * @returns {number} seconds
- */
+/** @param {Uint8Array} wav @returns {number} seconds */
 export function wavLengthS(wav) {
   if (wav.length < WAV_HEADER_BYTES) return 0;
   const view = new DataView(wav.buffer, wav.byteOffset, wav.byteLength);

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * A recorded call: pictures, words and figures at the playhead, and all tracks on one time axis.
- */
+/** A recorded call: pictures, words and figures at the playhead, and all tracks on one time axis. */
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -168,10 +166,7 @@ function momentKeeper() {
   };
 }
 
-/**
- * @param {ReplayClock} clock
- * @param {{stepUnit: (by: 1 | -1) => void, toggleKeys: () => void}} actions
- */
+/** @param {ReplayClock} clock @param {{stepUnit: (by: 1 | -1) => void, toggleKeys: () => void}} actions */
 function listenToKeys(clock, { stepUnit, toggleKeys }) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
     const { target } = event;
@@ -257,12 +252,7 @@ function wordsAt({ turns }, atS) {
   return said.join("").trim();
 }
 
-/**
- * "Unit 12 · 26 of 1,000 ms · input 5 · memory 257 tokens".
- *
- * @param {Unit} unit
- * @param {number} unitS
- */
+/** "Unit 12 · 26 of 1,000 ms · input 5 · memory 257 tokens". @param {Unit} unit @param {number} unitS */
 function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
   const timing = chunk.result?.timing ?? {};
   const parts = [t("viewer.unit", { n: formatNumber(number + 1) })];

@@ -17,10 +17,7 @@ import { pathOf } from "./viewer-source.js";
 
 const LINK_SHOWN_MS = 20_000;
 
-/**
- * @param {string} recordingId
- * @param {{onDeleted: () => void, onProblem: (error: unknown) => void}} options
- */
+/** @param {string} recordingId @param {{onDeleted: () => void, onProblem: (error: unknown) => void}} options */
 export function mountHead(recordingId, { onDeleted, onProblem }) {
   const [title, facts, actions] = ["title", "facts", "actions"].map((id) => byId(id, HTMLElement));
   const dialog = byId("delete-ask", HTMLDialogElement);
@@ -107,10 +104,7 @@ export async function copyLink(url) {
 
 // The comment on a recording: read it, write it, change it.
 
-/**
- * @param {HTMLElement} el
- * @param {{recordingId: string, maxChars?: number}} options
- */
+/** @param {HTMLElement} el @param {{recordingId: string, maxChars?: number}} options */
 export function mountCommentCard(el, { recordingId, maxChars }) {
   const state = { comment: "", draft: "", isEditing: false, isAllowed: false, isSaving: false };
   /** @type {import("../shared/notice.js").Problem | null} */

@@ -217,11 +217,7 @@ function answered({ turn_index: index, output = {}, timing = {}, interrupted, re
   );
 }
 
-/**
- * @param {"user" | "model"} who
- * @param {number | undefined} atMs
- * @param {unknown} parts
- */
+/** @param {"user" | "model"} who @param {number | undefined} atMs @param {unknown} parts */
 const bubble = (who, atMs, parts) =>
   html`<li class="bubble" data-who=${who}>
     <p class="bubble-head small">
@@ -249,10 +245,7 @@ function seconds(ms) {
   return formatNumber(ms / MS_PER_S, 1);
 }
 
-/**
- * @param {import("./recording-types.js").TurnTiming} timing
- * @param {number | undefined} soundMs
- */
+/** @param {import("./recording-types.js").TurnTiming} timing @param {number | undefined} soundMs */
 function figureTexts(
   { elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total },
   soundMs,

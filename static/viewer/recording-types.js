@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What the server says of a recording. Source: `recording/records.py`. Pure.
- */
+/** What the server says of a recording. Source: `recording/records.py`. Pure. */
 
 /**
  * @typedef {Object} Meta
@@ -100,12 +98,7 @@ export function appOf(appType) {
   return Object.entries(PAGE_OF).find(([type]) => type === appType)?.[1] ?? appType;
 }
 
-/**
- * Where a file of a recording is.
- *
- * @param {string} recordingId
- * @param {string} path as the recording names it
- */
+/** Where a file of a recording is. @param {string} recordingId @param {string} path as the recording names it */
 export function assetUrl(recordingId, path) {
   const inside = path.split("/").map(encodeURIComponent).join("/");
   return `/api/sessions/${encodeURIComponent(recordingId)}/assets/${inside}`;

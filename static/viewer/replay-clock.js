@@ -19,10 +19,7 @@ export class ReplayClock extends EventTarget {
   /** @type {number | null} */ #lastMs = null;
   #frame = 0;
 
-  /**
-   * @param {HTMLAudioElement} audio
-   * @param {number} durationS of the whole
-   */
+  /** @param {HTMLAudioElement} audio @param {number} durationS of the whole */
   constructor(audio, durationS) {
     super();
     this.#audio = audio;

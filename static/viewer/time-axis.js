@@ -10,11 +10,7 @@ const FOLLOW_AT = 0.92; // of the view: the playhead turns the page here
 const FOLLOW_TO = 0.08;
 const STEPS_S = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300];
 
-/**
- * @param {View} view
- * @param {number} durationS
- * @returns {View} the nearest that lies in the recording
- */
+/** @param {View} view @param {number} durationS @returns {View} the nearest that lies in the recording */
 export function fit({ fromS, toS }, durationS) {
   const longestS = Math.min(LONGEST_S, Math.max(durationS, SHORTEST_S));
   const spanS = Math.min(Math.max(toS - fromS, SHORTEST_S), longestS);
@@ -41,11 +37,7 @@ export function zoomed(view, factor, anchorS, durationS) {
   return fit({ fromS, toS: fromS + wanted }, durationS);
 }
 
-/**
- * @param {View} view
- * @param {number} share of the view to go on by; below 0 goes back
- * @param {number} durationS
- */
+/** @param {View} view @param {number} share of the view to go on by; below 0 goes back @param {number} durationS */
 export function moved({ fromS, toS }, share, durationS) {
   const byS = share * (toS - fromS);
   return fit({ fromS: fromS + byS, toS: toS + byS }, durationS);
@@ -78,11 +70,7 @@ export function timeAt({ fromS, toS }, share) {
   return fromS + share * (toS - fromS);
 }
 
-/**
- * @param {View} view
- * @param {number} most marks that have room
- * @returns {number[]} times to mark
- */
+/** @param {View} view @param {number} most marks that have room @returns {number[]} times to mark */
 export function ticks({ fromS, toS }, most) {
   const stepS = STEPS_S.find((step) => (toS - fromS) / step <= most) ?? STEPS_S[STEPS_S.length - 1];
   const first = Math.ceil(fromS / stepS - 1e-9);
@@ -168,11 +156,7 @@ export function latencySeries({ units }) {
   ];
 }
 
-/**
- * What can be said of all units together.
- *
- * @param {Plan} plan
- */
+/** What can be said of all units together. @param {Plan} plan */
 export function latencyFigures({ units }) {
   const walls = units.flatMap(({ wallMs }) => (wallMs === null ? [] : [wallMs])).sort((a, b) => a - b);
   const at = (/** @type {number} */ share) => walls[Math.min(walls.length - 1, Math.floor(share * walls.length))] ?? null;
@@ -194,10 +178,7 @@ const DIGITS = 1;
 const CLOCK = /^(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)$/;
 const SECONDS_PER_MINUTE = 60;
 
-/**
- * @param {string} search of an address
- * @returns {number | null} s; null if it names no moment
- */
+/** @param {string} search of an address @returns {number | null} s; null if it names no moment */
 export function readMoment(search) {
   const value = new URLSearchParams(search).get(NAME)?.trim() ?? "";
   const clock = CLOCK.exec(value);
@@ -247,10 +228,7 @@ export const KEY_HELP = Object.freeze([
   { keys: ["?"], text: "viewer.key_help" },
 ]);
 
-/**
- * @param {Key} pressed
- * @returns {Action | null}
- */
+/** @param {Key} pressed @returns {Action | null} */
 export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
   if (ctrlKey || altKey || metaKey) return null;
   switch (key.length === 1 ? key.toLowerCase() : key) {

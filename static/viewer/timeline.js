@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * All tracks of a duplex recording on one time axis, with one playhead. Asks for a moment by `onSeek`.
- */
+/** All tracks of a duplex recording on one time axis, with one playhead. Asks for a moment by `onSeek`. */
 
 import { find, on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -94,10 +92,7 @@ const DETAIL_S = 10; // below this, marks show tenths
  * @property {() => void} onMissing a library is not there
  */
 
-/**
- * @param {HTMLElement} el
- * @param {TimelineOptions} options
- */
+/** @param {HTMLElement} el @param {TimelineOptions} options */
 export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
   const lanes = drawLanes(el, plan);
   const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
@@ -282,10 +277,7 @@ function scrub(places, ruler, seek) {
 
 // What the model said, as segments on the time axis; a click jumps there.
 
-/**
- * @param {HTMLElement} el
- * @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options
- */
+/** @param {HTMLElement} el @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options */
 function mountTextTrack(el, { turns, onJump }) {
   /** @type {View} */
   let view = { fromS: 0, toS: 1 };
@@ -308,11 +300,7 @@ function mountTextTrack(el, { turns, onJump }) {
   };
 }
 
-/**
- * @param {SpokenTurn} turn
- * @param {View} view
- * @param {(atS: number) => void} onJump
- */
+/** @param {SpokenTurn} turn @param {View} view @param {(atS: number) => void} onJump */
 function segment({ number, startS, endS, text, isInterrupted }, view, onJump) {
   const from = Math.max(0, shareOf(view, startS));
   const to = Math.min(1, shareOf(view, endS));

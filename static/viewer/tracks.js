@@ -16,10 +16,7 @@ const LANE_PX = 52;
 const MOST_PEAKS = 4_000; // more than any screen has pixels
 const FULL_SCALE = 0.6; // speech rarely is louder; what is, is cut off
 
-/**
- * @param {HTMLElement} el
- * @param {{nonce: string, onFailed: () => void}} options `onFailed`: there is no sound to draw
- */
+/** @param {HTMLElement} el @param {{nonce: string, onFailed: () => void}} options `onFailed`: there is no sound to draw */
 export async function mountWaves(el, { nonce, onFailed }) {
   const WaveSurfer = await loadWavesurfer();
   const colours = themeColours(el);
@@ -114,10 +111,7 @@ const BAR_MOST_PX = 200;
 const DASH = [5, 4];
 const MS_PER_S = 1_000;
 
-/**
- * @param {HTMLElement} el
- * @param {Plan} plan
- */
+/** @param {HTMLElement} el @param {Plan} plan */
 export async function mountLatency(el, plan) {
   const Uplot = await loadUplot();
   const colours = themeColours(el);
@@ -176,11 +170,7 @@ export async function mountLatency(el, plan) {
   };
 }
 
-/**
- * @param {import("uplot")} chart
- * @param {number} budgetMs
- * @param {ReturnType<typeof themeColours>} colours
- */
+/** @param {import("uplot")} chart @param {number} budgetMs @param {ReturnType<typeof themeColours>} colours */
 function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
   const scale = globalThis.devicePixelRatio || 1;
   const y = Math.round(valToPos(budgetMs, "y", true));

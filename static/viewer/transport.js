@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The buttons under the pictures: play, steps, speed, zoom, link to the moment, keys.
- */
+/** The buttons under the pictures: play, steps, speed, zoom, link to the moment, keys. */
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
@@ -20,10 +18,7 @@ const ZOOM = 2;
  * @property {() => void} copyMoment
  */
 
-/**
- * @param {HTMLElement} el
- * @param {TransportOptions} options
- */
+/** @param {HTMLElement} el @param {TransportOptions} options */
 export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
   let showsKeys = matchMedia("(min-width: 60rem)").matches;
   const toggleKeys = () => {

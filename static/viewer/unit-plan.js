@@ -48,10 +48,7 @@ const UNIT_MS = 1_000; // where the settings do not tell
 const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound by default
 const GAP_MS = 10; // shorter is not heard
 
-/**
- * @param {Recording} recording of a duplex session
- * @returns {Plan}
- */
+/** @param {Recording} recording of a duplex session @returns {Plan} */
 export function planUnits(recording) {
   const planner = newPlanner(recording);
   for (const chunk of recording.chunks ?? []) addChunk(planner, chunk);
@@ -124,11 +121,7 @@ function addChunk(planner, chunk) {
   if (result?.end_of_turn) endTurn(planner);
 }
 
-/**
- * @param {NonNullable<Recording["events"]>} events
- * @param {Planner["starts"]} starts
- * @returns {UserWords[]}
- */
+/** @param {NonNullable<Recording["events"]>} events @param {Planner["starts"]} starts @returns {UserWords[]} */
 function userWords(events, starts) {
   const words = events.flatMap(({ ts_ms: heardMs, type, text }) => {
     const unit = starts.findLast((start) => start.heardMs <= heardMs);

@@ -193,10 +193,7 @@ const CHUNK_HEAD_BYTES = 8;
  * @property {number} frames samples of each channel
  */
 
-/**
- * @param {ArrayBuffer} head the file's beginning
- * @returns {WavShape | null} null if it is no 16-bit WAV file
- */
+/** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is no 16-bit WAV file */
 export function wavShape(head) {
   const view = new DataView(head);
   if (head.byteLength < RIFF_HEAD_BYTES || tag(view, 0) !== "RIFF" || tag(view, 8) !== "WAVE") return null;

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Plays the answer: Web Audio around the playback schedule. Device.
- */
+/** Plays the answer: Web Audio around the playback schedule. Device. */
 import { base64ToFloats, fromDb } from "../../shared/pcm.js";
 import { PlaybackSchedule } from "./playback-schedule.js";
 import { PlayerOutput } from "./player-output.js";
@@ -142,10 +140,7 @@ export class AudioPlayer extends EventTarget {
     return this.#output?.rms() ?? 0;
   }
 
-  /**
-   * The answer begins.
-   * @param {string | number | null} [turnId] a turn that was flushed stays silent
-   */
+  /** The answer begins. @param {string | number | null} [turnId] a turn that was flushed stays silent */
   beginTurn(turnId = null) {
     if (this.#isDiscarding && turnId !== null && turnId === this.#turnId) return;
     this.#isDiscarding = false;

@@ -51,10 +51,7 @@ export class BargeIn extends EventTarget {
   #state = "listening";
   #confirmMs;
 
-  /**
-   * @param {Player} player
-   * @param {BargeInOptions} [options]
-   */
+  /** @param {Player} player @param {BargeInOptions} [options] */
   constructor(player, { isEnabled = true, gate = {} } = {}) {
     super();
     this.#player = player;

@@ -47,11 +47,7 @@ export function gradeHigh(value, [good, bearable]) {
  * @property {Record<"kv" | "infer" | "ttfs" | "ahead" | "shift" | "drift", Grade>} grades
  */
 
-/**
- * @param {SessionState} state
- * @param {number} maxKvTokens
- * @returns {Figures}
- */
+/** @param {SessionState} state @param {number} maxKvTokens @returns {Figures} */
 export function figuresOf(state, maxKvTokens) {
   const unit = state.units.at(-1) ?? null;
   const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
@@ -109,19 +105,13 @@ export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"])
  * @property {number} gapMs
  */
 
-/**
- * @param {UnitRecord} unit
- * @returns {UnitKind}
- */
+/** @param {UnitRecord} unit @returns {UnitKind} */
 export function kindOf(unit) {
   if (unit.isBargeIn || unit.isMuted) return "interrupt";
   return unit.isListen ? "listen" : "speak";
 }
 
-/**
- * @param {UnitRecord} unit
- * @returns {Record<Stage, number>}
- */
+/** @param {UnitRecord} unit @returns {Record<Stage, number>} */
 export function stagesOf(unit) {
   const read = unit.prefillMs;
   const think = unit.costLlmMs;
@@ -133,11 +123,7 @@ export function stagesOf(unit) {
 /** @param {number} share */
 const bounded = (share) => Math.min(1, Math.max(0, share));
 
-/**
- * @param {UnitRecord} unit
- * @param {{chunkMs: number, maxKvTokens: number}} limits
- * @returns {UnitColumn}
- */
+/** @param {UnitRecord} unit @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn} */
 export function columnOf(unit, { chunkMs, maxKvTokens }) {
   const stagesMs = stagesOf(unit);
   const totalMs = STAGES.reduce((sum, stage) => sum + stagesMs[stage], 0);
@@ -168,12 +154,7 @@ export function columnsOf(units, limits) {
   return units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
 }
 
-/**
- * How many ms the full height stands for.
- *
- * @param {UnitColumn[]} columns
- * @param {number} chunkMs
- */
+/** How many ms the full height stands for. @param {UnitColumn[]} columns @param {number} chunkMs */
 export function heightMs(columns, chunkMs) {
   const highest = columns.reduce((most, column) => Math.max(most, column.totalMs), 0);
   return Math.min(MOST_BUDGETS * chunkMs, Math.max(chunkMs, highest)) * HEADROOM;

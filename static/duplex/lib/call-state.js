@@ -37,20 +37,13 @@ const PHASE_STATES = Object.freeze({
   ended: "ended",
 });
 
-/**
- * @param {Pick<SessionState, "phase" | "activity">} state
- * @returns {CallState}
- */
+/** @param {Pick<SessionState, "phase" | "activity">} state @returns {CallState} */
 export function callStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
   return PHASE_STATES[phase];
 }
 
-/**
- * Which buttons make sense now.
- *
- * @param {Pick<SessionState, "phase" | "activity">} state
- */
+/** Which buttons make sense now. @param {Pick<SessionState, "phase" | "activity">} state */
 export function controlsFor(state) {
   const { phase } = state;
   const isTalk = phase === "running" || phase === "pausing" || phase === "paused";
@@ -72,21 +65,13 @@ export function controlsFor(state) {
  *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfCallState
  */
 
-/**
- * @param {Pick<HalfState, "phase" | "activity">} state
- * @returns {HalfCallState}
- */
+/** @param {Pick<HalfState, "phase" | "activity">} state @returns {HalfCallState} */
 export function halfCallStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
   return /** @type {HalfCallState} */ (PHASE_STATES[phase]); // half duplex knows no pause
 }
 
-/**
- * How the orb, which knows the states of full duplex, is to look.
- *
- * @param {HalfCallState} callState
- * @returns {CallState}
- */
+/** How the orb, which knows the states of full duplex, is to look. @param {HalfCallState} callState @returns {CallState} */
 export function orbStateOf(callState) {
   if (callState === "hearing") return "listening";
   return callState === "settling" ? "pausing" : callState;

@@ -29,11 +29,7 @@ const CODE_OF_NAME = {
   AbortError: "busy",
 };
 
-/**
- * The reason behind what `getUserMedia` threw.
- * @param {unknown} error
- * @returns {CameraErrorCode}
- */
+/** The reason behind what `getUserMedia` threw. @param {unknown} error @returns {CameraErrorCode} */
 export function cameraErrorCode(error) {
   const name = error instanceof Error || error instanceof DOMException ? error.name : "";
   return CODE_OF_NAME[name] ?? "unsupported";

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What the user said or typed, as text: where it stands in a call, and which heard turn it belongs to. Pure.
- */
+/** What the user said or typed, as text: where it stands in a call, and which heard turn it belongs to. Pure. */
 
 import { appendKept, TURNS_KEPT } from "./unit-log.js";
 

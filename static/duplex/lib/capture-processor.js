@@ -78,10 +78,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
     }
   }
 
-  /**
-   * @param {Float32Array[][]} inputs
-   * @returns {boolean} false ends the processor
-   */
+  /** @param {Float32Array[][]} inputs @returns {boolean} false ends the processor */
   process(inputs) {
     if (this.#is.closed) return false;
     const channels = inputs[0];

@@ -44,11 +44,7 @@ const loadedModules = new WeakMap();
  * @property {() => void} close
  */
 
-/**
- * Load the worklet into a context, once.
- * @param {BaseAudioContext} context
- * @returns {Promise<void>}
- */
+/** Load the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
 function loadProcessor(context) {
   const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL);
   loadedModules.set(context, loading);

@@ -26,10 +26,7 @@ const GAPS_PER_MESSAGE = 20;
  * @property {() => void} close
  */
 
-/**
- * @param {{send: (message: object) => number, nowMs: () => number}} options
- * @returns {Diagnostics}
- */
+/** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
 export function createDiagnostics({ send, nowMs }) {
   /** @type {Gap[]} */
   let waiting = [];
@@ -83,12 +80,7 @@ function gapOnWire(gap) {
   };
 }
 
-/**
- * The session in a few numbers.
- * @param {SessionState} state
- * @param {number} nowMs
- * @returns {Record<string, unknown>}
- */
+/** The session in a few numbers. @param {SessionState} state @param {number} nowMs @returns {Record<string, unknown>} */
 function sessionSummary(state, nowMs) {
   const walls = state.units.map((unit) => unit.wallClockMs).sort((a, b) => a - b);
   return {
@@ -115,11 +107,7 @@ function rounded(value) {
   return value === null ? null : Math.round(value);
 }
 
-/**
- * @param {number[]} sorted
- * @param {number} share
- * @returns {number | null}
- */
+/** @param {number[]} sorted @param {number} share @returns {number | null} */
 function quantile(sorted, share) {
   if (sorted.length === 0) return null;
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? null;

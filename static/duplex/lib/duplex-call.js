@@ -1,8 +1,5 @@
 // @ts-check
-/**
- * A full-duplex call: what a call has, with barge-in, pause, typed text and files in place of a microphone.
- * Device: no DOM.
- */
+/** A full-duplex call: what a call has, with barge-in, pause, typed text and files in place of a microphone. Device: no DOM. */
 
 import { late } from "../../shared/late.js";
 import { pageVisibility } from "../../shared/page-visibility.js";

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * A full-duplex session: units of sound and pictures go in while the answer comes out. Device.
- */
+/** A full-duplex session: units of sound and pictures go in while the answer comes out. Device. */
 
 import { endReason } from "../../shared/end-reasons.js";
 import { probeServer, socketUrl } from "../../shared/live-socket.js";
@@ -76,11 +74,7 @@ export class DuplexSession extends LiveSession {
     return isTalk && (this.link?.send({ type: "text_input", text }) ?? 0) > 0;
   }
 
-  /**
-   * Send one unit's sound.
-   * @param {DuplexInput} input
-   * @returns {SendOutcome}
-   */
+  /** Send one unit's sound. @param {DuplexInput} input @returns {SendOutcome} */
   sendChunk(input) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) {
       this.apply({ type: "chunk_dropped", why: "idle" });
@@ -122,10 +116,7 @@ export class DuplexSession extends LiveSession {
     else this.resume();
   }
 
-  /**
-   * While on, the model must listen and nothing of it is played.
-   * @param {boolean} isOn
-   */
+  /** While on, the model must listen and nothing of it is played. @param {boolean} isOn */
   setForceListen(isOn) {
     if (this.apply({ type: "force_listen", isOn }) && isOn) this.emit("flush", { cause: "force_listen" });
   }
@@ -145,20 +136,14 @@ export class DuplexSession extends LiveSession {
     this.apply({ type: "playback", ...report });
   }
 
-  /**
-   * The player ran dry: goes into the timeline, and to the server.
-   * @param {import("./diagnostics.js").Gap} gap
-   */
+  /** The player ran dry: goes into the timeline, and to the server. @param {import("./diagnostics.js").Gap} gap */
   noteGap(gap) {
     if (!this.isActive) return;
     this.apply({ type: "gap", gapMs: gap.gapMs });
     this.#diagnostics.noteGap(gap);
   }
 
-  /**
-   * @param {DuplexInput} input
-   * @returns {number} Bytes of the message.
-   */
+  /** @param {DuplexInput} input @returns {number} Bytes of the message. */
   #sendUnit(input) {
     const message = {
       type: "audio_chunk",
@@ -187,10 +172,7 @@ export class DuplexSession extends LiveSession {
     else if (message.type === "paused") this.#checkDrained();
   }
 
-  /**
-   * @param {Result} result
-   * @param {SessionState} before
-   */
+  /** @param {Result} result @param {SessionState} before */
   #onResult(result, before) {
     const unit = /** @type {UnitRecord} */ (this.state.units.at(-1));
     const { turnId, step, isEndOfTurn, arrivalMs } = unit;

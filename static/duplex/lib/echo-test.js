@@ -34,11 +34,7 @@ const MS_PER_S = 1_000;
  * @property {number} clearness peak of the match over the mean of the rest
  */
 
-/**
- * A tone that sweeps upwards.
- * @param {number} rateHz
- * @returns {Float32Array<ArrayBuffer>}
- */
+/** A tone that sweeps upwards. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
 export function makeChirp(rateHz) {
   const fadeSamples = CHIRP_FADE_S * rateHz;
   const chirp = new Float32Array(Math.round(CHIRP_S * rateHz));

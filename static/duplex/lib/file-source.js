@@ -258,11 +258,7 @@ export class FileSource extends EventTarget {
   }
 }
 
-/**
- * Make a file ready to play.
- * @param {FileSourceOptions} options
- * @returns {Promise<FileSource>}
- */
+/** Make a file ready to play. @param {FileSourceOptions} options @returns {Promise<FileSource>} */
 export async function openFileSource(options) {
   const source = new FileSource(options);
   await source.connect();

@@ -82,10 +82,7 @@ export class HalfDuplexSession extends LiveSession {
     return "sent";
   }
 
-  /**
-   * Keep the microphone back; the server's silence limit goes on.
-   * @param {boolean} isMuted
-   */
+  /** Keep the microphone back; the server's silence limit goes on. @param {boolean} isMuted */
   setMicMuted(isMuted) {
     this.#isMutedByUser = isMuted;
     this.onVisibility(this.visibility.isHidden());
@@ -109,10 +106,7 @@ export class HalfDuplexSession extends LiveSession {
     }
   }
 
-  /**
-   * @param {Chunk} message
-   * @param {HalfState} before
-   */
+  /** @param {Chunk} message @param {HalfState} before */
   #onPiece(message, before) {
     if (before.isInterrupting) return;
     this.emit("speak", {

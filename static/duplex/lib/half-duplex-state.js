@@ -69,10 +69,7 @@ import { appendKept, TURNS_KEPT } from "./unit-log.js";
 const MS_PER_S = 1_000;
 const DEFAULT_TIMEOUT_S = 180;
 
-/**
- * A session that has not begun.
- * @returns {HalfState}
- */
+/** A session that has not begun. @returns {HalfState} */
 export function initialHalfState() {
   return {
     ...NOT_BEGUN,
@@ -103,11 +100,7 @@ export function reduceHalf(state, event) {
   return activity === next.activity ? next : { ...next, activity };
 }
 
-/**
- * Whether sound of the microphone may be sent.
- * @param {HalfState} state
- * @returns {boolean}
- */
+/** Whether sound of the microphone may be sent. @param {HalfState} state @returns {boolean} */
 export function isMicOpen(state) {
   return state.phase === "running" && state.gate === "open" && !state.isMicMuted;
 }
@@ -129,10 +122,7 @@ export function remainingS(state, nowMs, maxSessionS) {
   return Math.max(0, Math.min(idleS, ofAllS));
 }
 
-/**
- * @param {HalfState} state
- * @returns {HalfActivity}
- */
+/** @param {HalfState} state @returns {HalfActivity} */
 function activityOf(state) {
   if (state.phase !== "running") return "none";
   if (state.isInterrupting) return "interrupted";
@@ -148,11 +138,7 @@ function activityOf(state) {
   }
 }
 
-/**
- * @param {HalfState} state
- * @param {Exclude<HalfEvent, {type: "server"}>} event
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {Exclude<HalfEvent, {type: "server"}>} event @returns {HalfState} */
 function reduceClient(state, event) {
   if (event.type === "start" || event.type === "stop_asked" || event.type === "ended") {
     const change = phaseChange(state, event);
@@ -180,11 +166,7 @@ function reduceClient(state, event) {
   }
 }
 
-/**
- * @param {HalfState} state
- * @param {Extract<HalfEvent, {type: "server"}>} event
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {Extract<HalfEvent, {type: "server"}>} event @returns {HalfState} */
 function reduceServer(state, event) {
   const { message, nowMs } = event;
   switch (message.type) {
@@ -281,11 +263,7 @@ function withPiece(state, message, nowMs) {
   });
 }
 
-/**
- * @param {HalfState} state
- * @param {TurnDone} message
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {TurnDone} message @returns {HalfState} */
 function withTurnDone(state, message) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   const done = withLastTurn(state, {
@@ -301,21 +279,13 @@ function withTurnDone(state, message) {
   return { ...done, gate: "playing", kvTokens };
 }
 
-/**
- * The answer was cut for who listens, even if all of it had arrived.
- * @param {HalfState} state
- * @returns {HalfState}
- */
+/** The answer was cut for who listens, even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
 function withTurnCut(state) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });
 }
 
-/**
- * @param {HalfState} state
- * @param {HalfTurn} turn
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {HalfTurn} turn @returns {HalfState} */
 function withLastTurn(state, turn) {
   return { ...state, turns: [...state.turns.slice(0, -1), turn] };
 }

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The settings of the half-duplex page and their limits. Pure.
- */
+/** The settings of the half-duplex page and their limits. Pure. */
 
 import { SettingsStore } from "../../shared/settings-store.js";
 

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The last seconds of sound as levels, one per tick, and what went on in each. Pure.
- */
+/** The last seconds of sound as levels, one per tick, and what went on in each. Pure. */
 
 /** @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
 /** @typedef {{share: number, kind: LevelKind}} LevelEntry `share` is 0 to 1 */
@@ -30,10 +28,7 @@ export class LevelHistory {
     return this.#entries.length;
   }
 
-  /**
-   * @param {number} share
-   * @param {LevelKind} kind
-   */
+  /** @param {number} share @param {LevelKind} kind */
   push(share, kind) {
     const entry = this.#entries[this.#next];
     entry.share = Math.min(1, Math.max(0, share));

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Which sentence tells the user why a live call does not go on, and what may be tried next. Pure.
- */
+/** Which sentence tells the user why a live call does not go on, and what may be tried next. Pure. */
 
 /** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
 
@@ -41,12 +39,7 @@ const MILD_CODES = new Set([
   "voice_cut",
 ]);
 
-/**
- * Why a session ended, as a problem; null if the user wanted it.
- *
- * @param {EndReason} reason
- * @returns {LiveProblem | null}
- */
+/** Why a session ended, as a problem; null if the user wanted it. @param {EndReason} reason @returns {LiveProblem | null} */
 export function problemOfEnd(reason) {
   if (reason.isByUser) return null;
   const code = reason.code === "timeout" ? (TIMEOUT_CODES[reason.detail] ?? "timeout") : reason.code;
@@ -76,12 +69,7 @@ export function problemOfDevice(error, isInCall) {
   return { code, message, kind: "bad", steps };
 }
 
-/**
- * A problem that does not end the call.
- *
- * @param {string} code
- * @returns {LiveProblem}
- */
+/** A problem that does not end the call. @param {string} code @returns {LiveProblem} */
 export function warningOf(code) {
   return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
 }

@@ -89,10 +89,7 @@ export class LiveSession extends Emitter {
     return sessionId;
   }
 
-  /**
-   * Start again with the same settings, under a new id.
-   * @returns {string} The session's id; "" if there was none before.
-   */
+  /** Start again with the same settings, under a new id. @returns {string} The session's id; "" if there was none before. */
   restart() {
     return this.#given ? this.start(this.#given) : "";
   }
@@ -123,11 +120,7 @@ export class LiveSession extends Emitter {
     this.emit("warning", { code, message, count });
   }
 
-  /**
-   * @param {Event | PhaseEvent} event
-   * @returns {boolean} whether it changed anything
-   * @protected
-   */
+  /** @param {Event | PhaseEvent} event @returns {boolean} whether it changed anything @protected */
   apply(event) {
     const next = this.#reduce(this.#state, event);
     if (next === this.#state) return false;

@@ -18,10 +18,7 @@ const LEVEL_INTERVAL_MS = 50;
 
 /** A microphone that cannot be used, with the reason as a code. */
 export class MicrophoneError extends Error {
-  /**
-   * @param {MicrophoneErrorCode} code
-   * @param {unknown} [cause] what the browser said
-   */
+  /** @param {MicrophoneErrorCode} code @param {unknown} [cause] what the browser said */
   constructor(code, cause) {
     super(`microphone: ${code}`, { cause });
     this.name = "MicrophoneError";
@@ -29,11 +26,7 @@ export class MicrophoneError extends Error {
   }
 }
 
-/**
- * The reason behind what `getUserMedia` threw.
- * @param {unknown} error
- * @returns {MicrophoneErrorCode}
- */
+/** The reason behind what `getUserMedia` threw. @param {unknown} error @returns {MicrophoneErrorCode} */
 export function microphoneErrorCode(error) {
   switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
     case "NotAllowedError":
@@ -120,10 +113,7 @@ export class Microphone extends EventTarget {
   #isClosed = false;
   #endWatch = () => {};
 
-  /**
-   * @param {MediaStream} stream
-   * @param {MicrophoneOptions} options
-   */
+  /** @param {MediaStream} stream @param {MicrophoneOptions} options */
   constructor(stream, options) {
     super();
     this.#stream = stream;

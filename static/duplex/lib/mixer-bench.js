@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The mixer outside of a call: measure the voice, record a piece of the mix, listen to it. Device.
- */
+/** The mixer outside of a call: measure the voice, record a piece of the mix, listen to it. Device. */
 
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { openMicrophone } from "./microphone.js";
@@ -96,11 +94,7 @@ export class MixerBench {
   }
 }
 
-/**
- * Ready to use; the microphone is open where the mode needs it.
- * @param {BenchOptions} options
- * @returns {Promise<MixerBench>}
- */
+/** Ready to use; the microphone is open where the mode needs it. @param {BenchOptions} options @returns {Promise<MixerBench>} */
 export async function openMixerBench(options) {
   const bench = new MixerBench(options);
   try {

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * A picture from a file, as a call sends it. Device.
- */
+/** A picture from a file, as a call sends it. Device. */
 
 import { bytesToBase64 } from "../../shared/pcm.js";
 import { fitSize } from "./camera.js";

@@ -122,10 +122,7 @@ export class SentRate {
   #timesMs = [];
   #total = 0;
 
-  /**
-   * @param {number} total pictures sent since the call began
-   * @param {number} nowMs
-   */
+  /** @param {number} total pictures sent since the call began @param {number} nowMs */
   note(total, nowMs) {
     if (total < this.#total) this.clear();
     for (; this.#total < total; this.#total += 1) this.#timesMs.push(nowMs);

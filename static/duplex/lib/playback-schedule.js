@@ -66,11 +66,7 @@ class PlaybackDelay {
     this.#cushionS += shiftS;
   }
 
-  /**
-   * A chunk that continues the turn came.
-   * @param {number} aheadS sound still in hand; below 0 when late
-   * @param {number} now
-   */
+  /** A chunk that continues the turn came. @param {number} aheadS sound still in hand; below 0 when late @param {number} now */
   noteArrival(aheadS, now) {
     const jitter = this.#jitter;
     jitter.push({ atS: now, usedS: this.#cushionS - aheadS });
@@ -199,12 +195,7 @@ export class PlaybackSchedule {
     this.#turn = "closed";
   }
 
-  /**
-   * Give a chunk its place.
-   * @param {number} durationS
-   * @param {number} now
-   * @returns {Placed}
-   */
+  /** Give a chunk its place. @param {number} durationS @param {number} now @returns {Placed} */
   place(durationS, now) {
     const at = this.#heldAtS ?? now;
     this.#forgetFinished(at);
@@ -265,28 +256,18 @@ export class PlaybackSchedule {
     return Math.ceil(timeS * this.#gridHz - 1e-3) / this.#gridHz;
   }
 
-  /**
-   * Queued sound that has not been heard yet.
-   * @param {number} now
-   * @returns {number} seconds
-   */
+  /** Queued sound that has not been heard yet. @param {number} now @returns {number} seconds */
   aheadS(now) {
     return Math.max(0, this.#nextS - (this.#heldAtS ?? now));
   }
 
-  /**
-   * Is something sounding, or held back in the middle?
-   * @param {number} now
-   */
+  /** Is something sounding, or held back in the middle? @param {number} now */
   isPlaying(now) {
     this.#forgetFinished(this.#heldAtS ?? now);
     return this.#entries.length > 0;
   }
 
-  /**
-   * Stand still: what is queued waits, `release` goes on where it stopped.
-   * @param {number} now
-   */
+  /** Stand still: what is queued waits, `release` goes on where it stopped. @param {number} now */
   hold(now) {
     if (this.#heldAtS !== null) return;
     this.#forgetFinished(now);

@@ -106,10 +106,7 @@ export class PlayerOutput {
     this.#volume.fadeTo(volume);
   }
 
-  /**
-   * @param {string} deviceId "" for the system's default
-   * @returns {Promise<boolean>} false where the browser cannot choose
-   */
+  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */
   async setSinkId(deviceId) {
     const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
     if (typeof context.setSinkId !== "function") return false;

@@ -50,10 +50,7 @@ const READY_NOTES = [
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
 ];
 
-/**
- * @param {QueueChimesOptions} [options]
- * @returns {QueueChimes}
- */
+/** @param {QueueChimesOptions} [options] @returns {QueueChimes} */
 export function createQueueChimes({ makeContext = () => new AudioContext(), isMuted = false } = {}) {
   /** @type {AudioContext | null} */
   let context = null;
@@ -108,10 +105,7 @@ export function createQueueChimes({ makeContext = () => new AudioContext(), isMu
   };
 }
 
-/**
- * @param {AudioContext} context
- * @param {Note} note
- */
+/** @param {AudioContext} context @param {Note} note */
 function playNote(context, note) {
   const startS = context.currentTime + note.startS;
   const endS = startS + note.lengthS;
@@ -175,12 +169,7 @@ export function countdownAfter(before, report, nowMs) {
   return { endsAtMs, position, queueLength };
 }
 
-/**
- * What to show at a moment.
- * @param {CountdownState} state
- * @param {number} nowMs
- * @returns {CountdownView}
- */
+/** What to show at a moment. @param {CountdownState} state @param {number} nowMs @returns {CountdownView} */
 export function countdownView(state, nowMs) {
   const leftMs = state.endsAtMs - nowMs;
   const { position, queueLength } = state;

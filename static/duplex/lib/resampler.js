@@ -11,20 +11,12 @@ const CUTOFF_PART = 0.948;
 const MAX_PHASES = 4_096;
 const HISTORY_BLOCK_SAMPLES = 1_024;
 
-/**
- * @param {number} a
- * @param {number} b
- * @returns {number}
- */
+/** @param {number} a @param {number} b @returns {number} */
 function greatestDivisor(a, b) {
   return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
-/**
- * Modified Bessel function of order zero, by its series.
- * @param {number} x
- * @returns {number}
- */
+/** Modified Bessel function of order zero, by its series. @param {number} x @returns {number} */
 function besselI0(x) {
   let sum = 1;
   let term = 1;
@@ -94,11 +86,7 @@ export class Resampler {
     this.reset();
   }
 
-  /**
-   * @param {number} fraction of an input sample
-   * @param {number} cutoff cycles per input sample
-   * @returns {Float32Array}
-   */
+  /** @param {number} fraction of an input sample @param {number} cutoff cycles per input sample @returns {Float32Array} */
   #phaseFilter(fraction, cutoff) {
     const taps = new Float64Array(this.#tapCount);
     let sum = 0;
@@ -124,11 +112,7 @@ export class Resampler {
     return this.#halfWidth;
   }
 
-  /**
-   * Room an output needs for that much input.
-   * @param {number} inputLength
-   * @returns {number} samples
-   */
+  /** Room an output needs for that much input. @param {number} inputLength @returns {number} samples */
   maxOutputSamples(inputLength) {
     return Math.ceil(((inputLength + this.#tapCount) * this.#phaseCount) / this.#step) + 1;
   }
@@ -180,11 +164,7 @@ export class Resampler {
     this.#readAt = 0;
   }
 
-  /**
-   * @param {Float32Array} output
-   * @param {number} written
-   * @returns {number}
-   */
+  /** @param {Float32Array} output @param {number} written @returns {number} */
   #drain(output, written) {
     const history = this.#history;
     while (this.#readAt + this.#tapCount <= this.#historyLength) {
@@ -251,11 +231,7 @@ export class RingBuffer {
     return this.#droppedSamples;
   }
 
-  /**
-   * Append the first `count` samples.
-   * @param {Float32Array} source
-   * @param {number} [count]
-   */
+  /** Append the first `count` samples. @param {Float32Array} source @param {number} [count] */
   write(source, count = source.length) {
     const capacity = this.#samples.length;
     const skipped = Math.max(0, count - capacity);

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What full and half duplex have in common, from the start over the queue to the end. Pure.
- */
+/** What full and half duplex have in common, from the start over the queue to the end. Pure. */
 
 import { queuePlace } from "../../shared/queue-place.js";
 

@@ -32,10 +32,7 @@ const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
 /** @type {ReadonlySet<Phase>} */
 const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
 
-/**
- * A session that has not begun.
- * @returns {SessionState}
- */
+/** A session that has not begun. @returns {SessionState} */
 export function initialState() {
   return {
     ...NOT_BEGUN,
@@ -89,30 +86,18 @@ export function reduce(state, event) {
   return activity === next.activity ? next : { ...next, activity };
 }
 
-/**
- * Whether sound of the model is to be thrown away now.
- * @param {SessionState} state
- * @returns {boolean}
- */
+/** Whether sound of the model is to be thrown away now. @param {SessionState} state @returns {boolean} */
 export function isMuted(state) {
   return state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
 }
 
-/**
- * How long the session has been ready, ms.
- * @param {SessionState} state
- * @param {number} nowMs
- * @returns {number}
- */
+/** How long the session has been ready, ms. @param {SessionState} state @param {number} nowMs @returns {number} */
 export function runningMs(state, nowMs) {
   if (state.preparedAtMs === null) return 0;
   return Math.max(0, (state.endedAtMs ?? nowMs) - state.preparedAtMs);
 }
 
-/**
- * @param {SessionState} state
- * @returns {Activity}
- */
+/** @param {SessionState} state @returns {Activity} */
 function activityOf(state) {
   if (state.phase !== "running" && state.phase !== "pausing") return "none";
   if (state.isInterrupted) return "interrupted";
@@ -122,11 +107,7 @@ function activityOf(state) {
   return unanswered(state) >= THINKING_CHUNKS ? "thinking" : "listening";
 }
 
-/**
- * Chunks the server has and has not answered.
- * @param {SessionState} state
- * @returns {number}
- */
+/** Chunks the server has and has not answered. @param {SessionState} state @returns {number} */
 function unanswered(state) {
   return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 }
@@ -316,19 +297,12 @@ function afterResult(state, result, nowMs, unixMs) {
   };
 }
 
-/**
- * @param {SessionState} state
- * @returns {SessionState}
- */
+/** @param {SessionState} state @returns {SessionState} */
 function settlePause(state) {
   return state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state;
 }
 
-/**
- * @param {SessionState} state
- * @param {number} nowMs
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {number} nowMs @returns {SessionState} */
 function ended(state, nowMs) {
   return {
     ...state,

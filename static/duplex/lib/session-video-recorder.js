@@ -108,11 +108,7 @@ export class SessionVideoRecorder extends EventTarget {
     return this.#format;
   }
 
-  /**
-   * Begin.
-   * @param {VideoRecorderOptions} options
-   * @returns {Promise<Format | null>} null: this browser cannot record
-   */
+  /** Begin. @param {VideoRecorderOptions} options @returns {Promise<Format | null>} null: this browser cannot record */
   async start(options) {
     const format = pickFormat(isSupportedHere, { wishId: options.formatId });
     if (format === null) return null;
@@ -187,10 +183,7 @@ export class SessionVideoRecorder extends EventTarget {
     this.dispatchEvent(new CustomEvent("full"));
   }
 
-  /**
-   * End.
-   * @returns {Promise<Blob | null>} the file; null when nothing was recorded
-   */
+  /** End. @returns {Promise<Blob | null>} the file; null when nothing was recorded */
   async stop() {
     const recorder = this.#recorder;
     if (recorder !== null && recorder.state !== "inactive") {

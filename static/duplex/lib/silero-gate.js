@@ -70,11 +70,7 @@ export class SileroDetector {
     this.#isBusy = false;
   }
 
-  /**
-   * Judge one window; do not mix with `push`.
-   * @param {Float32Array} window
-   * @returns {Promise<number>} probability of speech
-   */
+  /** Judge one window; do not mix with `push`. @param {Float32Array} window @returns {Promise<number>} probability of speech */
   async judge(window) {
     const input = new Float32Array(CONTEXT_SAMPLES + WINDOW_SAMPLES);
     input.set(this.#context);

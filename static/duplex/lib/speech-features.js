@@ -67,11 +67,7 @@ export class SpeechFeatures {
     this.#upperFilter = new HighPass(UPPER_BAND_HZ, rateHz);
   }
 
-  /**
-   * Take one sample.
-   * @param {number} sample
-   * @returns {boolean} true when `frame` is new
-   */
+  /** Take one sample. @param {number} sample @returns {boolean} true when `frame` is new */
   push(sample) {
     const clean = this.#rumbleFilter.next(sample);
     const upper = this.#upperFilter.next(clean);

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Decides from 10 ms frames whether the user barges in while the answer plays. Pure.
- */
+/** Decides from 10 ms frames whether the user barges in while the answer plays. Pure. */
 import { FLOOR_DB, toDb } from "../../shared/pcm.js";
 import { FRAME_MS } from "./speech-features.js";
 

@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What stands under the picture: which words, in which lines, how strong. Pure.
- */
+/** What stands under the picture: which words, in which lines, how strong. Pure. */
 
 /** @typedef {import("./unit-log.js").TranscriptTurn} TranscriptTurn */
 /** @typedef {import("./user-turns.js").UserTurn} UserTurn */

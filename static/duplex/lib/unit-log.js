@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * What the units of a duplex session tell: timeline, transcript, clocks. Pure.
- */
+/** What the units of a duplex session tell: timeline, transcript, clocks. Pure. */
 
 import { numberOr0 } from "../../shared/queue-place.js";
 
@@ -54,12 +52,7 @@ export const UNITS_KEPT = 600;
 export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
 
-/**
- * Read a unit out of a `result`.
- * @param {Result} result
- * @param {Seen} seen
- * @returns {UnitRecord}
- */
+/** Read a unit out of a `result`. @param {Result} result @param {Seen} seen @returns {UnitRecord} */
 export function unitRecord(result, seen) {
   const vocoderMs = result.cost_token2wav_ms;
   return {
@@ -120,20 +113,12 @@ export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs },
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
 
-/**
- * Whether sound that comes now begins a turn.
- * @param {import("./duplex-types.js").SessionState} state before the sound
- */
+/** Whether sound that comes now begins a turn. @param {import("./duplex-types.js").SessionState} state before the sound */
 export function isTurnStart({ isTurnOpen, isHeardEarly }) {
   return !isTurnOpen && !isHeardEarly;
 }
 
-/**
- * Whether a turn goes on after a result.
- * @param {Result} result
- * @param {boolean} isTurnOpen
- * @returns {boolean}
- */
+/** Whether a turn goes on after a result. @param {Result} result @param {boolean} isTurnOpen @returns {boolean} */
 export function turnStaysOpen(result, isTurnOpen) {
   if (!result.is_listen) return !result.end_of_turn;
   return isTurnOpen && !breaksOff(result, isTurnOpen);

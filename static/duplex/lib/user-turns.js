@@ -50,10 +50,7 @@ export class UserTurns {
     return [...this.#done, this.#turnOf(current, true)];
   }
 
-  /**
-   * @param {number} rms
-   * @param {number} nowMs
-   */
+  /** @param {number} rms @param {number} nowMs */
   push(rms, nowMs) {
     const isLoud = rms > Math.max(LEAST_RMS, this.#floorRms * ABOVE_NOISE);
     this.#floorRms = rms < this.#floorRms ? rms : this.#floorRms + (rms - this.#floorRms) * FLOOR_RISE;
@@ -84,11 +81,7 @@ export class UserTurns {
     this.#version += 1;
   }
 
-  /**
-   * @param {{startedAtMs: number, lastLoudMs: number, levels: number[]}} current
-   * @param {boolean} isOpen
-   * @returns {UserTurn}
-   */
+  /** @param {{startedAtMs: number, lastLoudMs: number, levels: number[]}} current @param {boolean} isOpen @returns {UserTurn} */
   #turnOf({ startedAtMs, lastLoudMs, levels }, isOpen) {
     return { startedAtMs, lengthMs: lastLoudMs - startedAtMs, bars: barsOf(levels), isOpen };
   }

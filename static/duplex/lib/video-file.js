@@ -34,10 +34,7 @@ const METADATA_LIMIT_MS = 15_000;
 /** Further than any video: a recorder's file tells its length only when one has looked for its end. */
 const FAR_S = 1e7;
 
-/**
- * @param {HTMLVideoElement} video
- * @param {string} type
- */
+/** @param {HTMLVideoElement} video @param {string} type */
 function heard(video, type) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new VideoFileError("undecodable")), METADATA_LIMIT_MS);
@@ -122,10 +119,7 @@ export async function readVideoFile(file, video) {
  * @property {number} volume how loud the user hears the file, 0 to 1
  */
 
-/**
- * @param {MixerController} mixer
- * @param {Omit<MixSettings, "mode">} settings
- */
+/** @param {MixerController} mixer @param {Omit<MixSettings, "mode">} settings */
 export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
   mixer.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
   mixer.noteMicrophone(microphoneLufs);
@@ -142,10 +136,7 @@ export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, 
  * @property {number} paddingAfterS
  */
 
-/**
- * @param {VideoSourceOptions} options
- * @returns {Promise<FileSource & {isMicrophone: boolean}>}
- */
+/** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
 export async function openVideoSource({ mix, microphone: wish, ...options }) {
   const hasMicrophone = mix.mode !== "file";
   // In a context of its own: it keeps that awake, while a pause puts the file's to sleep.

@@ -35,10 +35,7 @@ class PictureError extends Error {
  * @property {() => void} onLost the camera was taken away
  */
 
-/**
- * @param {HTMLElement} el
- * @param {CameraStageOptions} options
- */
+/** @param {HTMLElement} el @param {CameraStageOptions} options */
 export function mountCameraStage(el, options) {
   const { video, isFile } = options;
   const empty = document.createElement("div");

@@ -44,20 +44,13 @@ export const DUPLEX_FIELDS = Object.freeze({
 /** The form's order; the length penalty stands among the everyday settings of a page. */
 const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
 
-/**
- * @param {{get: (name: DuplexSetting) => unknown}} store
- * @returns {DuplexConfig}
- */
+/** @param {{get: (name: DuplexSetting) => unknown}} store @returns {DuplexConfig} */
 export function duplexConfigOf(store) {
   const names = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS));
   return Object.fromEntries(names.map((name) => [name, store.get(name)]));
 }
 
-/**
- * Builds the inputs; `bindSettings` on a root around them ties them to the store.
- *
- * @param {HTMLElement} el
- */
+/** Builds the inputs; `bindSettings` on a root around them ties them to the store. @param {HTMLElement} el */
 export function mountDuplexConfigForm(el) {
   mountView(el, () =>
     SHOWN.map(

@@ -27,10 +27,7 @@ import { mixSettingsOf } from "./omni-settings.js";
  * @property {() => import("../lib/microphone.js").MicrophoneOptions} microphone
  */
 
-/**
- * @param {FileModeParts} parts
- * @param {FileModeOptions} options
- */
+/** @param {FileModeParts} parts @param {FileModeOptions} options */
 export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
   /** @type {import("../lib/file-source.js").FileSource | null} */
   let playing = null;

@@ -112,12 +112,7 @@ export function mountHalfFigures(el, call, maxKvTokens) {
 
 const TURN_WORDS = { labelKey: "half.turns", emptyKey: "half.turns_empty", newestKey: "half.newest" };
 
-/**
- * How long the user spoke, the answer as it grows, and its figures.
- *
- * @param {HTMLElement} el
- * @param {HalfCall} call
- */
+/** How long the user spoke, the answer as it grows, and its figures. @param {HTMLElement} el @param {HalfCall} call */
 export function mountHalfTurns(el, call) {
   /** @type {readonly HalfTurn[]} */
   let shown = [];

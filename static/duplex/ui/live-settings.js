@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The settings both live pages have, beside those of the model.
- */
+/** The settings both live pages have, beside those of the model. */
 
 /** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
 /** @typedef {import("../../shared/settings-store.js").NumberField} NumberField */

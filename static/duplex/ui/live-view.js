@@ -158,10 +158,7 @@ function stopKey({ phase, preparedAtMs }) {
   return preparedAtMs === null ? "common.cancel" : "live.stop";
 }
 
-/**
- * @param {CallState} callState
- * @param {boolean} isMuted
- */
+/** @param {CallState} callState @param {boolean} isMuted */
 function defaultHint(callState, isMuted) {
   if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
   return t(`live.hint.${callState}`);
@@ -195,10 +192,7 @@ const TOLD_WARNINGS = new Set([
 ]);
 const TOLD_AGAIN_MS = 20_000;
 
-/**
- * @param {LiveCall} call
- * @param {LiveViewOptions} options
- */
+/** @param {LiveCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, options) {
   const queue = mountQueueBanner(byId("queue", HTMLElement));
   const start = () => {
@@ -286,12 +280,7 @@ export function mountLiveView(call, options) {
   };
 }
 
-/**
- * While the gate holds the answer the model listens already.
- *
- * @param {SessionState} state
- * @returns {SessionState}
- */
+/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
 function heldState(state) {
   return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
 }

@@ -1,8 +1,5 @@
 // @ts-check
-/**
- * The figures of a call as a list: each with its value and, where there are limits, how good it is in colour, shape and
- * word.
- */
+/** The figures of a call as a list: each with its value and, where there are limits, how good it is in colour, shape and word. */
 
 import { formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/i18n.js";
@@ -41,13 +38,7 @@ export const metricRows = (metrics) =>
 /** @param {number | null} value */
 const ms = (value) => (value === null ? NOTHING : `${formatNumber(Math.round(value))} ms`);
 
-/**
- * The figures of a full-duplex call.
- *
- * @param {SessionState} state
- * @param {MetricsExtra} extra
- * @returns {Metric[]}
- */
+/** The figures of a full-duplex call. @param {SessionState} state @param {MetricsExtra} extra @returns {Metric[]} */
 export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVision }) {
   const { kvShare, wallMs, costMs, grades } = figuresOf(state, maxKvTokens);
   const isLive = state.preparedAtMs !== null;

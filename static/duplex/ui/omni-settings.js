@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * The settings of the video call, beside those of every live page and of the model.
- */
+/** The settings of the video call, beside those of every live page and of the model. */
 
 import { MAX_TRIM_DB, PADDING_MAX_S } from "../lib/capture-format.js";
 import { DUPLEX_FIELDS } from "./duplex-config-form.js";

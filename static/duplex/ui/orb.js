@@ -81,11 +81,7 @@ export function mountOrb(canvas, { levels }) {
   };
 }
 
-/**
- * @param {number} value
- * @param {number} target
- * @param {number} steps
- */
+/** @param {number} value @param {number} target @param {number} steps */
 function follow(value, target, steps) {
   const speed = target > value ? RISE : FALL;
   return value + (target - value) * (1 - (1 - speed) ** steps);

@@ -21,10 +21,7 @@ import { mountLevelBars } from "./sound-meters.js";
 const LENGTHS = Object.freeze({ concise: 1.05, balanced: 1.1, verbose: 1.2 });
 const DIGITS = 2;
 
-/**
- * @param {HTMLElement} el
- * @param {OmniStore} store
- */
+/** @param {HTMLElement} el @param {OmniStore} store */
 function mountLengthPills(el, store) {
   el.setAttribute("role", "group");
   const draw = mountView(el, () => {
@@ -52,10 +49,7 @@ function mountLengthPills(el, store) {
  * @property {import("../lib/picture-taker.js").PictureTaker} pictures
  */
 
-/**
- * @param {import("../lib/duplex-call.js").DuplexCall} call
- * @param {PictureViewOptions} options
- */
+/** @param {import("../lib/duplex-call.js").DuplexCall} call @param {PictureViewOptions} options */
 export function mountPictureView(call, { store, video, pictures }) {
   const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   const turns = () => call.state.turns;

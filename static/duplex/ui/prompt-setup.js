@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * Instructions of a live call and its voices: preset, instructions, voice samples.
- */
+/** Instructions of a live call and its voices: preset, instructions, voice samples. */
 
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { late } from "../../shared/late.js";
@@ -29,10 +27,7 @@ const importEditors = () => Promise.all([import("../../shared/ref-audio-player.j
  * @property {() => void} onEdit shows the editors
  */
 
-/**
- * @param {PromptParts} parts
- * @param {PromptOptions} options
- */
+/** @param {PromptParts} parts @param {PromptOptions} options */
 export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   /** @param {AppliedPreset} preset */

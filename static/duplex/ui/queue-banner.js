@@ -28,10 +28,7 @@ function keepMuted(isMuted) {
   }
 }
 
-/**
- * @param {HTMLElement} el
- * @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page
- */
+/** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
   const chimes = createQueueChimes({ isMuted: wasMuted() });
   /** @type {CountdownView | null} */

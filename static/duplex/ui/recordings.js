@@ -181,12 +181,7 @@ function fileRow({ name, url, blob }, remove) {
   </p>`;
 }
 
-/**
- * How recordings are made: format, quality, subtitles.
- *
- * @param {HTMLDialogElement} dialog
- * @param {RecordStore} store
- */
+/** How recordings are made: format, quality, subtitles. @param {HTMLDialogElement} dialog @param {RecordStore} store */
 export function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);

@@ -16,11 +16,7 @@ import { html, icon, mountView, nothing } from "../../shared/lit.js";
  * @property {{isFull: boolean, toggle: () => void}} full
  */
 
-/**
- * @param {{bar: HTMLElement, corner: HTMLElement}} parts
- * @param {ScreenToolOptions} options
- * @returns {{update: () => void}}
- */
+/** @param {{bar: HTMLElement, corner: HTMLElement}} parts @param {ScreenToolOptions} options @returns {{update: () => void}} */
 export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full }) {
   bar.setAttribute("role", "group");
   /**
@@ -100,11 +96,7 @@ export function mountPictureFigures(el) {
 
 // The call over the whole screen.
 
-/**
- * What is marked `data-behind` cannot be reached meanwhile.
- *
- * @param {() => void} onChange
- */
+/** What is marked `data-behind` cannot be reached meanwhile. @param {() => void} onChange */
 export function mountFullView(onChange) {
   const root = document.documentElement;
   let isFull = false;

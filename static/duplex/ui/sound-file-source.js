@@ -1,7 +1,5 @@
 // @ts-check
-/**
- * A sound file as the user of a call, alone or together with the microphone. Device.
- */
+/** A sound file as the user of a call, alone or together with the microphone. Device. */
 
 import { CAPTURE_RATE_HZ } from "../lib/capture-format.js";
 import { openFileSource } from "../lib/file-source.js";
@@ -20,10 +18,7 @@ import { MixerController } from "../lib/mixer-controller.js";
  * @property {(progress: {elapsedS: number, totalS: number}) => void} onProgress
  */
 
-/**
- * @param {SoundFileOptions} options
- * @returns {Promise<LiveSource>}
- */
+/** @param {SoundFileOptions} options @returns {Promise<LiveSource>} */
 export async function openSoundFile(options) {
   const { sound, hasMicrophone, paddingBeforeS, paddingAfterS, onProgress } = options;
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });

@@ -51,12 +51,7 @@ function runningBars(canvas, barPx) {
   };
 }
 
-/**
- * What was heard and what was said.
- *
- * @param {HTMLElement} el
- * @param {{levels: Levels, isLive: () => boolean}} source
- */
+/** What was heard and what was said. @param {HTMLElement} el @param {{levels: Levels, isLive: () => boolean}} source */
 export function mountLevelBars(el, { levels, isLive }) {
   mountView(el, () => html`<canvas class="level-bars" role="img" aria-label=${t("omni.levels")}></canvas>`);
   const bars = runningBars(find(el, "canvas", HTMLCanvasElement), 3);

@@ -22,10 +22,7 @@ import { mountTalkList } from "./call-frame.js";
 const MS_PER_S = 1_000;
 const WORDS = { labelKey: "live.transcript", emptyKey: "live.transcript_empty", newestKey: "live.new_text" };
 
-/**
- * @param {HTMLElement} el
- * @returns {{update: (talk: Talk) => void}}
- */
+/** @param {HTMLElement} el @returns {{update: (talk: Talk) => void}} */
 export function mountTranscript(el) {
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };

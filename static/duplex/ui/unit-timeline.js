@@ -24,10 +24,7 @@ const LEAST_COLUMN_PX = 4;
 const MOST_COLUMN_PX = 26;
 const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
 
-/**
- * @param {HTMLElement} el
- * @returns {{update: (state: SessionState, maxKvTokens: number) => void}}
- */
+/** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
 export function mountUnitTimeline(el) {
   /** @type {UnitColumn[]} */
   let columns = [];
@@ -114,10 +111,7 @@ const LEGEND = [
   ["gap", "live.timeline.gap"],
 ];
 
-/**
- * @param {UnitColumn} column
- * @param {number} chunkMs
- */
+/** @param {UnitColumn} column @param {number} chunkMs */
 function describe(column, chunkMs) {
   const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
   const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
@@ -145,13 +139,7 @@ function columnWidth(width) {
   return Math.min(MOST_COLUMN_PX, Math.max(LEAST_COLUMN_PX, share));
 }
 
-/**
- * The newest column stands at the right edge.
- *
- * @param {number} index
- * @param {number} count
- * @param {number} width
- */
+/** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
 function columnLeft(index, count, width) {
   return width - (count - index) * columnWidth(width);
 }
@@ -288,10 +276,7 @@ function paintSign(ctx, sign, x, y, radius) {
   else ctx.stroke();
 }
 
-/**
- * @param {Scene} scene
- * @param {number} y
- */
+/** @param {Scene} scene @param {number} y */
 function paintBudget({ ctx, width, colours, chunkMs }, y) {
   ctx.setLineDash([6, 4]);
   ctx.lineWidth = 1.5;
@@ -306,13 +291,7 @@ function paintBudget({ ctx, width, colours, chunkMs }, y) {
   ctx.fillText(t("viewer.ms", { n: formatNumber(chunkMs) }), 0, y - 4);
 }
 
-/**
- * Memory in use, and sound queued ahead.
- *
- * @param {Scene} scene
- * @param {number} columnPx
- * @param {number} groundY
- */
+/** Memory in use, and sound queued ahead. @param {Scene} scene @param {number} columnPx @param {number} groundY */
 function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   const at = (/** @type {number} */ index, /** @type {number} */ share) => {
     const x = columnLeft(index, columns.length, width) + columnPx / 2;
@@ -333,10 +312,7 @@ function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
   ctx.setLineDash([]);
 }
 
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {[number, number][]} points
- */
+/** @param {CanvasRenderingContext2D} ctx @param {[number, number][]} points */
 function line(ctx, points) {
   ctx.beginPath();
   for (const [x, y] of points) ctx.lineTo(x, y);

@@ -1,8 +1,5 @@
 // @ts-check
-/**
- * Brings the neural voice detector into a call when the visitor wants it; without it the gate of sound
- * alone goes on.
- */
+/** Brings the neural voice detector into a call when the visitor wants it; without it the gate of sound alone goes on. */
 
 import { late } from "../../shared/late.js";
 import { toastProblem } from "../../shared/notice.js";
@@ -12,10 +9,7 @@ const loadGate = late(async () => {
   return () => gate.loadSileroDetector(loadOnnxRuntime);
 });
 
-/**
- * @param {import("../lib/duplex-call.js").DuplexCall} call
- * @returns {{update: (isWanted: boolean) => Promise<void>}}
- */
+/** @param {import("../lib/duplex-call.js").DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
 export function mountVoiceGate(call) {
   /** @type {Promise<import("../lib/silero-gate.js").SileroDetector> | null} */
   let loading = null;

@@ -4,9 +4,8 @@
 import { formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
 import { html } from "../shared/lit.js";
-import { actionButton } from "./actions.js";
+import { UNKNOWN, actionButton, kindName, span, table } from "./words.js";
 import { canStop, sessionRows } from "./admin-facts.js";
-import { UNKNOWN, kindName, span, table } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").SessionRow} SessionRow */
 /** @typedef {import("../pages/admin.js").Context} Context */

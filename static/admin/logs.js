@@ -1,12 +1,12 @@
 // @ts-check
-/** Logs: the end of a program's log as it grows; follows unless the reader scrolls up. */
+/** What happened: the lines of the logs, and what administrators did. */
 
 import { ApiError } from "../shared/api.js";
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
-import { LogBuffer, isMatch } from "./admin-facts.js";
-import { failureText } from "./words.js";
+import { LogBuffer, auditAction, isMatch } from "./admin-facts.js";
+import { UNKNOWN, failureText, table, when } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").KeptLine} KeptLine */
 /** @typedef {import("./admin-facts.js").LogFilter} LogFilter */
@@ -177,4 +177,71 @@ function clock(time) {
   const read = new Date(time);
   if (Number.isNaN(read.getTime())) return time;
   return new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" }).format(read);
+}
+
+// Audit: what administrators did, newest first.
+
+/** @typedef {Http.AuditEntry & {key: string}} Row */
+
+const LIMIT = 200;
+const FIRST_FAILURE = 400;
+
+/** @type {import("./words.js").TableColumn<Row>[]} */
+const COLUMNS = [
+  { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
+  { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
+  { labelKey: "admin.col_target", look: "mono", cell: ({ target }) => target || UNKNOWN },
+  { labelKey: "admin.col_asked", look: "small", cell: ({ details }) => details || UNKNOWN },
+  { labelKey: "admin.col_outcome", cell: outcome },
+  { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
+];
+
+/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+export function makeAudit({ api, draw }) {
+  /** @type {Row[] | null} */
+  let rows = null;
+  return {
+    async refresh() {
+      const { entries } = /** @type {{entries: Http.AuditEntry[]}} */ (await api.get(`/api/admin/audit?limit=${LIMIT}`));
+      rows = withKeys(entries);
+      draw();
+    },
+    view: () =>
+      html`<p class="soft admin-read">${t("admin.audit_lead")}</p>
+        <div class="admin-wide">
+          ${table({ captionKey: "admin.audit", emptyKey: "admin.audit_empty", keyOf: ({ key }) => key, columns: COLUMNS, rows })}
+        </div>`,
+  };
+}
+
+/**
+ * Two entries may be the same in every word: they are numbered from the oldest on.
+ *
+ * @param {Http.AuditEntry[]} entries newest first
+ * @returns {Row[]}
+ */
+function withKeys(entries) {
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const keyed = entries.toReversed().map((entry) => {
+    const name = `${entry.time} ${entry.action} ${entry.target}`;
+    const count = seen.get(name) ?? 0;
+    seen.set(name, count + 1);
+    return { ...entry, key: `${name} ${count}` };
+  });
+  return keyed.reverse();
+}
+
+/** @param {string} action */
+function actionWords(action) {
+  const known = auditAction(action);
+  return known ? t(`admin.did_${known}`) : action;
+}
+
+/** @param {Row} row */
+function outcome({ status }) {
+  const isGood = status < FIRST_FAILURE;
+  return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}
+    ><span class="dot"></span><span>${isGood ? t("admin.went_well") : t("admin.refused", { status })}</span></span
+  >`;
 }

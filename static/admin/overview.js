@@ -5,10 +5,9 @@ import { fetchNote } from "../shared/notice.js";
 import { formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
 import { html, live, nothing } from "../shared/lit.js";
-import { act } from "./actions.js";
+import { UNKNOWN, act, memory } from "./words.js";
 import { overviewOf } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
-import { UNKNOWN, memory } from "./words.js";
 
 /** @typedef {import("./admin-facts.js").Overview} Overview */
 

@@ -4,8 +4,7 @@
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, icon } from "../shared/lit.js";
-import { act, actionButton, reportFailure } from "./actions.js";
-import { kindName, span, table, when } from "./words.js";
+import { act, actionButton, kindName, reportFailure, span, table, when } from "./words.js";
 
 /** @typedef {import("../pages/admin.js").Context} Context */
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */

@@ -6,7 +6,7 @@ import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, icon, live, nothing, repeat } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
-import { act, reportFailure } from "./actions.js";
+import { act, reportFailure } from "./words.js";
 import { ETA_FIELDS, changesOf, fieldProblem, savedValue } from "./admin-facts.js";
 
 /** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */

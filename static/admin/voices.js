@@ -8,8 +8,7 @@ import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";
 import { toast } from "../shared/notice.js";
-import { act, actionButton } from "./actions.js";
-import { failureText, table } from "./words.js";
+import { act, actionButton, failureText, table } from "./words.js";
 
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // of the server

@@ -4,9 +4,8 @@
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/i18n.js";
 import { html, nothing, repeat } from "../shared/lit.js";
-import { actionButton } from "./actions.js";
+import { UNKNOWN, actionButton, ago, kindName, memory, milliseconds, span } from "./words.js";
 import { restartBlock, toneOf, workerState } from "./admin-facts.js";
-import { UNKNOWN, ago, kindName, memory, milliseconds, span } from "./words.js";
 
 const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // of the memory: the bar changes its colour

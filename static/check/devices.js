@@ -5,11 +5,10 @@ import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
-import { createLevelJudge } from "./level-judge.js";
-import { microphoneResult, problemResult } from "./results.js";
+import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
 /** @typedef {import("../duplex/lib/microphone.js").Microphone} Microphone */
-/** @typedef {import("./level-judge.js").LevelView} LevelView */
+/** @typedef {import("./results.js").LevelView} LevelView */
 
 const CHUNK_S = 0.1;
 const QUIETEST_DB = -99; // shown in place of minus infinity

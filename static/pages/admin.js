@@ -3,10 +3,9 @@
 
 import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
 import { makeApps, makeDurations } from "../admin/settings.js";
-import { makeAudit } from "../admin/audit.js";
+import { makeAudit, makeLogs } from "../admin/logs.js";
 import { makeConversations, makeQueue } from "../admin/conversations.js";
 import { mountLogin, mountSectionNav } from "../admin/frame.js";
-import { makeLogs } from "../admin/logs.js";
 import { makeOverview } from "../admin/overview.js";
 import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";

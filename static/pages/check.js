@@ -2,9 +2,8 @@
 /** Device check. */
 
 import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";
-import { mountCameraCheck } from "../check/camera-check.js";
+import { mountCameraCheck, mountMicrophoneCheck } from "../check/input-checks.js";
 import { mountEchoCheck, mountSpeakerCheck } from "../check/sound-checks.js";
-import { mountMicrophoneCheck } from "../check/microphone-check.js";
 import { CHECKS, Results, verdictOf } from "../check/results.js";
 import { mountBrowserCheck, mountServerCheck } from "../check/server-check.js";
 import { chooseStart } from "../home/readiness.js";

@@ -17,9 +17,8 @@ import { FIELDS, SETTINGS_KEY, chatSettings, fromPreset } from "../turnbased/tur
 import { mountComposer } from "../turnbased/composer.js";
 import { figuresOf, voiceOf } from "../turnbased/conversation.js";
 import { forgetfulHistory, openDraft, openHistory } from "../turnbased/history-store.js";
-import { mountInstructions } from "../turnbased/instructions.js";
+import { mountChatSettings, mountInstructions, mountLateSound } from "../turnbased/settings-dialog.js";
 import { mountKeptChats } from "../turnbased/kept-chats.js";
-import { mountChatSettings, mountLateSound } from "../turnbased/settings-dialog.js";
 import { mediaLimits, wireChars } from "../turnbased/media-part.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";

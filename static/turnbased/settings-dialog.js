@@ -1,9 +1,15 @@
 // @ts-check
-/** The settings of the chat page: a drawer at the side; voice and microphone come when it is first opened. */
+/**
+ * The settings of the chat page: a drawer at the side; voice and microphone come when it is first opened. And the
+ * instructions of a conversation: a preset, or own texts and voice samples.
+ */
 
 import { byId, on } from "../shared/dom.js";
+import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/late.js";
 import { toastProblem } from "../shared/notice.js";
+import { mountPresetSelector } from "../shared/preset-selector.js";
+import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
 import { bindSettings } from "../shared/settings-form.js";
 
 /** @param {import("../shared/settings-store.js").SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
@@ -55,4 +61,103 @@ export function mountLateSound({ limits, prefix, storage }) {
       return devices?.micId ?? storage.getItem(`${prefix}_mic`) ?? "";
     },
   };
+}
+
+// Instructions of a conversation: a preset, or own texts and voice samples.
+
+/** @typedef {import("../shared/prompt.js").ContentItem} ContentItem */
+/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+
+const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
+
+/**
+ * @param {{session: ChatSession, limits: import("../shared/prompt.js").VoiceLimits,
+ *   onPreset: (settings: Record<string, unknown>) => void}} options
+ */
+export function mountInstructions({ session, limits, onPreset }) {
+  const panel = byId("instructions", HTMLDetailsElement);
+  /** What the last preset set, for the next new conversation. @type {readonly ContentItem[]} */
+  let last = [];
+  const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
+    limits,
+    kinds: ["text", "audio", "image"],
+    onChange: (items) => {
+      selector.setEdited(true);
+      last = items;
+      tell(items);
+    },
+  });
+  const selector = mountPresetSelector(byId("presets", HTMLElement), {
+    mode: "turnbased",
+    page: "turnbased",
+    advanced: byId("system-content", HTMLElement),
+    loadEditors: editor.loadEditors,
+    onApply: ({ items, settings, isChosen }) => {
+      last = items;
+      // A conversation that was kept has its own instructions already.
+      if (!isChosen && hasHistory()) return;
+      editor.setItems(items);
+      tell(items);
+      onPreset(settings);
+    },
+  });
+  const hasHistory = () =>
+    session.conversation.messages.some(({ role, status }) => role === "system" || (role === "assistant" && status !== "pending"));
+  const hasStarted = () => session.conversation.messages.some(({ role }) => role !== "system");
+  /** @param {readonly ContentItem[]} items */
+  const tell = (items) => session.setSystem(contentToWire(items), { names: namesOf(items) });
+
+  /** Before the first question they are open; later they fold away. */
+  let wasStarted = true;
+  const follow = () => {
+    const isStarted = hasStarted();
+    if (isStarted !== wasStarted) panel.open = !isStarted;
+    wasStarted = isStarted;
+  };
+  session.on("opened", () => {
+    const system = session.conversation.messages.find(({ role }) => role === "system");
+    if (system || hasStarted()) editor.setItems(system ? itemsOf(system) : []);
+  });
+  session.on("change", follow);
+  follow();
+
+  return {
+    /** Give them to a conversation that begins. */
+    giveToNew() {
+      editor.setItems(last);
+      tell(last);
+    },
+    /**
+     * The voice of the instructions, if it can be told: exactly one sample of at most 20 s.
+     *
+     * @returns {import("../shared/prompt.js").Voice | null}
+     */
+    get voice() {
+      const samples = editor.items.filter((item) => item.type === "audio" && item.voice);
+      const voice = samples.length === 1 ? firstVoice(editor.items) : null;
+      return voice && voiceLengthS(voice) <= LONGEST_VOICE_S ? voice : null;
+    },
+    ready: selector.ready,
+  };
+}
+
+/** Names of what is kept, in the order of the wire. @param {readonly ContentItem[]} items */
+function namesOf(items) {
+  return items
+    .filter((item) => (item.type === "text" ? item.text.trim() : item.type === "audio" ? item.voice : item.data))
+    .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
+}
+
+/** @param {import("./conversation.js").ChatMessage} message @returns {ContentItem[]} */
+function itemsOf({ items, extra }) {
+  const names = Array.isArray(extra.names) ? extra.names : [];
+  return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));
+}
+
+/** @param {import("./conversation.js").ContentItem} item @param {unknown} kept */
+function shown(item, kept) {
+  const name = String(kept ?? "");
+  if (item.type === "text") return [{ type: "text", text: item.text }];
+  if (item.type === "audio") return [{ type: "audio", voice: voiceFromWire(name, item.data, "upload") }];
+  return item.type === "image" ? [{ type: "image", name, data: item.data }] : [];
 }

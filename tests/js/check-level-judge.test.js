@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { createLevelJudge, toDb } from "../../static/check/level-judge.js";
+import { createLevelJudge, toDb } from "../../static/check/results.js";
 
 const STEP_MS = 50;
 

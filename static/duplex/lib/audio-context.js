@@ -1,8 +1,7 @@
 // @ts-check
-/**
- * Sound contexts that may start suspended: open them, keep them running. Device.
- * A browser runs a context only after a gesture; we try at once and again at each gesture.
- */
+/** Contexts of sound that run, and what the player sounds through. Device. */
+
+import { rms } from "../../shared/pcm.js";
 
 const GESTURES = ["pointerdown", "keydown", "touchend"];
 
@@ -47,4 +46,122 @@ export function untilRunning(context, signal) {
     });
     check();
   });
+}
+
+// The player's way to the ear: sources → fader → volume → meter → loudspeaker.
+
+/** Every fade takes so long, seconds. */
+const FADE_S = 0.03;
+const METER_SAMPLES = 1_024;
+const MS_PER_S = 1_000;
+
+/** A gain that fades from where it really is: not every browser tells that in the middle of a ramp. */
+class Fader {
+  /** @readonly */
+  node;
+  #from;
+  #to;
+  #startS;
+
+  /** @param {BaseAudioContext} context @param {number} gain */
+  constructor(context, gain) {
+    this.node = new GainNode(context, { gain });
+    this.#from = gain;
+    this.#to = gain;
+    this.#startS = context.currentTime;
+  }
+
+  /** @param {number} gain */
+  fadeTo(gain) {
+    const now = this.node.context.currentTime;
+    const part = Math.min(1, (now - this.#startS) / FADE_S);
+    this.#from += (this.#to - this.#from) * part;
+    this.#to = gain;
+    this.#startS = now;
+    this.node.gain.cancelScheduledValues(now);
+    this.node.gain.setValueAtTime(this.#from, now);
+    this.node.gain.linearRampToValueAtTime(gain, now + FADE_S);
+  }
+}
+
+/** One open output. */
+export class PlayerOutput {
+  /** @readonly */
+  context;
+  /** What is heard: connect a recorder to it. @readonly */
+  node;
+  #isOwnContext;
+  #volume;
+  #fader;
+  #duckGain = 1;
+  #meter = new Float32Array(METER_SAMPLES);
+  #endWatch;
+
+  /** @param {AudioContext | undefined} context its own when left out @param {number} volume */
+  constructor(context, volume) {
+    this.#isOwnContext = context === undefined;
+    this.context = context ?? new AudioContext({ latencyHint: "interactive" });
+    this.node = new AnalyserNode(this.context, { fftSize: METER_SAMPLES });
+    this.#volume = new Fader(this.context, volume);
+    this.#fader = new Fader(this.context, 1);
+    this.#fader.node.connect(this.#volume.node).connect(this.node).connect(this.context.destination);
+    this.#endWatch = keepRunning(this.context);
+  }
+
+  /** Level of the last 20 ms or so, amplitude. */
+  rms() {
+    this.node.getFloatTimeDomainData(this.#meter);
+    return rms(this.#meter);
+  }
+
+  /** @param {AudioBuffer} buffer @returns {AudioBufferSourceNode} connected, not started */
+  createSource(buffer) {
+    const source = new AudioBufferSourceNode(this.context, { buffer });
+    source.connect(this.#fader.node);
+    return source;
+  }
+
+  /** Fade out all sources created so far. @returns {number} context time at which they are silent */
+  silence() {
+    const faded = this.#fader;
+    faded.fadeTo(0);
+    setTimeout(() => faded.node.disconnect(), 4 * FADE_S * MS_PER_S);
+    this.#fader = new Fader(this.context, this.#duckGain);
+    this.#fader.node.connect(this.#volume.node);
+    return this.context.currentTime + FADE_S;
+  }
+
+  /** Let the sources created from now on fade in. */
+  fadeIn() {
+    this.#fader.node.disconnect();
+    this.#fader = new Fader(this.context, 0);
+    this.#fader.node.connect(this.#volume.node);
+    this.#fader.fadeTo(this.#duckGain);
+  }
+
+  /** @param {number} gain */
+  duck(gain) {
+    this.#duckGain = gain;
+    this.#fader.fadeTo(gain);
+  }
+
+  /** @param {number} volume */
+  setVolume(volume) {
+    this.#volume.fadeTo(volume);
+  }
+
+  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */
+  async setSinkId(deviceId) {
+    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
+    if (typeof context.setSinkId !== "function") return false;
+    await context.setSinkId(deviceId);
+    return true;
+  }
+
+  async close() {
+    this.#endWatch();
+    // Another than its own context lives on: leave it nothing of ours, once the fade is over.
+    setTimeout(() => this.node.disconnect(), 4 * FADE_S * MS_PER_S);
+    if (this.#isOwnContext && this.context.state !== "closed") await this.context.close();
+  }
 }

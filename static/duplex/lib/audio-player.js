@@ -2,7 +2,7 @@
 /** Plays the answer: Web Audio around the playback schedule. Device. */
 import { base64ToFloats, fromDb } from "../../shared/pcm.js";
 import { PlaybackSchedule } from "./playback-schedule.js";
-import { PlayerOutput } from "./player-output.js";
+import { PlayerOutput } from "./audio-context.js";
 import { Resampler } from "./resampler.js";
 
 const MS_PER_S = 1_000;

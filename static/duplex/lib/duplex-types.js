@@ -50,7 +50,7 @@
  * @property {number} gapSinceUnitMs
  * @property {ReadonlyArray<UnitRecord>} units The last 600.
  * @property {ReadonlyArray<TranscriptTurn>} turns The last 200.
- * @property {ReadonlyArray<import("./captions.js").Caption>} captions Of the user; the last 60.
+ * @property {ReadonlyArray<import("./user-turns.js").Caption>} captions Of the user; the last 60.
  * @property {number} turnCount Turns the model began.
  *
  * @typedef {import("./session-phases.js").PhaseState & DuplexState} SessionState

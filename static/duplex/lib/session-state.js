@@ -6,7 +6,7 @@
  */
 
 import { numberOr0 } from "../../shared/queue-place.js";
-import { captioned } from "./captions.js";
+import { captioned } from "./user-turns.js";
 import { NOT_BEGUN, isOver, messageChange, phaseChange } from "./session-phases.js";
 import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, transcribe } from "./unit-log.js";
 import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";

@@ -1,9 +1,11 @@
 // @ts-check
 /**
- * Finds what the user said in the levels of the microphone: when, how long, a small waveform. Pure.
+ * What the user said: when, how long, a small waveform, and the words where the call has captions. Pure.
  *
  * Only for the transcript; what interrupts the model is decided by the speech gate.
  */
+
+import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
 /** Levels this far above the noise floor count as speech. */
 const ABOVE_NOISE = 3;
@@ -18,7 +20,7 @@ const SHORTEST_MS = 250;
 const PAUSE_MS = 900;
 /** Bars of a finished turn's waveform. */
 export const BARS = 32;
-const TURNS_KEPT = 60;
+const USER_TURNS_KEPT = 60;
 
 /**
  * @typedef {Object} UserTurn
@@ -70,7 +72,7 @@ export class UserTurns {
     const current = this.#current;
     this.#current = null;
     if (!current || current.lastLoudMs - current.startedAtMs < SHORTEST_MS) return;
-    this.#done = [...this.#done, this.#turnOf(current, false)].slice(-TURNS_KEPT);
+    this.#done = [...this.#done, this.#turnOf(current, false)].slice(-USER_TURNS_KEPT);
     this.#version += 1;
   }
 
@@ -104,4 +106,75 @@ export function barsOf(levels, count = BARS) {
     const peak = levels.slice(from, to).reduce((most, level) => Math.max(most, level), 0);
     return Math.sqrt(peak / loudest);
   });
+}
+
+// What the user said or typed, as text: where it stands in a call, and which heard turn it belongs to.
+
+/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
+
+/**
+ * @typedef {Object} Caption
+ * @property {string} text
+ * @property {number} startedAtMs on the session's clock
+ * @property {number} lengthMs 0 if it was typed
+ * @property {boolean} isTyped
+ *
+ * @typedef {Object} Said what the server tells of it
+ * @property {string} type
+ * @property {string} text
+ * @property {number} start_ms in the sound that was sent
+ * @property {number} [duration_ms]
+ */
+
+/** Speech that the server finds so much earlier or later than the page is the same, ms. */
+const NEAR_MS = 700;
+
+/**
+ * @param {ReadonlyArray<Caption>} captions
+ * @param {Said} said
+ * @param {ReadonlyArray<UnitRecord>} units
+ * @param {number} nowMs
+ * @returns {ReadonlyArray<Caption>} the same without a text
+ */
+export function captioned(captions, said, units, nowMs) {
+  const text = said.text.trim();
+  if (!text) return captions;
+  const isTyped = said.type !== "user_transcript";
+  const lengthMs = said.duration_ms ?? 0;
+  const startedAtMs = isTyped ? nowMs : (heardAtMs(units, said.start_ms) ?? nowMs - lengthMs);
+  return appendKept(captions, { text, startedAtMs, lengthMs, isTyped }, TURNS_KEPT);
+}
+
+/**
+ * When the page heard a moment of the sound that was sent: a unit arrives when its last sample was recorded.
+ *
+ * @param {ReadonlyArray<UnitRecord>} units
+ * @param {number} positionMs
+ */
+function heardAtMs(units, positionMs) {
+  const unit = units.find(({ heardMs }) => heardMs > positionMs);
+  return unit ? unit.arrivalMs - unit.wallClockMs - (unit.heardMs - positionMs) : null;
+}
+
+/**
+ * The user's turns with their words; words of which no turn was heard are turns of their own.
+ *
+ * @param {ReadonlyArray<UserTurn>} turns
+ * @param {ReadonlyArray<Caption>} captions
+ * @returns {ReadonlyArray<UserTurn>} the same without captions
+ */
+export function withCaptions(turns, captions) {
+  if (captions.length === 0) return turns;
+  /** @type {Map<UserTurn, string>} */
+  const words = new Map();
+  /** @type {UserTurn[]} */
+  const others = [];
+  for (const { text, startedAtMs, lengthMs, isTyped } of captions) {
+    const isSame = (/** @type {UserTurn} */ turn) =>
+      startedAtMs - NEAR_MS <= turn.startedAtMs + turn.lengthMs && turn.startedAtMs <= startedAtMs + lengthMs + NEAR_MS;
+    const turn = isTyped ? undefined : turns.find(isSame);
+    if (turn) words.set(turn, [words.get(turn), text].filter(Boolean).join(" "));
+    else others.push({ startedAtMs, lengthMs, bars: [], isOpen: false, text });
+  }
+  return [...turns.map((turn) => (words.has(turn) ? { ...turn, text: words.get(turn) } : turn)), ...others];
 }

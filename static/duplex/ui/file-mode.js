@@ -1,15 +1,17 @@
 // @ts-check
 /** A video file as the source of a call: choosing it, its mixer, playing it. Loaded when first wanted. */
 
-import { on } from "../../shared/dom.js";
+import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t } from "../../shared/i18n.js";
+import { html, icon, mountView } from "../../shared/lit.js";
+import { problemText } from "../../shared/notice.js";
 import { radioPills } from "../../shared/pills.js";
 import { bindSettings } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/file-source.js";
+import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
 import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./file-box.js";
-import { mountMixerPanel, slider } from "./mixer-panel.js";
 import { mixSettingsOf } from "./omni-settings.js";
 
 /**
@@ -178,4 +180,201 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
       });
     },
   };
+}
+
+// The mixer of a video file: how loud file and voice reach the model, measured, trimmed, tried out.
+
+/** @typedef {import("../lib/mixer-controller.js").MixerBench} MixerBench */
+/** @typedef {import("../lib/mixer-controller.js").MixLevels} MixLevels */
+
+const FLOOR_DB = -60;
+/** @typedef {"file" | "microphone" | "mix"} MeterName */
+
+/**
+ * @typedef {Object} MixerPanelOptions
+ * @property {OmniStore} store
+ * @property {() => VideoFile | null} file
+ * @property {() => import("../lib/microphone.js").MicrophoneOptions} microphone
+ * @property {() => MixLevels | null} callLevels levels of the call's own mixer, null while there is none
+ */
+
+/** @param {MeterName} name @param {boolean} isShown */
+const meterRow = (name, isShown) =>
+  html`<div class="mixer-meter" data-meter=${name} ?hidden=${!isShown}>
+    <span class="small">${t(`omni.meter_${name}`)}</span
+    ><span
+      class="meter-track"
+      role="meter"
+      aria-valuemin=${FLOOR_DB}
+      aria-valuemax="0"
+      aria-valuenow=${FLOOR_DB}
+      aria-label=${t(`omni.meter_${name}`)}
+      ><span class="meter-bar"></span></span
+    ><span class="meter-value small number soft" aria-hidden="true"></span>
+  </div>`;
+
+/** It moves with each frame, so it is changed in place. @param {HTMLElement} row @param {number} levelDb */
+function showLevel(row, levelDb) {
+  const track = find(row, ".meter-track", HTMLElement);
+  find(row, ".meter-bar", HTMLElement).style.setProperty("--level", String(1 - levelDb / FLOOR_DB));
+  const rounded = String(Math.round(levelDb));
+  if (track.getAttribute("aria-valuenow") === rounded) return;
+  track.setAttribute("aria-valuenow", rounded);
+  setText(find(row, ".meter-value", HTMLElement), `${formatNumber(Math.round(levelDb))} dB`);
+}
+
+/** @param {string} setting @param {boolean} isShown */
+export const slider = (setting, isShown) =>
+  html`<div class="field field-row" ?hidden=${!isShown}>
+    <label for="slider-${setting}">${t(`omni.${setting}`)}</label><output class="number" data-value-of=${setting}></output>
+    <input type="range" id="slider-${setting}" data-setting=${setting} />
+  </div>`;
+
+/**
+ * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
+ *
+ * @param {HTMLDetailsElement} el
+ * @param {MixerPanelOptions} options
+ * @returns {{microphoneLufs: () => number, update: () => void, close: () => Promise<void>}}
+ */
+export function mountMixerPanel(el, options) {
+  const { store, file } = options;
+  let microphoneLufs = -Infinity;
+  /** @type {MixerBench | null} */
+  let bench = null;
+  /** @type {"idle" | "measuring" | "recording" | "recorded" | "playing"} */
+  let doing = "idle";
+  let problem = "";
+  /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
+  const button = (action, sign, key, isOff, run) =>
+    html`<button type="button" class="button" data-action=${action} ?disabled=${isOff} @click=${run}>
+      ${icon(sign)}${t(`omni.${key}`)}
+    </button>`;
+  const measure = (/** @type {boolean} */ hasVoice) =>
+    hasVoice
+      ? button(
+          "measure",
+          "mic",
+          doing === "measuring" ? "measuring" : "measure",
+          doing !== "idle" && doing !== "recorded",
+          () => {
+            void use("measuring", measureVoice);
+          },
+        )
+      : "";
+  const record = () => {
+    const isOn = doing === "recording";
+    const run = () => (isOn ? bench?.finish() : void use("recording", recordMix));
+    const isOff = doing === "measuring" || doing === "playing";
+    return button("preview-record", isOn ? "stop" : "record", isOn ? "preview_stop" : "preview_record", isOff, run);
+  };
+  const play = () => {
+    const isOn = doing === "playing";
+    const run = () => (isOn ? bench?.stopPlaying() : void playMix());
+    return button(
+      "preview-play",
+      isOn ? "stop" : "play",
+      isOn ? "preview_stop" : "preview_play",
+      doing !== "recorded" && !isOn,
+      run,
+    );
+  };
+  const draw = mountView(el, () => {
+    const sound = store.get("file_sound");
+    const [hasFile, hasVoice] = [sound !== "microphone", sound !== "file"];
+    const isIdle = options.callLevels() === null; // not while the model listens
+    el.dataset.doing = doing;
+    return html`<summary>${icon("settings")}<span>${t("omni.mixer")}</span></summary>
+      <div class="stack-tight">
+        <p class="small soft number" role="status">${loudnessText(store, file()?.lufs ?? -Infinity, microphoneLufs)}</p>
+        ${meterRow("file", hasFile)}${meterRow("microphone", hasVoice)}${meterRow("mix", true)}
+        ${slider("trim_file_db", hasFile)}${slider("trim_microphone_db", hasVoice)}${slider("monitor_volume", isIdle)}
+        <div class="row" ?hidden=${!isIdle}>${measure(hasVoice)}${record()}${play()}</div>
+        <p class="field-error" role="alert" .textContent=${problem}></p>
+      </div>`;
+  });
+  const meters = [...el.querySelectorAll(".mixer-meter")].filter((row) => row instanceof HTMLElement);
+  const follow = () => {
+    const levels = bench?.levels ?? options.callLevels();
+    const now = [levels?.fileDb, levels?.microphoneDb, levels?.mixDb];
+    meters.forEach((meter, at) => showLevel(meter, now[at] ?? FLOOR_DB));
+    if ((bench || levels) && el.open) requestAnimationFrame(follow);
+  };
+  const closeBench = async () => {
+    const open = bench;
+    [bench, doing] = [null, "idle"];
+    await open?.close();
+    draw();
+  };
+  /** @param {"measuring" | "recording"} what @param {(bench: MixerBench) => Promise<void>} run */
+  const use = async (what, run) => {
+    await closeBench();
+    [doing, problem] = [what, ""];
+    draw();
+    try {
+      const opened = await openMixerBench({
+        mix: mixSettingsOf(store, microphoneLufs, "monitor_volume"),
+        sound: file()?.sound ?? null,
+        microphone: options.microphone(),
+      });
+      if (doing !== what) return void opened.close(); // a call began meanwhile
+      bench = opened;
+      follow();
+      await run(opened);
+    } catch (reason) {
+      const { title, nextStep } = problemText(/** @type {{code?: string}} */ (reason));
+      problem = `${title} ${nextStep}`;
+      await closeBench();
+    }
+  };
+  /** @param {MixerBench} open */
+  const measureVoice = async (open) => {
+    microphoneLufs = await open.measure();
+    problem = Number.isFinite(microphoneLufs) ? "" : t("omni.measured_nothing");
+    await closeBench();
+  };
+  /** @param {MixerBench} open */
+  const recordMix = async (open) => {
+    const lengthS = await open.record();
+    if (bench !== open) return;
+    doing = lengthS > 0 ? "recorded" : "idle";
+    draw();
+  };
+  const playMix = async () => {
+    doing = "playing";
+    draw();
+    await bench?.play();
+    if (doing === "playing") doing = "recorded";
+    draw();
+  };
+  const update = () => {
+    bench?.apply(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
+    if (el.open) follow();
+    draw();
+  };
+  el.addEventListener("toggle", follow);
+  store.addEventListener("change", update);
+  return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
+}
+
+/**
+ * How loud film and voice are, and what is done about it.
+ *
+ * @param {OmniStore} store
+ * @param {number} fileLufs
+ * @param {number} microphoneLufs
+ */
+function loudnessText(store, fileLufs, microphoneLufs) {
+  const mode = /** @type {import("../lib/mixer-controller.js").MixMode} */ (store.get("file_sound"));
+  const gains = automaticGains(mode, { fileLufs, microphoneLufs });
+  const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
+    Number.isFinite(lufs)
+      ? t(`omni.loudness_${key}`, { lufs: formatNumber(lufs, 1), gain: `${gainDb > 0 ? "+" : ""}${formatNumber(gainDb, 1)}` })
+      : t(`omni.loudness_${key}_none`);
+  return [
+    mode !== "microphone" && one("file", fileLufs, gains.fileDb),
+    mode !== "file" && one("voice", microphoneLufs, gains.microphoneDb),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }

@@ -12,7 +12,7 @@ import { late, throttled } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { mountNotice, toastProblem } from "../../shared/notice.js";
 import { callStateOf, controlsFor } from "../lib/call-state.js";
-import { withCaptions } from "../lib/captions.js";
+import { withCaptions } from "../lib/user-turns.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./call-frame.js";
 import { mountQueueBanner } from "./queue-banner.js";
 import { mountTranscript } from "./transcript.js";
@@ -209,7 +209,7 @@ export function mountLiveView(call, options) {
     buttonsOf(call, start, options.startKey ?? "live.start"),
   );
   const transcript = mountTranscript(byId("transcript", HTMLElement));
-  /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/captions.js").Caption[]} */
+  /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/user-turns.js").Caption[]} */
   let pictures = [];
   const textField = mountTextField(byId("transcript", HTMLElement), {
     sendText: (text) => call.sendText(text),

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { captioned, withCaptions } from "../../../static/duplex/lib/captions.js";
+import { captioned, withCaptions } from "../../../static/duplex/lib/user-turns.js";
 
 /** @typedef {import("../../../static/duplex/lib/unit-log.js").UnitRecord} UnitRecord */
 

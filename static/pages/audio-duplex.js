@@ -47,7 +47,7 @@ const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("op
 );
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 bindSettings(byId("main", HTMLElement), store);
-mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
+mountHeadphonesAdvice(byId("advice", HTMLElement));
 mountServiceNote(byId("service-note", HTMLElement), page);
 const model = mountModelNote(byId("model-note", HTMLElement), page);
 mountLateHelp("audio-duplex");

@@ -43,7 +43,7 @@ const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("op
   prompt.loadEditors(),
 );
 bindSettings(part("main"), store);
-mountHeadphonesAdvice(part("advice"), localStorage);
+mountHeadphonesAdvice(part("advice"));
 mountServiceNote(part("service-note"), page);
 const model = mountModelNote(part("model-note"), page);
 mountLateHelp("omni");

@@ -61,7 +61,7 @@ const voice = mountAnswerVoice(byId("hush", HTMLButtonElement), {
   delayMs: page.defaults?.playback_delay_ms ?? 0,
   onSound: (isSounding) => void (isSounding && pauseSounds()),
 });
-const sound = mountLateSound({ limits: voiceLimits(page.defaults), prefix: APP, storage: localStorage });
+const sound = mountLateSound({ limits: voiceLimits(page.defaults), prefix: APP });
 const instructions = mountInstructions({
   session,
   limits: voiceLimits(page.defaults),
@@ -107,7 +107,6 @@ const welcome = mountWelcome({ session, onSuggest: (text) => (composer.fill(text
 const kept = mountKeptChats({
   session,
   store,
-  storage: localStorage,
   onBegin: () => {
     instructions.giveToNew();
     composer.focus();

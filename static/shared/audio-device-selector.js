@@ -4,6 +4,7 @@
 import { on } from "./dom.js";
 import { t } from "./i18n.js";
 import { html, iconButton, live, mountView, nothing } from "./lit.js";
+import { remember, remembered } from "./memory.js";
 
 /** @typedef {"mic" | "speaker" | "camera"} DeviceKind */
 
@@ -30,15 +31,6 @@ function canChooseSpeaker() {
   return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 }
 
-/** @param {string} key @returns {string} */
-function remembered(key) {
-  try {
-    return localStorage.getItem(key) ?? "";
-  } catch {
-    return "";
-  }
-}
-
 /** @returns {Promise<MediaDeviceInfo[]>} none where the browser tells nothing */
 async function listDevices() {
   const devices = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
@@ -51,7 +43,7 @@ let lastId = 0;
 export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"], onChange }) {
   const own = ++lastId;
   /** @type {Partial<Record<DeviceKind, string>>} */
-  const wished = Object.fromEntries(kinds.map((kind) => [kind, remembered(`${prefix}_${kind}`)]));
+  const wished = Object.fromEntries(kinds.map((kind) => [kind, remembered(`${prefix}_${kind}`) ?? ""]));
   /** @type {MediaDeviceInfo[]} */
   let known = [];
   const refresh = async () => {
@@ -61,11 +53,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   /** @param {DeviceKind} kind @param {string} deviceId */
   const choose = (kind, deviceId) => {
     wished[kind] = deviceId;
-    try {
-      localStorage.setItem(`${prefix}_${kind}`, deviceId);
-    } catch {
-      // Storage may be full or forbidden; the choice then lasts as long as the page.
-    }
+    remember(`${prefix}_${kind}`, deviceId);
     draw();
     onChange?.(kind, deviceId);
   };

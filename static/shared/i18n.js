@@ -7,6 +7,7 @@
 
 import { interpolate, pickLanguage } from "./messages.js";
 import { serverDefaults } from "./server-defaults.js";
+import { remember, remembered } from "./memory.js";
 
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
@@ -42,7 +43,7 @@ async function open() {
   const defaults = await serverDefaults;
   const lang = pickLanguage(defaults && Object.keys(defaults.languages), {
     query: new URLSearchParams(location.search).get("lang"),
-    stored: storedLanguage(),
+    stored: remembered(STORAGE_KEY),
     server: defaults?.default_lang,
     browser: navigator.languages,
     fallback: FALLBACK,
@@ -63,11 +64,7 @@ async function guess(lang) {
 
 /** Changes the language at once and remembers it. @param {string} lang */
 export async function setLang(lang) {
-  try {
-    localStorage.setItem(STORAGE_KEY, lang);
-  } catch {
-    // Storage may be forbidden; the choice then lasts as long as the page.
-  }
+  remember(STORAGE_KEY, lang);
   show(lang, await loadTexts(lang));
 }
 
@@ -134,13 +131,5 @@ function translateTree(root) {
       const [attribute, text] = pair.split(":").map((part) => part.trim());
       if (attribute && text) element.setAttribute(attribute, t(text));
     }
-  }
-}
-
-function storedLanguage() {
-  try {
-    return localStorage.getItem(STORAGE_KEY);
-  } catch {
-    return null;
   }
 }

@@ -6,6 +6,7 @@ import { byId, find } from "./dom.js";
 import { getLang, initLanguage, languageNames, onLangChange, setLang, t, tn } from "./i18n.js";
 import { serverDefaults } from "./server-defaults.js";
 import { html, icon, iconButton, mountView, nothing } from "./lit.js";
+import { remember } from "./memory.js";
 
 // Asks the server how it is, every few seconds while the page is seen.
 
@@ -146,11 +147,7 @@ function setTheme(theme) {
   const root = document.documentElement;
   if (theme === "auto") delete root.dataset.theme;
   else root.dataset.theme = theme;
-  try {
-    localStorage.setItem(STORAGE_KEY, theme);
-  } catch {
-    // Storage may be forbidden; the choice then lasts as long as the page.
-  }
+  remember(STORAGE_KEY, theme);
   root.dispatchEvent(new Event("themechange"));
 }
 

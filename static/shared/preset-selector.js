@@ -7,6 +7,7 @@ import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./pills.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
 import { problemText, toastProblem } from "./notice.js";
+import { remember, remembered } from "./memory.js";
 
 /** @typedef {import("./prompt.js").AppliedPreset} AppliedPreset */
 
@@ -51,24 +52,6 @@ function soundsOf(mode, preset) {
   sounds.set(key, loading);
   loading.catch(() => sounds.delete(key));
   return loading;
-}
-
-/** @param {string} key @returns {string | null} */
-function remembered(key) {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-/** @param {string} key @param {string} value */
-function remember(key, value) {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // Storage may be full or forbidden; the choice then lasts as long as the page.
-  }
 }
 
 /** @param {HTMLElement} el @param {PresetSelectorOptions} options @returns {PresetSelector} */

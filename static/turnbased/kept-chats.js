@@ -7,6 +7,7 @@ import { t, tn } from "../shared/i18n.js";
 import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
+import { remember, remembered } from "../shared/memory.js";
 
 /** @typedef {import("./history-store.js").Head} Head */
 /** @typedef {import("./history-store.js").HistoryStore<import("./chat-session.js").ChatBody>} Store */
@@ -18,11 +19,10 @@ const UNDO_MS = 10_000;
  * @param {Object} options
  * @param {import("./chat-session.js").ChatSession} options.session
  * @param {Store} options.store
- * @param {Pick<Storage, "getItem" | "setItem">} options.storage
  * @param {() => void} options.onBegin another conversation begins
  * @param {() => void} options.onOpen one of the kept is shown
  */
-export function mountKeptChats({ session, store, storage, onBegin, onOpen }) {
+export function mountKeptChats({ session, store, onBegin, onOpen }) {
   const panel = mountHistoryPanel(byId("history", HTMLElement), {
     list: store.list,
     currentId: () => session.head.id,
@@ -61,18 +61,12 @@ export function mountKeptChats({ session, store, storage, onBegin, onOpen }) {
     };
     toast(t("chat.chat_deleted"), { action: { label: t("chat.undo"), run: () => void bringBack() }, shownMs: UNDO_MS });
   };
-  const remember = () => {
-    try {
-      storage.setItem(CURRENT_KEY, session.head.id);
-    } catch {
-      // Storage may be full or forbidden; a reload then begins anew.
-    }
-  };
+  const rememberShown = () => remember(CURRENT_KEY, session.head.id);
   session.on("heads", () => {
-    remember();
+    rememberShown();
     void panel.refresh();
   });
-  session.on("opened", remember);
+  session.on("opened", rememberShown);
   for (const button of document.querySelectorAll("[data-action=new-chat]")) on(button, "click", begin);
 
   return {
@@ -80,7 +74,7 @@ export function mountKeptChats({ session, store, storage, onBegin, onOpen }) {
     refresh: panel.refresh,
     /** Show what was shown before the reload. */
     async restore() {
-      const kept = (await store.list().catch(() => [])).find(({ id }) => id === storage.getItem(CURRENT_KEY));
+      const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
       if (kept) await open(kept);
       else await panel.refresh();
     },

@@ -11,6 +11,7 @@ import { toastProblem } from "../shared/notice.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../shared/prompt.js";
 import { bindSettings } from "../shared/settings-form.js";
+import { remembered } from "../shared/memory.js";
 
 /** @param {import("../shared/settings-store.js").SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
 export function mountChatSettings(settings) {
@@ -39,9 +40,9 @@ const importChoices = () => Promise.all([import("../shared/audio-device-selector
 /**
  * Voice and microphone come when the settings are first opened; until then what was chosen before holds.
  *
- * @param {{limits: import("../shared/prompt.js").VoiceLimits, prefix: string, storage: Pick<Storage, "getItem">}} options
+ * @param {{limits: import("../shared/prompt.js").VoiceLimits, prefix: string}} options
  */
-export function mountLateSound({ limits, prefix, storage }) {
+export function mountLateSound({ limits, prefix }) {
   /** @type {import("../shared/audio-device-selector.js").DeviceSelector | null} */
   let devices = null;
   /** @type {import("../shared/ref-audio-player.js").TtsVoice | null} */
@@ -58,7 +59,7 @@ export function mountLateSound({ limits, prefix, storage }) {
     },
     /** @returns {string} "" is the system's own choice */
     get microphoneId() {
-      return devices?.micId ?? storage.getItem(`${prefix}_mic`) ?? "";
+      return devices?.micId ?? remembered(`${prefix}_mic`) ?? "";
     },
   };
 }

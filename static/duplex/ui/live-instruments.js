@@ -7,6 +7,7 @@ import { mountLevelMeter } from "./sound-meters.js";
 import { duplexMetrics, metricRows } from "./metrics-panel.js";
 import { throttled } from "../../shared/late.js";
 import { mountUnitTimeline } from "./unit-timeline.js";
+import { remember, remembered } from "../../shared/memory.js";
 
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
@@ -33,9 +34,9 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
     const extra = { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName(), hasVision };
     return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
   });
-  panel.open = remembered() !== "closed";
+  panel.open = remembered(INSTRUMENTS_KEY) !== "closed";
   on(panel, "toggle", () => {
-    remember(panel.open ? "open" : "closed");
+    remember(INSTRUMENTS_KEY, panel.open ? "open" : "closed");
     update();
   });
 
@@ -54,22 +55,4 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
   return { update };
-}
-
-/** @returns {string | null} */
-function remembered() {
-  try {
-    return localStorage.getItem(INSTRUMENTS_KEY);
-  } catch {
-    return null;
-  }
-}
-
-/** @param {string} value */
-function remember(value) {
-  try {
-    localStorage.setItem(INSTRUMENTS_KEY, value);
-  } catch {
-    // Storage may be forbidden; the choice then lasts as long as the page.
-  }
 }

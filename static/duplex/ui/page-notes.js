@@ -4,6 +4,7 @@
 import { t } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
+import { remember, remembered } from "../../shared/memory.js";
 
 const DISMISSED_KEY = "live_headphones_advice";
 const MOST_SUGGESTIONS = 5;
@@ -59,17 +60,12 @@ function serviceProblem(status) {
  * Headphones keep the model from hearing itself. Shown until dismissed.
  *
  * @param {HTMLElement} el
- * @param {Storage | null} storage
  */
-export function mountHeadphonesAdvice(el, storage) {
-  if (isDismissed(storage)) return;
+export function mountHeadphonesAdvice(el) {
+  if (remembered(DISMISSED_KEY) === "dismissed") return;
   const dismiss = () => {
     el.hidden = true;
-    try {
-      storage?.setItem(DISMISSED_KEY, "dismissed");
-    } catch {
-      // Storage may be forbidden; the advice then comes again.
-    }
+    remember(DISMISSED_KEY, "dismissed");
   };
   mountView(
     el,
@@ -79,13 +75,4 @@ export function mountHeadphonesAdvice(el, storage) {
         <button type="button" class="button button-quiet push" @click=${dismiss}>${t("live.advice_ok")}</button>`,
   );
   el.hidden = false;
-}
-
-/** @param {Storage | null} storage */
-function isDismissed(storage) {
-  try {
-    return storage?.getItem(DISMISSED_KEY) === "dismissed";
-  } catch {
-    return false;
-  }
 }

@@ -5,13 +5,12 @@
  */
 
 import { byId, find, on } from "../../shared/dom.js";
-import { formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/i18n.js";
+import { formatBytes, formatNumber } from "../../shared/formats.js";
+import { t, tn } from "../../shared/i18n.js";
 import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { subtitleLookOf } from "./omni-settings.js";
-import { mountPictureFigures } from "./screen-tools.js";
 import { mountLevelBars } from "./sound-meters.js";
 
 /** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
@@ -40,6 +39,36 @@ function mountLengthPills(el, store) {
     );
   });
   on(store, "change", draw);
+}
+
+/**
+ * What really goes out: pictures a second, their size, tiles.
+ *
+ * @param {HTMLElement} el
+ * @returns {{update: (sent: ReturnType<import("../lib/picture-taker.js").PictureTaker["sent"]>,
+ *   state: import("../lib/duplex-types.js").SessionState) => void}}
+ */
+export function mountPictureFigures(el) {
+  /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
+  let latest = null;
+  const words = () => {
+    const [sent, state] = latest ?? [];
+    if (!sent?.frame || !state) return t("omni.sent_none");
+    const { widthPx: width, heightPx: height, bytes } = sent.frame;
+    const parts = [
+      sent.rateHz > 0 && t("omni.sent_rate", { rate: formatNumber(sent.rateHz, 1) }),
+      t("omni.sent_size", { width, height, bytes: formatBytes(bytes) }),
+      state.visionTokens > 0 && tn("omni.sent_tiles", state.visionSlices, { tokens: formatNumber(state.visionTokens) }),
+    ];
+    return parts.filter(Boolean).join(" · ");
+  };
+  const draw = mountView(el, () => html`<p class="small soft number">${words()}</p>`);
+  return {
+    update(sent, state) {
+      latest = [sent, state];
+      draw();
+    },
+  };
 }
 
 /**

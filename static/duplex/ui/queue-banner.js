@@ -5,32 +5,15 @@ import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
+import { remember, remembered } from "../../shared/memory.js";
 
 /** @typedef {import("../lib/queue-chimes.js").CountdownView} CountdownView */
 
 const MUTED_KEY = "minicpmo_chimes_muted";
 
-/** @returns {boolean} */
-function wasMuted() {
-  try {
-    return localStorage.getItem(MUTED_KEY) === "true";
-  } catch {
-    return false;
-  }
-}
-
-/** @param {boolean} isMuted */
-function keepMuted(isMuted) {
-  try {
-    localStorage.setItem(MUTED_KEY, String(isMuted));
-  } catch {
-    // Storage may be forbidden; the choice then lasts as long as the page.
-  }
-}
-
 /** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
-  const chimes = createQueueChimes({ isMuted: wasMuted() });
+  const chimes = createQueueChimes({ isMuted: remembered(MUTED_KEY) === "true" });
   /** @type {CountdownView | null} */
   let view = null;
   const countdown = createQueueCountdown((next) => {
@@ -39,7 +22,7 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   });
   const toggleMute = () => {
     chimes.setMuted(!chimes.isMuted());
-    keepMuted(chimes.isMuted());
+    remember(MUTED_KEY, String(chimes.isMuted()));
     draw();
   };
   el.classList.add("queue-banner");

@@ -2,8 +2,7 @@
 /** The buttons of the picture, and the call over the whole screen. */
 
 import { on } from "../../shared/dom.js";
-import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/i18n.js";
+import { t } from "../../shared/i18n.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 
 /** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
@@ -60,36 +59,6 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
     update() {
       drawBar();
       drawCorner();
-    },
-  };
-}
-
-/**
- * What really goes out: pictures a second, their size, tiles.
- *
- * @param {HTMLElement} el
- * @returns {{update: (sent: ReturnType<import("../lib/picture-taker.js").PictureTaker["sent"]>,
- *   state: import("../lib/duplex-types.js").SessionState) => void}}
- */
-export function mountPictureFigures(el) {
-  /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
-  let latest = null;
-  const words = () => {
-    const [sent, state] = latest ?? [];
-    if (!sent?.frame || !state) return t("omni.sent_none");
-    const { widthPx: width, heightPx: height, bytes } = sent.frame;
-    const parts = [
-      sent.rateHz > 0 && t("omni.sent_rate", { rate: formatNumber(sent.rateHz, 1) }),
-      t("omni.sent_size", { width, height, bytes: formatBytes(bytes) }),
-      state.visionTokens > 0 && tn("omni.sent_tiles", state.visionSlices, { tokens: formatNumber(state.visionTokens) }),
-    ];
-    return parts.filter(Boolean).join(" · ");
-  };
-  const draw = mountView(el, () => html`<p class="small soft number">${words()}</p>`);
-  return {
-    update(sent, state) {
-      latest = [sent, state];
-      draw();
     },
   };
 }

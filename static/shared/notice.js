@@ -100,7 +100,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   setTimeout(() => message.remove(), shownMs);
 }
 
-/** @param {string | {code?: string, message?: string}} problem shown as `problems.js` words it */
+/** @param {string | {code?: string, message?: string}} problem */
 export function toastProblem(problem) {
   const { title, nextStep } = problemText(problem);
   toast(`${title} ${nextStep}`);

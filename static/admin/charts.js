@@ -209,7 +209,7 @@ const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis, when little was mea
  * @param {PlotOptions} options
  * @returns {Plotted}
  */
-export function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
+function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
   let current = chart;
   const tell = (/** @type {Plot} */ plot) => {
     const at = plot.cursor.idx ?? null;

@@ -231,7 +231,7 @@ function soundUrl(sound) {
 // Buttons that play a sound, one at a time.
 
 /** @param {() => void} draw */
-export function makeSamplePlayer(draw) {
+function makeSamplePlayer(draw) {
   const audio = new Audio();
   /** @type {string | null} */
   let playing = null;

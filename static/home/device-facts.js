@@ -2,7 +2,6 @@
 /** Finds out, without asking the visitor for anything, which devices the browser has and allows. Device. */
 
 /** @typedef {import("./readiness.js").BrowserFacts} BrowserFacts */
-/** @typedef {import("./readiness.js").Permission} Permission */
 
 /** @returns {BrowserFacts} what is known at once */
 export function firstFacts() {

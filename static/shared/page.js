@@ -152,7 +152,7 @@ function setTheme(theme) {
 }
 
 /** @returns {Promise<App[]>} the apps that are switched on; none if the server is not reached */
-export async function loadApps() {
+async function loadApps() {
   /** @type {{apps: App[]}} */
   const { apps } = await getJson("/api/apps").catch(() => ({ apps: [] }));
   return apps;
@@ -163,7 +163,7 @@ export async function loadApps() {
  * @param {Promise<App[]>} apps
  * @returns {{showStatus: (report: StatusReport) => void}}
  */
-export function mountAppNav(el, apps) {
+function mountAppNav(el, apps) {
   const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {
     state.isOpen = isOpen;

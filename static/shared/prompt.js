@@ -78,7 +78,7 @@ export function contentFromPreset(items, sounds) {
 }
 
 /** @param {PresetItem | null} item @param {PresetSound | null | undefined} sound @returns {Voice | null} */
-export function voiceFromPreset(item, sound) {
+function voiceFromPreset(item, sound) {
   if (item?.type !== "audio" || !sound) return null;
   return voiceFromWire(sound.name, sound.data, item.path === DEFAULT_PATH ? "default" : "preset");
 }

@@ -204,7 +204,7 @@ const HTTP_REDIRECT = 300;
  * @param {SendFileOptions} [options]
  * @returns {Promise<void>}
  */
-export function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {}) {
+function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {}) {
   const form = new FormData();
   form.append("file", blob, fileName);
   return new Promise((resolve, reject) => {

@@ -231,7 +231,7 @@ const loadRecorder = () => Promise.all([import("./record-view.js"), import("./re
  */
 
 /** @param {HTMLElement} el shown while it records @param {RecordPanelOptions} options */
-export function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem }) {
+function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem }) {
   /** @type {SoundRecorder | null} */
   let recorder = null;
   /** @type {"idle" | "opening" | "recording"} */

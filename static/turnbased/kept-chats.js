@@ -94,7 +94,7 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
  */
 
 /** @param {HTMLElement} el @param {HistoryOptions} options */
-export function mountHistoryPanel(el, options) {
+function mountHistoryPanel(el, options) {
   const list = byId("history-list", HTMLOListElement);
   const about = byId("history-about", HTMLElement);
   const empty = byId("history-empty", HTMLElement);

@@ -84,25 +84,6 @@ export function partFile(part) {
   return { bytes: encodeWav(base64ToFloats(part.data), INPUT_RATE_HZ), mimeType: "audio/wav" };
 }
 
-/** @type {Readonly<Record<string, string>>} */
-const SUFFIX_BY_TYPE = Object.freeze({
-  "audio/wav": "wav",
-  "image/png": "png",
-  "image/jpeg": "jpg",
-  "image/webp": "webp",
-  "image/gif": "gif",
-  "image/bmp": "bmp",
-  "image/tiff": "tif",
-  "video/mp4": "mp4",
-  "video/webm": "webm",
-  "video/quicktime": "mov",
-});
-
-/** @param {string} mimeType */
-export function suffixOf(mimeType) {
-  return SUFFIX_BY_TYPE[mimeType] ?? "bin";
-}
-
 // Which files can be attached, and how big everything may be.
 
 /**

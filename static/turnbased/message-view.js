@@ -186,7 +186,7 @@ function figureLine({ totalMs, ttftMs, tokenStats }) {
 }
 
 /** @param {Figures} figures */
-export function figuresView(figures) {
+function figuresView(figures) {
   const line = figureLine(figures);
   if (!line) return nothing;
   const { requestId, recordingSessionId } = figures;
@@ -221,6 +221,6 @@ function idRow(key, id, href) {
 }
 
 /** @param {string} text */
-export async function copyWords(text) {
+async function copyWords(text) {
   toast(t((await copyText(text)) ? "common.copied" : "chat.copy_failed"));
 }

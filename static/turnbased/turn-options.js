@@ -101,8 +101,6 @@ function hasVideo(message) {
 
 // What can be set on the chat page, and the turn's settings made of it.
 
-/** @typedef {import("../shared/settings-store.js").Field} Field */
-
 export const SETTINGS_KEY = "turnbased_settings";
 
 export const FIELDS = Object.freeze({

@@ -12,7 +12,6 @@ import { keepAwake } from "../../shared/page-visibility.js";
 /** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
 /** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
 /** @typedef {import("./half-duplex-session.js").HalfDuplexSession} HalfDuplexSession */
-/** @typedef {import("./duplex-types.js").SpeakEvent} SpeakEvent */
 /** @typedef {import("./duplex-types.js").CallOptions} CallOptions */
 /** @typedef {import("./duplex-types.js").DeviceState} DeviceState */
 /** @typedef {import("./duplex-types.js").LiveSource} LiveSource */

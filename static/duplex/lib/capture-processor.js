@@ -148,7 +148,7 @@ registerProcessor(PROCESSOR_NAME, CaptureProcessor);
 const LEVEL_SAMPLES = CAPTURE_RATE_HZ / LEVELS_PER_S;
 
 /** Level of each 50 ms. */
-export class LevelMeter {
+class LevelMeter {
   message = { type: "level", rms: 0, peak: 0, isSilent: true };
   #count = 0;
   #sum = 0;
@@ -171,7 +171,7 @@ export class LevelMeter {
 }
 
 /** Windows of 512 samples, for a voice detector. */
-export class WindowCutter {
+class WindowCutter {
   message = { type: "window", audio: new Float32Array(WINDOW_SAMPLES) };
   #length = 0;
 

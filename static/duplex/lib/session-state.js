@@ -12,8 +12,6 @@ import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, trans
 import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
 
 /** @typedef {import("../../shared/protocol.js").Result} Result */
-/** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
-/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
 
 /** @typedef {import("./session-phases.js").Phase} Phase */
 /** @typedef {import("./duplex-types.js").Activity} Activity */

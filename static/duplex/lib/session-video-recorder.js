@@ -66,7 +66,7 @@ const isSupportedHere = (mimeType) => typeof MediaRecorder !== "undefined" && Me
  * @param {AudioNode} node of a live context
  * @returns {{stream: MediaStream, close: () => void}}
  */
-export function streamOf(node) {
+function streamOf(node) {
   const tap = /** @type {AudioContext} */ (node.context).createMediaStreamDestination();
   node.connect(tap);
   return { stream: tap.stream, close: () => node.disconnect(tap) };

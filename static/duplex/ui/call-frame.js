@@ -177,7 +177,7 @@ const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", 
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
  * @returns {{update: (callState: CallState) => void, close: () => void}}
  */
-export function mountOrb(canvas, { levels }) {
+function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
   const colours = themeColours(canvas.parentElement ?? document.body);
   /** @type {CallState} */

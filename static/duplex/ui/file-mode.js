@@ -100,7 +100,7 @@ const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
  *   `mixer` is of use only with a file; `progress` shows how far one has played
  * @returns {{file: () => VideoFile | null, show: () => Promise<void>, askForFile: () => void, follow: (source: EventTarget | null) => void}}
  */
-export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
+function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   /** @type {VideoFile | null} */
   let chosen = null;
   let problem = "";
@@ -237,7 +237,7 @@ export const slider = (setting, isShown) =>
  * @param {MixerPanelOptions} options
  * @returns {{microphoneLufs: () => number, update: () => void, close: () => Promise<void>}}
  */
-export function mountMixerPanel(el, options) {
+function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;
   /** @type {MixerBench | null} */

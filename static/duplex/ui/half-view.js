@@ -10,7 +10,6 @@ import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkL
 import { NOTHING, metricRows } from "./metrics-panel.js";
 
 /** @typedef {import("../lib/half-call.js").HalfCall} HalfCall */
-/** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
 /** @typedef {import("../lib/half-duplex-state.js").HalfTurn} HalfTurn */
 /** @typedef {import("../lib/call-state.js").HalfCallState} HalfCallState */
 /** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */

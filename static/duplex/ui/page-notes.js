@@ -56,11 +56,7 @@ function serviceProblem(status) {
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
-/**
- * Headphones keep the model from hearing itself. Shown until dismissed.
- *
- * @param {HTMLElement} el
- */
+/** Headphones keep the model from hearing itself. Shown until dismissed. @param {HTMLElement} el */
 export function mountHeadphonesAdvice(el) {
   if (remembered(DISMISSED_KEY) === "dismissed") return;
   const dismiss = () => {

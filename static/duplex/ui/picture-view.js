@@ -48,7 +48,7 @@ function mountLengthPills(el, store) {
  * @returns {{update: (sent: ReturnType<import("../lib/picture-taker.js").PictureTaker["sent"]>,
  *   state: import("../lib/duplex-types.js").SessionState) => void}}
  */
-export function mountPictureFigures(el) {
+function mountPictureFigures(el) {
   /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
   let latest = null;
   const words = () => {
@@ -133,7 +133,7 @@ const LINES_SHOWN = 12;
  * @param {{turns: () => ReadonlyArray<TranscriptTurn>, look: () => SubtitleLook}} source
  * @returns {{update: () => void, text: () => string}}
  */
-export function mountSubtitles(el, { turns, look }) {
+function mountSubtitles(el, { turns, look }) {
   el.setAttribute("aria-hidden", "true");
   const box = el.parentElement ?? el; // the last lines in fullscreen stand above the subtitles
   const text = () => subtitleAt(turns(), performance.now());
@@ -155,7 +155,7 @@ export function mountSubtitles(el, { turns, look }) {
  * @param {{modelTurns: () => ReadonlyArray<TranscriptTurn>, userTurns: () => ReadonlyArray<UserTurn>}} source
  * @returns {{update: () => void}}
  */
-export function mountChatOverlay(el, { modelTurns, userTurns }) {
+function mountChatOverlay(el, { modelTurns, userTurns }) {
   let count = 0;
   const line = (/** @type {ReturnType<typeof lastTurns>[number]} */ { text, lengthMs, isUser }) =>
     html`<li class="overlay-line" data-who=${isUser ? "user" : "model"}>

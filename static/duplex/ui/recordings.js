@@ -59,7 +59,7 @@ export function mountRecordings(call, options) {
 const MILLION = 1_000_000;
 
 /** How a call is recorded here. */
-export const RECORD_FIELDS = Object.freeze({
+const RECORD_FIELDS = Object.freeze({
   format: /** @type {ChoiceField} */ ({ type: "choice", initial: "auto", choices: ["auto", ...FORMATS.map(({ id }) => id)] }),
   bitrate: /** @type {ChoiceField} */ ({ type: "choice", initial: String(BITRATES[1]), choices: BITRATES.map(String) }),
   burn_subtitles: /** @type {BooleanField} */ ({ type: "boolean", initial: true }),
@@ -84,7 +84,7 @@ const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaR
  * @param {RecordingOptions} options
  * @returns {{latest: () => RecordedFile | null}}
  */
-export function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
+function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */
   let recorder = null;
   /** @type {import("../lib/session-video-recorder.js").UserBus | null} */
@@ -182,7 +182,7 @@ function fileRow({ name, url, blob }, remove) {
 }
 
 /** How recordings are made: format, quality, subtitles. @param {HTMLDialogElement} dialog @param {RecordStore} store */
-export function mountRecordSettings(dialog, store) {
+function mountRecordSettings(dialog, store) {
   const formats = find(dialog, "[data-setting=format]", HTMLSelectElement);
   const bitrates = find(dialog, "[data-setting=bitrate]", HTMLSelectElement);
   const note = find(dialog, "[data-note]", HTMLElement);

@@ -93,7 +93,11 @@ def test_a_cards_worker_chooses_its_slots_and_sees_the_card() -> None:
     plan = plan_of(on_card)
     assert "worker_slots" not in plan.config["service"]
     assert (plan.backend, plan.device) == ("real", Device.CUDA)
-    assert plan.config["model"] == {"model_path": str(Path("full").resolve()), "cache": "int8"}
+    assert plan.config["model"] == {
+        "model_path": str(Path("full").resolve()),
+        "cache": "int8",
+        "weights": "bf16",
+    }
     on_cpu = plan_of(Load((Crowd(3, 1),), checkpoint=Path("tiny")))
     assert on_cpu.config["service"]["worker_slots"] == 3
     assert (on_cpu.backend, on_cpu.device) == ("real", Device.CPU)

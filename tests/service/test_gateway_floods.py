@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import gc
 import inspect
 import json
 import threading
@@ -266,7 +265,6 @@ def test_no_validator_is_built_for_the_first_client(
     async def ask() -> int:
         app = create_app(settings_for(tmp_path))
         settle(app)
-        gc.unfreeze()
         monkeypatch.setattr(TypeAdapter, "__init__", refuse)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -101,8 +101,9 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     # A file's tests stay in one process: recordings share what was computed from them. What to
     # begin with is chosen in tests/conftest.py.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
-    # One process more than there are cores: one of them mostly waits for the systems it started.
-    many = ("-n", str(1 + CORES), "--ignore=tests/browser")
+    # As many processes as cores, though some wait for the systems they started: the other stages
+    # run meanwhile, and each process more would collect and import everything once more.
+    many = ("-n", str(CORES), "--ignore=tests/browser")
     stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
         # Each process has a system and up to two browsers of its own.
@@ -110,13 +111,16 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.20)
         )
-    yield [*stages, *static_checks()]
+    beside = []
     if is_everything:
-        beside = [Stage("stock clients", (*PYTHON, "scripts.stock_clients"))]
+        beside.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
+            # They compute from beginning to end, while the other stages often wait. Their figures
+            # count conversations on the model's own clock, however long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
-            beside.insert(0, pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
-        yield beside
+            stages.append(pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
+    yield [*stages, *static_checks(), *beside]
+    if is_everything:
         # What is measured in real time has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime")
         lacking = [name for name in ("browser", "gates") if name in left_out]

@@ -1,6 +1,6 @@
 """The pictures in docs/screenshots, which the README shows, look like the pages of today.
 
-To write them anew: MINICPMO_WRITE_SCREENSHOTS=1 .venv/bin/python -m pytest -m realtime THIS FILE
+To write them anew set MINICPMO_WRITE_SCREENSHOTS=1, and run this file with -m "matrix or realtime".
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from tests.browser.visits import Visits
 from tests.source_tree import ROOT
 from tests.system.running import RunningSystem
 
-pytestmark = pytest.mark.realtime
-
 ROOM_S = 16
 ROOM_RMS = 0.0005
 
@@ -32,7 +30,8 @@ CALLS: tuple[tuple[str, str, Theme, str, str], ...] = (
 )
 """Name of the picture, path, theme, what is asked, what the embedded model answers."""
 COMMAND = (
-    f"{shots.WRITE}=1 .venv/bin/python -m pytest -m realtime tests/browser/test_screenshots.py"
+    f"{shots.WRITE}=1 .venv/bin/python -m pytest -m 'matrix or realtime' "
+    "tests/browser/test_screenshots.py"
 )
 
 
@@ -42,6 +41,7 @@ def conversation(site: RunningSystem) -> str:
     return sites.record_omni(site, ("sight", "sum", "name"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("kind", present_pages(), ids=lambda kind: str(kind))
 def test_a_picture_shows_the_page(
@@ -55,6 +55,7 @@ def test_a_picture_shows_the_page(
     compare(page, f"{kind.name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize(
     ("name", "path", "theme", "question", "answer"), CALLS, ids=lambda each: str(each)
 )

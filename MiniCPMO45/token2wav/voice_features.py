@@ -79,20 +79,25 @@ def speaker_filter_bank(audio: Tensor) -> Tensor:
     Returns:
         float32 [1 + (n - 400) // 160, 80].
     """
+    power = speaker_power(audio)
+    energies = power @ kaldi_filters().to(power).T  # [T, 80]
+    log_energies = energies.clamp(min=torch.finfo(torch.float32).eps).log()
+    return log_energies - log_energies.mean(dim=0, keepdim=True)
+
+
+def speaker_power(audio: Tensor) -> Tensor:
+    """Return Kaldi's power spectrum of each frame of a signal [n], [T, 257]."""
     frames = audio.unfold(0, FBANK_WINDOW_SAMPLES, FBANK_HOP_SAMPLES)  # [T, 400]
     frames = frames - frames.mean(dim=1, keepdim=True)
     previous = F.pad(frames.unsqueeze(1), (1, 0), mode="replicate").squeeze(1)[:, :-1]
     frames = frames - FBANK_PREEMPHASIS * previous
     window = torch.hann_window(FBANK_WINDOW_SAMPLES, periodic=False, device=audio.device)
     frames = frames * window.pow(POVEY_EXPONENT)
-    power = torch.fft.rfft(frames, n=FBANK_FFT_SAMPLES).abs().square()  # [T, 257]
-    energies = power @ _kaldi_filters().to(audio.device).T  # [T, 80]
-    log_energies = energies.clamp(min=torch.finfo(torch.float32).eps).log()
-    return log_energies - log_energies.mean(dim=0, keepdim=True)
+    return torch.fft.rfft(frames, n=FBANK_FFT_SAMPLES).abs().square()
 
 
 @lru_cache(maxsize=1)
-def _kaldi_filters() -> Tensor:
+def kaldi_filters() -> Tensor:
     """Triangles that are straight on the mel axis; float32 [80, 257].
 
     In float32 throughout: nearly silent bins show the rounding of the filters' edges.

@@ -73,6 +73,7 @@ class Report:
         atol: float = 0.0,
         rtol_of_max: float = 0.0,
         rtol: float = 0.0,
+        rounding: ArrayLike = 0.0,
         min_correlation: float | None = None,
     ) -> None:
         """Compare arrays; an element passes within atol + rtol_of_max * max|expected| + rtol * |e|.
@@ -84,6 +85,8 @@ class Report:
             atol: absolute tolerance.
             rtol_of_max: tolerance relative to the largest recorded magnitude.
             rtol: tolerance relative to each recorded element.
+            rounding: of each element, added: what the last bit of float32 makes of it, which
+                differs between processors.
             min_correlation: if given, the least allowed correlation of the flattened arrays.
         """
         if expected is ABSENT:
@@ -108,7 +111,7 @@ class Report:
             return
         error = np.abs(got - want)
         largest = float(np.abs(want).max())
-        limit = atol + rtol_of_max * largest + rtol * np.abs(want)
+        limit = atol + rtol_of_max * largest + rtol * np.abs(want) + np.asarray(rounding)
         passed = bool((error <= limit).all())  # NaN compares False
         if min_correlation is not None and want.std() > 0:
             text += f", corr>{min_correlation:g}"

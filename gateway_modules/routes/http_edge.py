@@ -139,6 +139,8 @@ class HttpEdge:
                 add_headers(headers, request_id)
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
+                # Before the answer, so that whoever has it finds the entry.
+                await self._audit(scope, body, answer.status)
             await send(message)
 
         try:
@@ -154,8 +156,8 @@ class HttpEdge:
         finally:
             lease.release()
             self._note(scope, answer.status, time.monotonic() - began_s)
-            if is_of_admin(scope) and scope["method"] not in SAFE_METHODS:
-                await self._audit(scope, body, answer.status or FAILED)
+            if not answer.status:
+                await self._audit(scope, body, FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Reject rate-limited, cross-origin and oversized requests.
@@ -196,7 +198,9 @@ class HttpEdge:
             )
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
-        """Write down what an administrator changed, or tried to."""
+        """Write down what an administrator changed, or tried to; nothing else."""
+        if not is_of_admin(scope) or scope["method"] in SAFE_METHODS:
+            return
         address = self._gateway.access.client_address(HTTPConnection(scope))
         is_secret = scope["path"] == LOGIN_PATH
         entry = entry_of(

@@ -144,8 +144,14 @@ function mountHistoryPanel(el, options) {
       draw();
     };
     /** @param {KeyboardEvent} event */
-    const onKey = ({ key }) => {
-      if (key === "Enter" || key === "Escape") finish(key === "Enter");
+    const onKey = (event) => {
+      if (event.key !== "Enter" && event.key !== "Escape") return;
+      event.preventDefault(); // else the same key presses the button that gets the focus
+      finish(event.key === "Enter");
+      [...list.querySelectorAll("li")]
+        .find(({ dataset }) => dataset.id === head.id)
+        ?.querySelector("button")
+        ?.focus();
     };
     return html`<li class="history-row">
       <input

@@ -106,8 +106,8 @@ export function partFile(part) {
  * @property {number} [widthPx]
  * @property {number} [heightPx]
  *
- * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big" | "image_big" |
- *   "image_pixels" | "request_big" | "too_many"} MediaProblem
+ * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
+ * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
  */
 
 /** What a file of samples may weigh before it is decoded; longer than ten minutes of WAV. */

@@ -174,7 +174,7 @@ async def test_clean_up_deletes_the_seal_first_and_finishes_what_it_finds(folder
         size_gb = page["total_bytes"] / 1e9
         dry = await asyncio.to_thread(lambda: store.clean(-1, size_gb / 2, dry_run=True))
         assert dry.deleted == 1 and set(bucket.look("sessions")[0]) == {"a", "c", "d"}
-        age_days = timedelta(days=1) / timedelta(days=1_000_000)
+        age_days = timedelta(microseconds=1) / timedelta(days=1)
         done = await asyncio.to_thread(store.clean, age_days, -1)
         assert done.remaining == 2, "they began in a year to come"
         assert set(bucket.look("sessions")[0]) == {"a", "c"}, "nobody has sealed d for as long"

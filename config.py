@@ -44,6 +44,7 @@ from settings.sources import (
     read_file,
     unknown_keys,
 )
+from settings.telemetry import TelemetrySettings
 from settings.webrtc import WebRtcSettings
 from settings.workers import LAST_PORT, WorkerPlace
 
@@ -66,6 +67,7 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "SettingsError",
+    "TelemetrySettings",
     "TranscriptionSettings",
     "WebRtcSettings",
     "load_settings",
@@ -122,6 +124,7 @@ class Settings(BaseSettings):
     openai: OpenAiSettings = Field(default_factory=OpenAiSettings)
     webrtc: WebRtcSettings = Field(default_factory=WebRtcSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
 
     @classmethod
     def settings_customise_sources(

@@ -34,6 +34,7 @@ from core.serving.server import SecretGate, check_exposure, make_server, tell_er
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
+from core.telemetry import Tracing, open_tracing
 from core.transcription import Transcriber
 from recording.bucket import Bucket, open_store
 from recording.jobs import ReplayProcess
@@ -83,13 +84,18 @@ def create_app(
         settings: The configuration.
         make_backend: Makes what makes conversations, on the engine's thread.
         options: What concerns this worker alone.
+
+    Raises:
+        ValueError: There is no SDK to send the configured traces.
     """
     chosen, registry = options or WorkerOptions(), new_registry()
-    metrics = WorkerMetrics(registry, chosen.identity.worker_id)
+    worker_id = chosen.identity.worker_id
+    metrics = WorkerMetrics(registry, worker_id)
+    tracing = open_tracing(settings.telemetry.endpoint, "worker", worker_id)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        sessions = make_sessions(settings, make_backend, chosen, metrics)
+        sessions = make_sessions(settings, make_backend, chosen, metrics, tracing)
         app.state.sessions = sessions
         beginning = [asyncio.create_task(work) for work in (sessions.load(), sessions.recover())]
         try:
@@ -99,6 +105,8 @@ def create_app(
                 task.cancel()
             await asyncio.gather(*beginning, return_exceptions=True)
             await sessions.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
     app.include_router(worker_routes(registry))
@@ -109,9 +117,13 @@ def create_app(
 
 
 def make_sessions(
-    settings: Settings, make_backend: MakeBackend, options: WorkerOptions, metrics: WorkerMetrics
+    settings: Settings,
+    make_backend: MakeBackend,
+    options: WorkerOptions,
+    metrics: WorkerMetrics,
+    tracing: Tracing | None = None,
 ) -> SessionServer:
-    """Return what serves a worker's sessions; arguments as of `create_app`."""
+    """Return what serves a worker's sessions; the first arguments as of `create_app`."""
     slots = options.slots or settings.service.worker_slots or 1
 
     def make_transcriber(backend: Backend) -> Transcriber | None:
@@ -131,7 +143,7 @@ def make_sessions(
         recordings = Recordings(
             data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
         )
-    return SessionServer(runtime, rules, metrics, recordings)
+    return SessionServer(runtime, rules, metrics, recordings, tracing)
 
 
 def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
@@ -257,17 +269,17 @@ def main(
         make_uploader(settings, "")  # so that a wrong store is told at once
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
+        gpu = worker_index if gpu_id is None else gpu_id
+        is_fake = backend is BackendName.FAKE
+        app = create_app(
+            settings,
+            lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
+            WorkerOptions(Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ)),
+        )
     except (SettingsError, ValueError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNUSABLE) from None
-    gpu = worker_index if gpu_id is None else gpu_id
     setup_logging(settings.logging.level, json_lines=settings.logging.json_lines, program=called)
-    is_fake = backend is BackendName.FAKE
-    app = create_app(
-        settings,
-        lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
-        WorkerOptions(Identity(called, gpu_id, SUPERVISED_VARIABLE in os.environ)),
-    )
     try:
         server = make_server(app, settings, address, bound)
     except (OSError, ValueError) as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Final
 
 from fastapi import Depends, Security
@@ -20,6 +22,7 @@ from core.protocols.queueing import QueueingLimits
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
+from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
 from gateway_modules.admin.audit import AuditLog
 from gateway_modules.admin.earlier_files import take_over_files
@@ -119,6 +122,7 @@ class Gateway:
     audit: AuditLog
     logs: LogTail
     trends: Trends
+    tracing: Tracing | None
 
     @property
     def data_dir(self) -> Path:
@@ -152,6 +156,8 @@ class Gateway:
     async def stop(self) -> None:
         """End; where nobody was left waiting, the next gateway need not wait for anybody."""
         await self.pool.stop()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
         self.recordings.close()
         self.store.close()
         if not self.pool.tickets.has_holders:
@@ -184,9 +190,8 @@ def build_gateway(
         host_names: What this server is called, beyond the settings.
 
     Raises:
-        OSError: The administrator's token can be neither read nor written, or what an earlier
-            version kept cannot be taken over.
-        ValueError: A catalogue of words cannot be used, or the configured language is not there.
+        OSError: The administrator's token, or what an earlier version kept, is out of reach.
+        ValueError: A catalogue of words, the configured language or collector cannot be used.
     """
     timing, limits = timing or Timing(), settings.limits
     access = AccessPolicy(settings.security, admin_token(settings), host_names)
@@ -228,6 +233,7 @@ def build_gateway(
         audit=AuditLog(store),
         logs=LogTail(data_dir),
         trends=Trends(pool, metrics),
+        tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
 
 

@@ -472,6 +472,7 @@ class Result(HasSound):
     end_of_turn: bool  # The model has finished what it had to say.
     current_time: int  # Audio heard so far, ms.
     cost_llm_ms: float  # Time of the language model: reading the unit, deciding, words, ms.
+    cost_read_ms: float  # Part of it: reading the unit, where it is measured apart, ms.
     cost_tts_prep_ms: float | None  # Time to prepare the speech decoder, ms.
     cost_tts_ms: float  # Time of the speech decoder, ms.
     cost_token2wav_ms: float | None  # Time of the vocoder, ms.

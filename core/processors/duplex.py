@@ -344,6 +344,7 @@ class DuplexView(View):
             end_of_turn=unit.end_of_turn,
             current_time=unit.current_time * self.settings.chunk_ms,
             cost_llm_ms=(feed_s + unit.cost_llm) * MS_PER_S,
+            cost_read_ms=feed_s * MS_PER_S,
             cost_tts_prep_ms=unit.cost_tts_prep * MS_PER_S,
             cost_tts_ms=unit.cost_tts * MS_PER_S,
             cost_token2wav_ms=unit.cost_token2wav * MS_PER_S,

@@ -92,6 +92,9 @@ class DuplexGenerateResult(WireModel):
     cost_llm_ms: float = Field(
         0.0, ge=0, description="Time of the language model: reading the unit, deciding, words, ms."
     )
+    cost_read_ms: float = Field(
+        0.0, ge=0, description="Part of it: reading the unit, where it is measured apart, ms."
+    )
     cost_tts_prep_ms: float | None = Field(
         None, ge=0, description="Time to prepare the speech decoder, ms."
     )

@@ -285,6 +285,7 @@ class FakeDuplexView(FakeView):
         unit_ms = self.times.unit_ms
         return {
             "cost_llm_ms": unit_ms / 2,
+            "cost_read_ms": unit_ms / 8,
             "cost_tts_ms": unit_ms / 4,
             "cost_all_ms": unit_ms,
             "prefill_ms": self.times.prefill_ms,

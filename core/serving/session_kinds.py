@@ -57,7 +57,9 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import CapacityObserver, Lease, Owner
 from core.serving.streaming_handler import StreamingHandler
+from core.serving.trace_observer import TraceObserver
 from core.serving.wire import Endpoint, Socket, SoundLimits, Wire
+from core.telemetry import Tracing
 from session_recorder import EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
@@ -225,12 +227,14 @@ class SessionBuilder:
         rules: what sessions may say and take.
         metrics: counts.
         recordings: makes recorders; None records nothing.
+        tracing: takes spans; None: nobody wants them.
     """
 
     runtime: WorkerRuntime
     rules: SessionRules
     metrics: WorkerMetrics
     recordings: Recordings | None
+    tracing: Tracing | None
 
     def build(
         self, socket: Socket, kind: SocketKind, owner: Owner, lease: Lease | None
@@ -255,6 +259,8 @@ class SessionBuilder:
             observers.append(CapacityObserver(measured, owner.session_id))
         if isinstance(machine, RealtimeMachine):
             observers += [UnitObserver(machine, each) for each in observers]
+        if self.tracing is not None:
+            observers.append(TraceObserver(self.tracing, owner))
         observers.insert(0, LogObserver(log))
 
         def warn(problem: OmniError) -> None:

@@ -43,6 +43,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.wire import REALTIME, Socket, SocketClosedError, StarletteSocket
+from core.telemetry import Tracing
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -82,6 +83,7 @@ class SessionServer:
         rules: SessionRules,
         metrics: WorkerMetrics,
         recordings: Recordings | None,
+        tracing: Tracing | None = None,
     ) -> None:
         """Create a server without sessions.
 
@@ -90,6 +92,7 @@ class SessionServer:
             rules: What sessions may say and take.
             metrics: Counts.
             recordings: Makes recorders; None records nothing.
+            tracing: Takes spans; None: nobody wants them.
         """
         self.runtime = runtime
         self.begin_restart: Callable[[], None] | None = None
@@ -97,6 +100,7 @@ class SessionServer:
         self._metrics = metrics
         metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
         self.recordings = recordings
+        self._tracing = tracing
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
@@ -330,7 +334,7 @@ class SessionServer:
 
     def _builder(self) -> SessionBuilder:
         rules = self._rules.within(self.runtime.backend.context_tokens)
-        return SessionBuilder(self.runtime, rules, self._metrics, self.recordings)
+        return SessionBuilder(self.runtime, rules, self._metrics, self.recordings, self._tracing)
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:

@@ -19,10 +19,13 @@ from core.protocols.events import (
     Disconnected,
     Event,
     QueueRefused,
+    TurnEnded,
     WorkerConnected,
     WorkerFailed,
 )
 from core.protocols.queueing import QueueingPhase
+from core.telemetry import Tracing
+from gateway_modules.relay.call_spans import CallSpans
 from gateway_modules.web.rates import TokenBucket
 from recording.names import check_recording_id
 from recording.store import RecordingStore
@@ -36,12 +39,13 @@ FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the count
 class RelayNotes:
     """Counts and logs; every line carries the session's id through the logging context."""
 
-    def __init__(self, metrics: GatewayMetrics, mode: str) -> None:
+    def __init__(self, metrics: GatewayMetrics, mode: str, tracing: Tracing | None = None) -> None:
         """Take where to count.
 
         Args:
             metrics: Of the program.
             mode: Type of request.
+            tracing: Takes spans; None: nobody wants them.
         """
         self._metrics = metrics
         self._mode = mode
@@ -52,6 +56,7 @@ class RelayNotes:
         self._up_bytes = 0
         self._down_bytes = 0
         self._close: tuple[int, str] | None = None
+        self._spans = CallSpans(tracing)
 
     def opened(self) -> None:
         """The client is accepted."""
@@ -65,6 +70,7 @@ class RelayNotes:
         self._waited("gone")
         self._metrics.session_closed(self._mode, duration_s)
         code, reason = self._close or (None, "client left")
+        self._spans.ended(self._opened_s, self._clock(), self._mode, code)
         self._log.info(
             "client done", mode=self._mode, duration_s=round(duration_s, 3), code=code, why=reason
         )
@@ -73,8 +79,14 @@ class RelayNotes:
         """The client's socket is being closed from here."""
         self._close = (int(code), reason)
 
-    def queued(self) -> None:
-        """A worker was requested, perhaps not for the first time."""
+    def queued(self, session_id: str, secret: str) -> None:
+        """A worker was requested, perhaps not for the first time.
+
+        Args:
+            session_id: As the worker is told.
+            secret: Of the session, as the worker is told.
+        """
+        self._spans.named(session_id, secret)
         if self._queued_s is None:
             self._queued_s = self._clock()
 
@@ -85,8 +97,12 @@ class RelayNotes:
                 self._log.info("worker assigned", worker_id=worker_id)
             case WorkerConnected():
                 self._waited("assigned")
+                self._spans.relaying(self._clock())
+            case TurnEnded():
+                self._spans.relayed(self._clock())
             case WorkerFailed():
                 self._waited("refused")
+                self._spans.relayed(self._clock())
             case QueueRefused(error):
                 is_cancelled = isinstance(error, QueueCancelledError)
                 self._waited("cancelled" if is_cancelled else "refused")
@@ -126,7 +142,9 @@ class RelayNotes:
 
     def _waited(self, outcome: str) -> None:
         if self._queued_s is not None:
-            self._metrics.waited(self._mode, self._clock() - self._queued_s, outcome)
+            now_s = self._clock()
+            self._metrics.waited(self._mode, now_s - self._queued_s, outcome)
+            self._spans.waited(self._queued_s, now_s, outcome)
             self._queued_s = None
 
     def _flush(self) -> None:

@@ -237,7 +237,7 @@ class Relay:
         self._traffic.begin(effect.first_text)
         secret = self._traffic.session_secret or self.request.session_secret
         self.request = replace(self.request, session_secret=secret)
-        self._notes.queued()
+        self._notes.queued(self.request.session_id, secret)
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, order=effect.order)
         post, on_text, take = self._post_and_wait, self._pass_down, self._pass_down_now

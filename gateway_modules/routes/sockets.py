@@ -230,7 +230,7 @@ def _relay(
         )
     else:
         machine = QueueingMachine(request.session_id, kind, queueing, order=request.order)
-    notes = RelayNotes(gateway.metrics, kind.value)
+    notes = RelayNotes(gateway.metrics, kind.value, gateway.tracing)
     return Relay(wire, machine, traffic, gateway.pool, request, notes)
 
 

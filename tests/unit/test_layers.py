@@ -54,8 +54,8 @@ PEERS = frozenset({"aiortc"})
 CLUSTER = frozenset({"ray"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
-    "cryptography fastapi h11 httpx jsonschema obstore prometheus_client python_multipart "
-    "referencing starlette structlog uvicorn websockets yaml".split()
+    "cryptography fastapi h11 httpx jsonschema obstore opentelemetry prometheus_client "
+    "python_multipart referencing starlette structlog uvicorn websockets yaml".split()
 )
 
 LAYERS = (
@@ -133,6 +133,7 @@ LAYERS = (
             "core.store",
             "core.logging_setup",
             "core.metrics",
+            "core.telemetry",
             "core.worker_tls",
             "gateway_modules",
             "recording",

@@ -46,6 +46,7 @@ export function listens(given = {}) {
     end_of_turn: false,
     current_time: 1_000,
     cost_llm_ms: 20,
+    cost_read_ms: 0,
     cost_tts_prep_ms: null,
     cost_tts_ms: 0,
     cost_token2wav_ms: null,

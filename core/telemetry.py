@@ -1,0 +1,205 @@
+"""Spans of calls for OpenTelemetry, made of what is measured anyway.
+
+A span holds no words, sounds or pictures, and of a session's id only its hash. Never import the SDK
+before somebody has configured where spans go.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+INSTALL: Final = (
+    "telemetry.endpoint needs OpenTelemetry's SDK: pip install 'minicpmo-live[telemetry]'"
+)
+PATH: Final = "/v1/traces"  # source: OTLP 1.5, section "OTLP/HTTP request"
+TRACE_BYTES: Final = 16  # source: W3C Trace Context, section 3.2.2.3
+SPAN_BYTES: Final = 8  # source: W3C Trace Context, section 3.2.2.4
+WAITING_MAX: Final = 8_192  # spans; ours: 15 s of 64 sessions that speak
+BATCH_MAX: Final = 512  # spans of one request to the collector
+BATCH_PERIOD_MS: Final = 2_000
+SEND_LIMIT_S: Final = 5.0  # for one request to the collector, tries included
+CLOSE_LIMIT_S: Final = 2.0  # for the last spans to leave: a collector that is away never takes them
+NS_PER_S: Final = 1_000_000_000
+
+Attributes = Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True)
+class CallIds:
+    """What a call and the span that stands for it are called.
+
+    The gateway and the worker derive the same ones, so neither tells the other.
+    """
+
+    trace_id: int
+    span_id: int
+
+    @classmethod
+    def of(cls, session_id: str, secret: str) -> CallIds:
+        """Return the ids of a call.
+
+        Args:
+            session_id: Names the trace, so that it can be found from a line of a log.
+            secret: Of the session; tells calls apart whose clients took the same id.
+        """
+        trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
+        span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
+        return cls(int.from_bytes(trace), int.from_bytes(span))
+
+
+class Tracing:
+    """Takes one program's spans to a collector.
+
+    A thread of the SDK sends them. At most `WAITING_MAX` wait; when a collector is slow or away,
+    the oldest are dropped, and the SDK says so in the log.
+    """
+
+    def __init__(self, program: str, name: str, exporter: SpanExporter) -> None:
+        """Start the thread.
+
+        Args:
+            program: "gateway" or "worker".
+            name: Tells programs of one kind apart.
+            exporter: Sends spans.
+        """
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+        class Ids(RandomIdGenerator):
+            """Random ones, but for the span that stands for a call."""
+
+            call: CallIds | None = None
+
+            def generate_trace_id(self) -> int:
+                return self.call.trace_id if self.call else super().generate_trace_id()
+
+            def generate_span_id(self) -> int:
+                return self.call.span_id if self.call else super().generate_span_id()
+
+        self._ids = Ids()
+        resource = {"service.name": f"minicpmo-live-{program}", "service.instance.id": name}
+        provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource.create(resource),
+            shutdown_on_exit=False,  # it would wait for a collector that is away
+            id_generator=self._ids,
+        )
+        batches = BatchSpanProcessor(
+            exporter,
+            max_queue_size=WAITING_MAX,
+            schedule_delay_millis=BATCH_PERIOD_MS,
+            max_export_batch_size=BATCH_MAX,
+        )
+        provider.add_span_processor(batches)
+        self._provider = provider
+        self._tracer = provider.get_tracer("minicpmo-live")
+
+    def call(self, session_id: str, secret: str) -> CallTrace:
+        """Return what writes the spans of a call; arguments as of `CallIds.of`."""
+        return CallTrace(self, CallIds.of(session_id, secret))
+
+    def begin_call(self, name: str, ids: CallIds, start_ns: int) -> Span:
+        """Begin the span that stands for a call."""
+        from opentelemetry.context import Context
+
+        self._ids.call = ids  # spans are begun on the loop alone
+        try:
+            return self._tracer.start_span(name, Context(), start_time=start_ns)
+        finally:
+            self._ids.call = None
+
+    def begin(self, name: str, start_ns: int, parent: Span | CallIds) -> Span:
+        """Begin a span below another one, or below a call's."""
+        from opentelemetry.trace import (
+            NonRecordingSpan,
+            SpanContext,
+            TraceFlags,
+            set_span_in_context,
+        )
+
+        if isinstance(parent, CallIds):
+            sampled = TraceFlags(TraceFlags.SAMPLED)
+            there = SpanContext(parent.trace_id, parent.span_id, True, sampled)
+            parent = NonRecordingSpan(there)
+        return self._tracer.start_span(name, set_span_in_context(parent), start_time=start_ns)
+
+    def close(self) -> None:
+        """Send what waits, but do not wait for ever."""
+        ending = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        ending.start()
+        ending.join(CLOSE_LIMIT_S)
+
+
+class CallTrace:
+    """Writes the spans of one call; times are those of the loop's clock."""
+
+    def __init__(self, tracing: Tracing, ids: CallIds) -> None:
+        self._tracing = tracing
+        self._ids = ids
+        self._unix_ns = time.time_ns() - time.monotonic_ns()  # at the loop's zero
+
+    def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
+        """Begin a span below the call's, or the call's own."""
+        start_ns = self._ns(at_s)
+        if stands_for_call:
+            return self._tracing.begin_call(name, self._ids, start_ns)
+        return self._tracing.begin(name, start_ns, self._ids)
+
+    def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
+        """End a span."""
+        span.set_attributes(attributes or {})
+        span.end(self._ns(at_s))
+
+    def write(
+        self,
+        name: str,
+        began_s: float,
+        ended_s: float,
+        parent: Span | None = None,
+        attributes: Attributes | None = None,
+    ) -> Span:
+        """Write a span that has ended; without a parent it is below the call's."""
+        span = self._tracing.begin(name, self._ns(began_s), parent or self._ids)
+        self.end(span, ended_s, attributes)
+        return span
+
+    def _ns(self, at_s: float) -> int:
+        return self._unix_ns + round(at_s * NS_PER_S)
+
+
+def make_exporter(endpoint: str) -> SpanExporter:
+    """Return what sends spans to a collector; headers come from OpenTelemetry's own variables."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(f"{endpoint.rstrip('/')}{PATH}", timeout=SEND_LIMIT_S)
+
+
+def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
+    """Return what takes spans to the configured collector; None without one.
+
+    Args:
+        endpoint: `telemetry.endpoint`.
+        program: "gateway" or "worker".
+        name: Tells programs of one kind apart.
+
+    Raises:
+        ValueError: The SDK is not installed.
+    """
+    if not endpoint:
+        return None
+    try:
+        return Tracing(program, name, make_exporter(endpoint))
+    except ImportError as error:
+        raise ValueError(INSTALL) from error

@@ -101,9 +101,8 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     # A file's tests stay in one process: recordings share what was computed from them. What to
     # begin with is chosen in tests/conftest.py.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
-    # As many processes as cores, though some wait for the systems they started: the other stages
-    # run meanwhile, and each process more would collect and import everything once more.
-    many = ("-n", str(CORES), "--ignore=tests/browser")
+    # One process more than there are cores: one of them mostly waits for the systems it started.
+    many = ("-n", str(1 + CORES), "--ignore=tests/browser")
     stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
         # Each process has a system and up to two browsers of its own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.launched import Plan
+from config import PRIVATE_UMASK
 from core.sums import SUMS_FILE
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from settings.embedded import EMBEDDED_FOLDER, TOY_FOLDER
@@ -31,8 +33,10 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
     plan = Plan(workers=1, backend="real", command=start_command())
     running = RunningSystem(tmp_path_factory.mktemp("system"), plan)
     # Made here, where the libraries are loaded already. That a start makes it where there is none
-    # is seen in test_wheel.py.
+    # is seen in test_wheel.py. What is made beside recordings is private, as at a start.
+    before = os.umask(PRIVATE_UMASK)
     write_tiny_checkpoint(running.data / TOY_FOLDER)
+    os.umask(before)
     with running:
         yield running
         assert running.stop() == 0

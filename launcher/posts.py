@@ -1,7 +1,7 @@
 """What a cluster runs on its machines: a seat holds a worker, a front holds the gateway.
 
-Something else places these objects on machines, and they do not know what; they use neither it nor
-the network for anything that people say.
+These objects are independent of what places them on machines, and use neither it nor the network
+for sound, pictures or text of a conversation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def code_version() -> str:
-    """Return what tells this code from another version of it."""
+    """Return a digest of the code, which differs between versions."""
     digest = hashlib.sha256()
     paths = [PROJECT_ROOT / name for name in PROGRAMS]
     for package in PACKAGES:
@@ -56,10 +56,10 @@ def code_version() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What every machine of a cluster is told.
+    """The configuration that every machine of a cluster gets.
 
     Attributes:
-        settings: of whoever started it.
+        settings: of the command that started it.
         config: the text of the configuration file.
         variables: the environment's part of the configuration, secrets among it.
         worker_ca: our CA of the workers' certificates with its key; empty: the operator has one.
@@ -240,7 +240,7 @@ class Seat(Post):
 
 
 class Front(Post):
-    """Holds the gateway, and tells it where the workers are."""
+    """Holds the gateway, and sends it the list of workers."""
 
     _http: httpx.AsyncClient | None = None
 
@@ -261,7 +261,7 @@ class Front(Post):
         self._http = self._client(plan, trusted)
 
     async def list_workers(self, places: Sequence[str]) -> int | None:
-        """List the workers unless the gateway knows them, and return how many people wait.
+        """Send the gateway the list of workers if it changed, and return the length of its queue.
 
         Returns:
             None: the gateway does not answer.

@@ -114,6 +114,6 @@ class Scaling:
         if now_s - self._too_many_since_s < DOWN_AFTER_S:
             surplus = len(staying) - self.bounds.most
         if surplus > 0:
-            # First what serves nobody and is not ready, then whoever has the fewest talks.
+            # First seats without sessions that are not ready, then those with the fewest sessions.
             order = sorted(staying, key=lambda seat: (seat.talks, seat.places is not None))
             self.leaving |= dict.fromkeys([seat.name for seat in order[:surplus]], now_s)

@@ -28,7 +28,7 @@ class LiveTalk(UnitTalk):
     """One talk.
 
     Attributes:
-        sender: what the client is to hear.
+        sender: paces the sound that is sent to the client.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LiveTalk(UnitTalk):
         super().__init__(names, limits, count)
         self._transcribes = transcribes
         self._is_detecting = False  # voice detection has a piece of sound
-        self._is_played_over = False  # the model is not heard, and does not hear
+        self._is_played_over = False  # a recording is played instead of the model's sound
         self._is_paused = False
         self.sender = PacedSender()
 
@@ -66,12 +66,12 @@ class LiveTalk(UnitTalk):
         return self.handle(Received(first, at_s=at_s))
 
     def begin(self, at_s: float) -> None:
-        """Start the clocks: the client may hear and be heard."""
+        """Start the clocks of both directions."""
         self.input.begin(at_s)
         self.sender.begin(at_s)
 
     def pause(self) -> None:
-        """Stop the clocks: nobody hears, and nobody is heard."""
+        """Stop the clocks of both directions."""
         self._is_paused = True
 
     def resume(self, at_s: float) -> None:
@@ -119,7 +119,7 @@ class LiveTalk(UnitTalk):
         return super().break_off(at_s)
 
     def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
-        """Let a recording be heard in place of the model, which hears nothing meanwhile."""
+        """Play a recording instead of the model's sound; input counts as silence meanwhile."""
         effects = self.break_off(at_s)
         self._is_played_over = True
         self.sender.put(samples)
@@ -127,7 +127,7 @@ class LiveTalk(UnitTalk):
         return effects
 
     def end_play_over(self) -> None:
-        """Let the model be heard again."""
+        """Play the model's sound again."""
         self._is_played_over = False
 
     # --- helpers ---
@@ -146,7 +146,7 @@ class LiveTalk(UnitTalk):
         return effects
 
     def _detect_next(self) -> list[Effect]:
-        """Let detection hear what it has not heard, one piece at a time."""
+        """Pass new input to voice detection, one piece at a time."""
         if not self.is_active or self._is_detecting:
             return []
         piece = self.input.take_undetected()

@@ -34,7 +34,7 @@ REFRESH = timedelta(seconds=0.25)
 
 @dataclass(eq=False)
 class Ticket:
-    """What the holder of a place sees of it; only `WorkerPool` makes one, moves it and ends it.
+    """The client's view of a place in the queue; only `WorkerPool` makes one, moves it and ends it.
 
     Attributes:
         ticket_id: "q_" and 12 hexadecimal digits.
@@ -142,7 +142,7 @@ class Estimates:
     """
 
     def __init__(self, eta_tracker: EtaTracker) -> None:
-        """Know nothing yet; `eta_tracker` knows how long requests take."""
+        """Start without an estimate; `eta_tracker` has the durations of requests."""
         self._eta_tracker = eta_tracker
         self._made_at: datetime | None = None
         self._forecast = Forecast(())
@@ -208,7 +208,7 @@ class ReturnTickets:
         *,
         is_gathering: bool = False,
     ) -> None:
-        """Have drawn no place yet.
+        """Start without any ticket issued.
 
         Args:
             key: Signs; None takes a random one, which no other gateway knows.
@@ -244,7 +244,7 @@ class ReturnTickets:
         return order
 
     def spend(self, order: int) -> None:
-        """Let nobody come back to a place: a worker was assigned."""
+        """Revoke the ticket of a place: a worker was assigned."""
         now_s = self._clock().timestamp()
         self._spent[order] = now_s
         while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:

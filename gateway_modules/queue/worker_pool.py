@@ -334,7 +334,7 @@ class WorkerPool:
             del rooms[worker]
 
     def _renumber(self) -> None:
-        """Make positions 1 to n and tell those whose position changed."""
+        """Renumber the positions 1 to n and notify the tickets whose position changed."""
         for position, ticket in enumerate(self._queue.values(), start=1):
             if ticket.position != position:
                 ticket.position = position

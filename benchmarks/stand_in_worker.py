@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import http
 import json
 import signal
@@ -16,6 +17,7 @@ from random import Random
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 HOST = "127.0.0.1"
@@ -48,6 +50,11 @@ def result_of(size_bytes: int) -> str:
 
 async def answer(socket: ServerConnection, result: str) -> None:
     """Serve one session."""
+    with contextlib.suppress(ConnectionClosed):  # the gateway may be killed
+        await answer_messages(socket, result)
+
+
+async def answer_messages(socket: ServerConnection, result: str) -> None:
     async for text in socket:
         if len(text) > SHORT_CHARS:
             await socket.send(result)

@@ -108,7 +108,7 @@ def drop(page: Page, path: Path, media_type: str) -> None:
     hand = in_hand(page, path, media_type)
     page.dispatch_event("#scroll", "dragenter", {"dataTransfer": hand})
     page.dispatch_event("#scroll", "dragover", {"dataTransfer": hand})
-    expect(page.get_by_text("Drop sound, pictures or a video here")).to_be_visible()
+    expect(page.get_by_text("Drop audio, pictures or a video here")).to_be_visible()
     page.dispatch_event("#scroll", "drop", {"dataTransfer": hand})
     expect(page.locator("#drop")).to_be_hidden()
 

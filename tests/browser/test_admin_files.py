@@ -39,7 +39,7 @@ def test_a_voice_is_added_heard_and_deleted_after_a_yes(
 ) -> None:
     system = shared_site(workers=1)
     page = visit("/admin#voices", at=system)
-    expect(section(page, "voices")).to_contain_text("No voice was added yet.")
+    expect(section(page, "voices")).to_contain_text("No voices added yet.")
     expect(page.locator("#voice-hint")).to_contain_text("0.5 to 30 s")
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#voice-problem")).to_have_text("Choose a file first.")
@@ -137,7 +137,7 @@ def test_a_recording_is_listed_opened_and_deleted_after_a_yes(
     delete.click()
     answer_dialog(page, "Delete Voice call", confirm="Delete")
     expect_toast(page, "Deleted: Voice call")
-    expect(section(page, "recordings")).to_contain_text("Nothing was recorded yet.")
+    expect(section(page, "recordings")).to_contain_text("No recordings yet.")
     assert recordings(system) == {}
 
 
@@ -167,7 +167,7 @@ def test_many_recordings_come_in_pages_and_in_the_chosen_order(
     page.goto("/admin#recordings")
     rows = section(page, "recordings").locator("tbody tr")
     expect(rows).to_have_count(25)
-    expect(page.get_by_role("button", name="Page before")).to_have_attribute(
+    expect(page.get_by_role("button", name="Previous page")).to_have_attribute(
         "aria-disabled", "true"
     )
     page.get_by_role("button", name="Next page").click()
@@ -175,7 +175,7 @@ def test_many_recordings_come_in_pages_and_in_the_chosen_order(
     page.get_by_role("button", name="Next page").click()
     expect(rows).to_have_count(10)
     expect(page.get_by_role("button", name="Next page")).to_have_attribute("aria-disabled", "true")
-    page.get_by_label("First").select_option("largest")
+    page.get_by_label("Sort by").select_option("largest")
     expect(section(page, "recordings")).to_contain_text("1–25 of 60")
     assert asked[-1]["sort"] == "largest" and asked[-1]["offset"] == "0"
 
@@ -185,7 +185,7 @@ def test_cleaning_up_shows_first_what_would_go(visit: Visits, make_site: SiteMak
     ids = {hold_call(system), hold_call(system)}
     page = visit("/admin#recordings", at=system)
     page.locator("#cleanup summary").click()
-    look = page.get_by_role("button", name="See what would be deleted")
+    look = page.get_by_role("button", name="Preview")
     report, go = page.locator("#cleanup-report"), page.locator("#cleanup-go")
     page.locator("#cleanup-days").fill("-3")
     look.click()

@@ -32,12 +32,12 @@ def test_a_worker_is_taken_out_of_service_and_put_back(
     page = visit("/admin#workers", at=system)
     card = page.locator("[data-worker=worker_1]")
     expect(card).to_contain_text("Free")
-    card.get_by_role("button", name="Give nothing new").click()
+    card.get_by_role("button", name="Drain").click()
     expect_toast(page, "worker_1 gets nothing new")
-    expect(card).to_contain_text("Takes nothing new")
+    expect(card).to_contain_text("Draining")
     assert worker_of(system, "worker_1")["is_draining"] is True
     assert worker_of(system, "worker_0")["is_draining"] is False
-    card.get_by_role("button", name="Put back to work").click()
+    card.get_by_role("button", name="Resume").click()
     expect(card).to_have_attribute("data-state", "idle")
     assert worker_of(system, "worker_1")["is_draining"] is False
 
@@ -65,9 +65,9 @@ def test_a_worker_is_restarted_after_a_yes_and_comes_back(
         restart.click()
         expect(page.locator("dialog[open]")).to_contain_text("lets its conversation end")
         answer_dialog(page, "Restart worker_0?", confirm="Restart")
-        expect_toast(page, "worker_0 starts again as soon as it is free.")
+        expect_toast(page, "worker_0 restarts as soon as it is free.")
         expect(card).to_contain_text("when its last conversation has ended")
-        expect(card).to_contain_text("It is starting again already.")
+        expect(card).to_contain_text("It is already being restarted.")
         expect(restart).to_have_attribute("aria-disabled", "true")
     wait_until("it is back", lambda: is_back(system), LIMIT_S * 2)
     assert system.pid("worker_0") != before
@@ -130,9 +130,9 @@ def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, shared_site: S
         expect(row).to_contain_text(waiting)
         expect(row).to_contain_text("Voice call")
         expect(page.locator("[data-goto=queue] .admin-count")).to_have_text("1")
-        take_out = row.get_by_role("button", name="Take out")
+        take_out = row.get_by_role("button", name="Remove")
         take_out.click()
-        answer_dialog(page, "Take place 1, Voice call out of the line?", confirm=None)
+        answer_dialog(page, "Remove position 1, Voice call from the queue?", confirm=None)
         assert call(system, "GET", "/api/queue")["queue_length"] == 1
         take_out.click()
         dialog = page.locator("dialog[open]")
@@ -149,7 +149,7 @@ def test_somebody_whose_turn_came_meanwhile_is_not_cancelled(
     system = shared_site(workers=1, slots=1)
     with talking(system), talking(system, is_served=False):
         page = visit("/admin#queue", at=system)
-        section(page, "queue").get_by_role("button", name="Take out").click()
+        section(page, "queue").get_by_role("button", name="Remove").click()
         (item,) = call(system, "GET", "/api/queue")["items"]
         call(system, "DELETE", f"/api/queue/{item['ticket_id']}")
         page.locator("dialog[open] button[value=yes]").click()
@@ -194,12 +194,12 @@ def test_expected_durations_are_checked_saved_and_kept_while_typing(
     chat.fill("0")
     alpha.fill("2")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#eta-chat-problem")).to_have_text("It must be a number greater than zero.")
-    expect(page.locator("#eta-alpha-problem")).to_have_text("It must be at most 1.")
+    expect(page.locator("#eta-chat-problem")).to_have_text("Enter a number greater than zero.")
+    expect(page.locator("#eta-alpha-problem")).to_have_text("Enter at most 1.")
     expect(chat).to_be_focused()
     chat.fill("7.5")
     alpha.fill("0.5")
-    expect(state).to_have_text("2 changes are not saved yet.")
+    expect(state).to_have_text("2 unsaved changes.")
     look_again(page)
     with page.expect_response("**/api/config/eta"):
         look_again(page)

@@ -90,7 +90,7 @@ def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem
 
 def test_a_file_speaks_in_place_of_the_user(visit: Visits, fake_site: RunningSystem) -> None:
     page = open_call(visit, fake_site)
-    page.get_by_role("radio", name="Sound file").click()
+    page.get_by_role("radio", name="Audio file").click()
     calls.press(page, "start")
     expect(page.locator("#source .field-error")).to_have_text("Choose a file first.")
     page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")

@@ -69,14 +69,14 @@ def test_a_page_without_tls_says_so_at_once(
 ) -> None:
     problems.allow("Cross-Origin-Opener-Policy header has been ignored")
     page = visit("/audio_duplex", at=fake_site, is_secure=False)
-    title = "The browser gives the microphone only to secure pages."
+    title = "Browsers allow the microphone on secure pages only."
     expect_problem(page, "insecure_context", title, "https://")
 
 
 def test_a_microphone_of_complete_silence_is_told(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit("/audio_duplex", at=fake_site, devices=Devices(microphone="scripted"))
     calls.start(page)
-    expect_problem(page, "silent_microphone", "The microphone gives complete silence.")
+    expect_problem(page, "silent_microphone", "The microphone delivers complete silence.")
     calls.wait_for_phase(page, "running")
 
 
@@ -135,7 +135,7 @@ def test_the_memory_limit_of_the_page_ends_the_call(
     page = visit("/audio_duplex", at=fake_site, storage=storage)
     calls.start(page)
     expect(calls.metric(page, "kv")).to_have_text(re.compile(r"/ 256 "))
-    title = "The memory limit of your settings is reached."
+    title = "The context limit of your settings is reached."
     expect_problem(page, "kv_limit", title, limit_ms=90_000)
 
 
@@ -144,5 +144,5 @@ def test_a_pause_that_is_too_long_gives_the_place_up(visit: Visits, shared_site:
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     calls.press(page, "pause")
-    title = "The pause was too long, so your place was given to others."
+    title = "The pause was too long, so your slot was released."
     expect_problem(page, "pause_timeout", title, "Start again whenever you like.")

@@ -98,7 +98,7 @@ def test_a_recorded_question_shows_its_words(visit: Visits, fake_site: RunningSy
     record = page.get_by_role("button", name="Record: tap or hold")
     record.click()
     expect(page.get_by_role("timer")).to_have_text(re.compile(r"^0:0[1-9]"))
-    page.get_by_role("button", name="End the recording").first.click()
+    page.get_by_role("button", name="Stop recording").first.click()
     chats.wait_until_answered(page)
     expect(chats.messages(page, "user").locator(".message-transcript")).to_contain_text(SPOKEN)
     assert axe_violations(page) == []

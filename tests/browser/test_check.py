@@ -67,10 +67,10 @@ def test_browser_and_network_are_checked_by_themselves(visit: Visits) -> None:
 def test_speech_is_heard_well(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Start the check")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     expect(page.locator("#meter-word")).to_have_text("Good")
     expect(page.get_by_role("meter")).to_have_attribute("aria-valuetext", "Good")
-    press(page, "Switch it off")
+    press(page, "Turn it off")
     expect(page.locator("#meter-word")).to_have_text("The microphone is off.")
     assert held_tracks(page, "microphone") == 0
 
@@ -107,9 +107,9 @@ def test_a_muted_microphone_is_told_from_a_quiet_one(visit: Visits, tmp_path: Pa
     silence = write_speech(tmp_path / "silence.wav", silence_16k(4))
     page = visit("/check", devices=Devices(speech=silence))
     press(page, "Test the microphone")
-    finding(page, "microphone", "bad", "The microphone gives complete silence.")
+    finding(page, "microphone", "bad", "The microphone delivers complete silence.")
     finding(page, "microphone", "bad", "mute switch")
-    expect(page.locator("#verdict-text")).to_have_text("Something needs mending.")
+    expect(page.locator("#verdict-text")).to_have_text("Something needs fixing.")
 
 
 def test_a_microphone_that_is_mended_works_on_the_next_press(visit: Visits) -> None:
@@ -118,13 +118,13 @@ def test_a_microphone_that_is_mended_works_on_the_next_press(visit: Visits) -> N
     finding(page, "microphone", "bad", "used by another program")
     become(page, "microphone", "file")
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
 
 
 def test_an_unplugged_microphone_is_noticed(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     unplug(page, "microphone")
     finding(page, "microphone", "bad", "The microphone was unplugged.")
     expect(page.get_by_role("button", name="Test the microphone")).to_be_visible()
@@ -133,7 +133,7 @@ def test_an_unplugged_microphone_is_noticed(visit: Visits) -> None:
 def test_an_insecure_page_says_what_to_do(visit: Visits, problems: Problems) -> None:
     problems.allow("Cross-Origin-Opener-Policy header has been ignored")
     page = visit("/check", is_secure=False)
-    finding(page, "browser", "bad", "The browser gives the microphone only to secure pages.")
+    finding(page, "browser", "bad", "Browsers allow the microphone on secure pages only.")
     press(page, "Test the microphone")
     finding(page, "microphone", "bad", "https://")
     press(page, "Test the camera")
@@ -160,7 +160,7 @@ def test_the_melody_plays_left_and_right(visit: Visits) -> None:
     expect(page.get_by_role("button", name="Yes, I heard it")).to_be_focused()
     assert page.evaluate("__tap.frames.some((frame) => frame.rms > 0.02)")
     page.keyboard.press("Enter")
-    finding(page, "speaker", "good", "You hear it.")
+    finding(page, "speaker", "good", "The speaker works.")
 
 
 def test_a_melody_nobody_heard(visit: Visits) -> None:
@@ -190,8 +190,8 @@ def test_blocked_sockets_are_told_from_a_lost_server(visit: Visits, problems: Pr
     page.goto("/check")
     finding(page, "server", "bad", "conversations do not get through")
     page.route("**/health", lambda route: route.abort())
-    press(page, "Measure again")
-    finding(page, "server", "bad", "The server was not reached.")
+    press(page, "Test again")
+    finding(page, "server", "bad", "The server could not be reached.")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_browser_without_recording_still_talks(visit: Visits) -> None:
 def test_ready_and_on_to_the_conversation(visit: Visits) -> None:
     page = near(visit)
     press(page, "Start the check")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     press(page, "Next: Speaker")
     press(page, "Yes, I heard it")
     expect(page.locator("#verdict-text")).to_have_text("You are ready.")
@@ -241,7 +241,7 @@ def test_ready_and_on_to_the_conversation(visit: Visits) -> None:
 def test_the_report_is_plain_text(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     press(page, "Copy the report")
     expect(page.locator(".toast")).to_have_text("Copied.")
     text = page.evaluate("navigator.clipboard.readText()")
@@ -272,7 +272,7 @@ def test_the_chosen_microphone_is_opened(visit: Visits) -> None:
     chooser = page.get_by_role("combobox", name="Microphone")
     label = chooser.locator("option").nth(1).inner_text()
     chooser.select_option(label=label)
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     expect(page.locator("#report")).to_contain_text(f"device: {label}")
     assert held_tracks(page, "microphone") == 1
 
@@ -280,7 +280,7 @@ def test_the_chosen_microphone_is_opened(visit: Visits) -> None:
 def test_the_language_changes_while_it_runs(visit: Visits) -> None:
     page = visit("/check")
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     page.locator("#language").click()
     finding(page, "microphone", "good", "能清楚地听见你。")
     expect(page.locator("#steps a").first).to_contain_text("浏览器")
@@ -291,7 +291,7 @@ def test_the_language_changes_while_it_runs(visit: Visits) -> None:
 def test_leaving_lets_the_devices_go(visit: Visits) -> None:
     page = visit("/check", look=Look(width_px=360))
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")
     page.wait_for_function("__devices.held('microphone') === 0")
 
@@ -300,7 +300,7 @@ def test_no_echo_is_heard(visit: Visits, tmp_path: Path) -> None:
     silence = write_speech(tmp_path / "silence.wav", silence_16k(4))
     page = visit("/check", devices=Devices(speech=silence))
     press(page, "Measure the echo")
-    finding(page, "echo", "good", "The microphone does not hear the speaker.")
+    finding(page, "echo", "good", "The microphone does not pick up the speaker.")
     assert held_tracks(page, "microphone") == 0
 
 
@@ -320,7 +320,7 @@ def test_an_echo_is_measured(visit: Visits, echo: dict[str, float], state: str, 
     press(page, "Measure the echo")
     finding(page, "echo", state, text)
     found = page.locator("#echo .check-result").inner_text()
-    measured = re.search(r"(\d+) dB below what is played, (\d+) ms late", found)
+    measured = re.search(r"(\d+) dB below the output, after (\d+) ms", found)
     assert measured
     assert int(measured[2]) > 0
     if state == "caution":
@@ -336,7 +336,7 @@ def test_the_echo_needs_the_microphone(visit: Visits) -> None:
 def test_no_rule_is_broken_while_it_runs(visit: Visits) -> None:
     page = visit("/check", look=Look(theme="dark"), devices=Devices(camera="busy"))
     press(page, "Test the microphone")
-    finding(page, "microphone", "good", "You can be heard well.")
+    finding(page, "microphone", "good", "Your microphone works well.")
     press(page, "Test the camera")
     finding(page, "camera", "caution", "used by another program")
     press(page, "Play the melody")

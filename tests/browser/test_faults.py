@@ -51,7 +51,7 @@ def test_the_place_in_the_line_and_the_turn(visit: Visits, shared_site: SiteMake
         calls.press(third, "start")
         calls.wait_for_phase(third, "queued")
         expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
-        third.get_by_role("button", name="Leave the line").click()
+        third.get_by_role("button", name="Leave the queue").click()
         calls.wait_for_phase(third, "ended")
         expect(third.locator("#notice")).to_be_hidden()
         assert held_tracks(third, "microphone") == 0
@@ -80,7 +80,7 @@ def test_after_a_worker_died_the_call_is_started_again(
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     os.kill(system.pid("worker_0"), signal.SIGKILL)
-    title = "The worker that held your conversation stopped."
+    title = "The worker that served your conversation stopped."
     expect_problem(page, "worker_lost", title, "Start again")
     calls.wait_for_phase(page, "ended")
     assert held_tracks(page, "microphone") == 0
@@ -139,7 +139,7 @@ def test_a_lost_worker_costs_no_words(
     os.kill(site.pid("worker_0"), signal.SIGKILL)
     answer = wait_until_answered(page)
     expect(answer).to_have_attribute("data-status", "failed")
-    expect(answer).to_contain_text("The worker that held your conversation stopped.")
+    expect(answer).to_contain_text("The worker that served your conversation stopped.")
     expect(messages(page, "user")).to_contain_text("Do not lose this")
     answer.get_by_role("button", name="Try again").click()
     expect(wait_until_answered(page)).to_have_attribute("data-status", "done")

@@ -104,7 +104,7 @@ def test_text_only(visit: Visits, fake_site: RunningSystem) -> None:
     talk.ask(page)
     answer = talk.exchanges(page, done=True).first
     expect(answer).to_contain_text(re.compile(r"I have heard \d+ ms of speech\."))
-    expect(answer).not_to_contain_text("First sound")
+    expect(answer).not_to_contain_text("First audio")
     assert wire.first("prepare")["config"]["tts"] == {"enabled": False}
     assert not any(message.get("audio_data") for _, message in wire.log)
 
@@ -201,7 +201,7 @@ def test_waiting_in_line(visit: Visits, shared_site: SiteMaker) -> None:
     expect(second.locator("#queue")).to_contain_text("You are next")
     expect(second.locator("[data-row=queue]")).to_contain_text("number 1")
     expect(second).to_have_title(re.compile(r"^\(1\) "))
-    second.get_by_role("button", name="Leave the line").click()
+    second.get_by_role("button", name="Leave the queue").click()
     expect_activity(second, "ended")
     expect(second.locator("#queue")).to_be_hidden()
     expect(second.locator("#problem")).to_be_hidden()

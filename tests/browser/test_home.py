@@ -15,7 +15,7 @@ from tests.browser.visits import Visits, wait_until_ready
 from tests.system.running import RunningSystem
 
 READY = "Everything is ready."
-NOT_REACHED = "The server was not reached."
+NOT_REACHED = "The server could not be reached."
 CHECKED = re.compile(r"^(good|caution|bad)$")
 
 
@@ -84,7 +84,7 @@ def test_refused_microphone(visit: Visits) -> None:
 def test_insecure_origin(visit: Visits, problems: Problems) -> None:
     problems.allow("Cross-Origin-Opener-Policy header has been ignored")
     page = visit("/", is_secure=False)
-    line_of(page, "secure", "bad", "The browser gives the microphone only to secure pages.")
+    line_of(page, "secure", "bad", "Browsers allow the microphone on secure pages only.")
     line_of(page, "secure", "bad", "https://")
     line_of(page, "microphone", "bad", "Locked")
     expect(page.locator("#hero-summary")).to_have_attribute("data-kind", "bad")
@@ -227,7 +227,7 @@ def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:
 def test_the_theme_is_remembered(visit: Visits) -> None:
     page = visit("/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    button = page.get_by_role("button", name="Theme: as the system")
+    button = page.get_by_role("button", name="Theme: system")
     button.click()  # light
     page.get_by_role("button", name="Theme: light").click()
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()

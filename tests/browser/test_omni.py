@@ -212,13 +212,13 @@ def test_how_a_call_is_recorded_is_chosen(visit: Visits, site: RunningSystem) ->
     page.get_by_role("button", name="Recording settings").click()
     expect(page.get_by_label("File format").locator("option[value=webm-vp8]")).to_have_count(1)
     page.get_by_label("File format").select_option("webm-vp8")
-    page.get_by_label("Quality of the picture").select_option("8 Mbit/s")
-    page.get_by_label("Write the subtitles into the picture").uncheck()
+    page.get_by_label("Picture quality").select_option("8 Mbit/s")
+    page.get_by_label("Draw the subtitles into the picture").uncheck()
     page.reload()
     page.get_by_role("button", name="Recording settings").click()
     expect(page.get_by_label("File format")).to_have_value("webm-vp8")
-    expect(page.get_by_label("Quality of the picture")).to_have_value("8000000")
-    expect(page.get_by_label("Write the subtitles into the picture")).not_to_be_checked()
+    expect(page.get_by_label("Picture quality")).to_have_value("8000000")
+    expect(page.get_by_label("Draw the subtitles into the picture")).not_to_be_checked()
 
 
 def test_without_permission_a_file_or_a_voice_call_is_offered(

@@ -117,7 +117,7 @@ def test_a_pause_holds_the_file(visit: Visits, fake_site: RunningSystem, video: 
     at = page.locator("#file-progress").get_attribute("value")
     picture = page.evaluate("document.querySelector('#picture').paused")
     assert picture is True
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     calls.wait_for_phase(page, "ended")
     assert at is not None
     assert len(wire.said("audio_chunk")) == 3  # nothing of it was lost
@@ -126,7 +126,7 @@ def test_a_pause_holds_the_file(visit: Visits, fake_site: RunningSystem, video: 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("sound", "This file has sound only."),
+        ("sound", "This file contains audio only."),
         ("text", "The browser cannot read this video."),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_mix_can_be_tried_out(visit: Visits, site: RunningSystem, video: Path)
     expect(page.get_by_role("button", name="Listen")).to_be_disabled()
     assert axe_violations(page) == []
     assert layout_faults(page) == []
-    page.get_by_role("button", name="Record a try-out").click()
+    page.get_by_role("button", name="Record a preview").click()
     heard = page.get_by_role("meter", name="What the model hears")
     expect(heard).not_to_have_attribute("aria-valuenow", "-60")
     page.locator("[data-action=preview-record]").click()

@@ -135,7 +135,7 @@ def test_what_was_edited_is_sent(visit: Visits) -> None:
     page.locator("[data-action=stop]").click()
     expect_activity(page, "ended")
     preset(page, "Phone call in English").click()
-    expect(voice_box(page)).to_contain_text("The server's own voice")
+    expect(voice_box(page)).to_contain_text("Default voice")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_voice_that_cannot_be_used(visit: Visits, content: bytes, sentence: st
     open_editors(page)
     upload(voice_box(page), "voice.wav", content)
     expect(voice_box(page).get_by_role("alert")).to_contain_text(sentence)
-    expect(voice_box(page)).to_contain_text("The server's own voice")  # the one before stays
+    expect(voice_box(page)).to_contain_text("Default voice")  # the one before stays
 
 
 def test_a_voice_is_played_and_sought(visit: Visits) -> None:
@@ -174,8 +174,8 @@ def test_a_voice_is_removed_and_the_servers_comes_back(visit: Visits) -> None:
     box = voice_box(page)
     box.get_by_role("button", name="Remove").click()
     expect(box.get_by_role("slider")).to_be_hidden()
-    expect(box.get_by_role("button", name="Choose a sound file")).to_be_focused()
-    box.get_by_role("button", name="Server's voice").click()
+    expect(box.get_by_role("button", name="Choose an audio file")).to_be_focused()
+    box.get_by_role("button", name="Default voice").click()
     expect(box).to_contain_text("The server's own voice · 2.9 s")
 
 
@@ -263,7 +263,7 @@ def test_devices_are_listed_remembered_and_followed(visit: Visits) -> None:
     page.get_by_role("button", name="Settings").click()
     microphone = page.get_by_label("Microphone")
     names = microphone.locator("option")
-    expect(names.first).to_have_text("As the system")
+    expect(names.first).to_have_text("System default")
     expect(names.nth(1)).to_contain_text("Fake")
     chosen = names.nth(1).get_attribute("value") or ""
     microphone.select_option(chosen)
@@ -273,7 +273,7 @@ def test_devices_are_listed_remembered_and_followed(visit: Visits) -> None:
     page.get_by_role("button", name="Settings").click()
     expect(microphone).to_have_value(chosen)
     unplug(page, "microphone")
-    expect(page.locator(".devices")).to_contain_text("None was found.")
+    expect(page.locator(".devices")).to_contain_text("None found.")
     expect(microphone).to_have_value("")
     become(page, "microphone", "file")
     expect(microphone).to_have_value(chosen)  # it is back, and so is the choice
@@ -282,7 +282,7 @@ def test_devices_are_listed_remembered_and_followed(visit: Visits) -> None:
 def test_names_of_devices_come_with_the_permission(visit: Visits) -> None:
     page = visit(PATH, devices=Devices(permission="denied"))
     page.get_by_role("button", name="Settings").click()
-    expect(page.locator(".devices")).to_contain_text("Names appear once the microphone is allowed.")
+    expect(page.locator(".devices")).to_contain_text("Names appear once microphone access is allowed.")
 
 
 def test_the_speaker_can_be_chosen_during_the_answer(

@@ -108,7 +108,7 @@ def test_a_failed_upload_says_why_and_can_be_tried_again(
     answer = {"detail": "A recording has at most 9 bytes.", "code": "too_big"}
     page.route(UPLOAD, lambda route: route.fulfill(status=413, json=answer))
     share(page)
-    expect(offer(page).get_by_role("alert")).to_contain_text("What was sent is too big.")
+    expect(offer(page).get_by_role("alert")).to_contain_text("The message or file is too big.")
     offer(page).get_by_label("Add what this browser recorded").uncheck()
     expect(offer(page).locator("[data-action=share]")).to_have_text("Share")
     share(page)

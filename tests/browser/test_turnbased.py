@@ -109,7 +109,7 @@ def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, shared_site: 
         banner = page.locator("#queue")
         expect(banner).to_contain_text("You are next")
         expect(page).to_have_title(re.compile(r"^\(1\) "))
-        banner.get_by_role("button", name="Leave the line").click()
+        banner.get_by_role("button", name="Leave the queue").click()
         expect(banner).to_be_hidden()
         expect(messages(page, "user")).to_contain_text("Me too")
         page.get_by_role("button", name="Answer again").click()

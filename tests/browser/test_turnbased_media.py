@@ -37,7 +37,7 @@ def test_a_recording_is_attached_and_asked(visit: Visits) -> None:
     record = page.get_by_role("button", name="Record: tap or hold")
     record.click()
     expect(page.get_by_role("timer")).to_have_text(re.compile(r"^0:0[1-9] / 10:00$"))
-    page.get_by_role("button", name="End the recording").first.click()
+    page.get_by_role("button", name="Stop recording").first.click()
     chip = page.locator('.chip[data-kind="audio"]')
     expect(chip).to_be_visible()
     assert held_tracks(page, "microphone") == 0
@@ -216,7 +216,7 @@ def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> No
     player = answer.locator(".answer-voice")
     expect(player).to_be_visible()
     wait_until_quiet(page)
-    expect(page.get_by_role("button", name="Silence the voice")).to_be_hidden()
+    expect(page.get_by_role("button", name="Mute the voice")).to_be_hidden()
     with page.expect_download() as download:
         player.get_by_role("link", name="Download: The answer's voice").click()
     file = tmp_path / "answer.wav"

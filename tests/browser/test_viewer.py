@@ -61,7 +61,7 @@ def click_at(page: Page, selector: str, share: float) -> None:
 def test_a_real_recording_shows_everything_on_one_axis(visit: Visits, recording: str) -> None:
     page = visit(f"/s/{recording}")
     expect(page.get_by_role("heading", level=1)).to_have_text("Video call")
-    expect(page.locator("[data-fact=end]")).to_have_text("ended by hand")
+    expect(page.locator("[data-fact=end]")).to_have_text("ended by the user")
     expect(page.locator("[data-fact=worker]")).to_have_text("worker_0")
     page.wait_for_function("() => Number(document.querySelector('.wave').dataset.loudest) > 0.1")
     expect(page.locator(".thumb")).not_to_have_count(0)
@@ -203,10 +203,10 @@ def test_figures_tell_what_was_late_and_where_gaps_were(visit: Visits) -> None:
     page = visit(f"/s/{CALL}?t=8.5")
     figures = page.locator(".figures")
     expect(figures).to_contain_text("12 units, 4 spoken")
-    expect(figures).to_contain_text("1 too late")
+    expect(figures).to_contain_text("1 late")
     moment = page.locator(".moment-figures")
     expect(moment).to_contain_text("Unit 9 · 1,400 of 1,000 ms")
-    expect(moment).to_contain_text("too late")
+    expect(moment).to_contain_text("late")
 
 
 def test_screen_readers_hear_where_the_playhead_is(visit: Visits) -> None:
@@ -220,7 +220,7 @@ def test_screen_readers_hear_where_the_playhead_is(visit: Visits) -> None:
     page.locator("[data-panel=units] summary").click()
     rows = page.locator(".unit-table tbody tr")
     expect(rows).to_have_count(TOTAL_S)
-    expect(rows.nth(8)).to_contain_text("too late")
+    expect(rows.nth(8)).to_contain_text("late")
     page.get_by_role("button", name="Jump to unit 4").click()
     expect_at(page, 3.0)
 
@@ -311,7 +311,7 @@ def test_half_an_hour_stays_small(visit: Visits) -> None:
     click_at(page, ".overview", 0.5)
     assert 890 < at_s(page) < 910
     for _ in range(6):
-        page.get_by_role("button", name="Show more, smaller").click()
+        page.get_by_role("button", name="Zoom out").click()
     span_s = page.locator(".timeline-box").evaluate("box => box.dataset.to - box.dataset.from")
     assert span_s == 300
     assert page.locator("*").count() < 4_000
@@ -334,7 +334,7 @@ def test_an_administrator_deletes_a_recording(
     assert folder.exists()
     page.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("alert")).to_contain_text("This recording is no longer there.")
+    expect(page.get_by_role("alert")).to_contain_text("This recording no longer exists.")
     assert not folder.exists()
 
 
@@ -352,7 +352,7 @@ def test_a_chat_is_shown_as_one(visit: Visits, site: RunningSystem) -> None:
     expect(voice).to_be_visible()
     assert voice.evaluate("audio => audio.play().then(() => audio.duration > 1)")
     expect(bubbles.nth(1)).to_contain_text(
-        "first sound after 0.31 s · answered in 0.82 s · 12 tokens"
+        "first audio after 0.31 s · answered in 0.82 s · 12 tokens"
     )
     expect(bubbles.nth(3)).to_contain_text("interrupted")
     expect(bubbles.nth(3)).to_contain_text("input: 9 new, 130 remembered")

@@ -130,7 +130,7 @@ def test_the_overview_counts_what_is_there(visit: Visits, fake_site: RunningSyst
         expect(page.locator(figure.format("conversations"))).to_have_text("1")
         expect(page.locator(figure.format("busy"))).to_have_text("1")
         expect(page.locator(figure.format("idle"))).to_have_text("1")
-        expect(page.locator("[data-figure=conversations]")).to_contain_text("1 of 2 places free")
+        expect(page.locator("[data-figure=conversations]")).to_contain_text("1 of 2 slots free")
 
 
 def test_intake_is_closed_only_after_a_yes_and_opened_at_once(
@@ -151,7 +151,7 @@ def test_intake_is_closed_only_after_a_yes_and_opened_at_once(
     assert call(system, "GET", "/api/admin/intake") == {"paused": True}
     expect(page.locator(".health-badge")).to_contain_text("Not accepting new conversations")
     switch.click()
-    expect_toast(page, "taken again")
+    expect_toast(page, "accepted again")
     assert call(system, "GET", "/api/admin/intake") == {"paused": False}
 
 

@@ -81,7 +81,7 @@ def test_useless_voices_are_refused_each_with_its_reason(
     for path, words in (
         (noise, "cannot be used as a voice"),
         (silent, "cannot be used as a voice"),
-        (long, "This sound is too long."),
+        (long, "This audio is too long."),
     ):
         page.locator("#voice-file").set_input_files(path)
         page.get_by_role("button", name="Upload").click()

@@ -1,4 +1,4 @@
-"""Administration of the service: workers, line, conversations, durations, apps."""
+"""Administration of the service: workers, queue, conversations, durations, apps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_worker_is_restarted_after_a_yes_and_comes_back(
         answer_dialog(page, "Restart worker_0?", confirm=None)
         assert worker_of(system)["is_restarting"] is False
         restart.click()
-        expect(page.locator("dialog[open]")).to_contain_text("lets its conversation end")
+        expect(page.locator("dialog[open]")).to_contain_text("finishes its conversation first")
         answer_dialog(page, "Restart worker_0?", confirm="Restart")
         expect_toast(page, "worker_0 restarts as soon as it is free.")
         expect(card).to_contain_text("when its last conversation has ended")
@@ -138,7 +138,7 @@ def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, shared_site: S
         dialog = page.locator("dialog[open]")
         expect(dialog).to_contain_text("told that their place was cancelled")
         dialog.locator("button[value=yes]").click()
-        expect_toast(page, "Taken out: place 1, Voice call.")
+        expect_toast(page, "Removed: position 1, Voice call.")
         expect(section(page, "queue")).to_contain_text("Nobody is waiting.")
         assert call(system, "GET", "/api/queue")["queue_length"] == 0
 

@@ -116,7 +116,7 @@ def test_a_file_and_the_microphone_speak_together(visit: Visits, fake_site: Runn
 def test_a_file_that_is_no_sound_is_refused(visit: Visits, fake_site: RunningSystem) -> None:
     page = open_call(visit, fake_site, source="file")
     page.locator("#source input[type=file]").set_input_files(RECORDINGS / "frame_0.png")
-    expect(page.locator("#source .field-error")).to_contain_text("no sound that the browser")
+    expect(page.locator("#source .field-error")).to_contain_text("cannot read any audio")
 
 
 def test_units_can_be_read_with_the_keyboard(visit: Visits, fake_site: RunningSystem) -> None:

@@ -59,7 +59,7 @@ def near(visit: Visits) -> Page:
 
 def test_browser_and_network_are_checked_by_themselves(visit: Visits) -> None:
     page = near(visit)
-    finding(page, "browser", "good", "all that is needed")
+    finding(page, "browser", "good", "everything that is needed")
     expect(page.locator("#verdict-text")).to_have_text("2 of 4 checks are done.")
     expect(page.locator(".ability[data-state=good]")).to_have_count(8)
 
@@ -100,7 +100,7 @@ def test_loudness_is_put_into_words(visit: Visits, tmp_path: Path) -> None:
     wait_until_ready(page)
     press(page, "Test the microphone")
     expect(page.locator("#meter-word")).to_have_text("Too quiet")
-    finding(page, "microphone", "caution", "heard, but faintly")
+    finding(page, "microphone", "caution", "Your voice is faint")
 
 
 def test_a_muted_microphone_is_told_from_a_quiet_one(visit: Visits, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_blocked_sockets_are_told_from_a_lost_server(visit: Visits, problems: Pr
         };"""
     )
     page.goto("/check")
-    finding(page, "server", "bad", "conversations do not get through")
+    finding(page, "server", "bad", "live connections are blocked")
     page.route("**/health", lambda route: route.abort())
     press(page, "Test again")
     finding(page, "server", "bad", "The server could not be reached.")
@@ -223,7 +223,7 @@ def test_a_browser_without_recording_still_talks(visit: Visits) -> None:
     page = visit("")
     page.add_init_script("delete window.MediaRecorder")
     page.goto("/check")
-    finding(page, "browser", "caution", "some extras are missing")
+    finding(page, "browser", "caution", "lacks some extras")
     expect(page.locator("#abilities")).to_contain_text("calls cannot be recorded here")
 
 
@@ -308,7 +308,7 @@ def test_no_echo_is_heard(visit: Visits, tmp_path: Path) -> None:
     ("echo", "state", "text"),
     [
         ({"plain": 0.5, "cancelled": 0.5}, "caution", "Use headphones"),
-        ({"plain": 0.5, "cancelled": 0.0}, "good", "the browser takes the echo away"),
+        ({"plain": 0.5, "cancelled": 0.0}, "good", "the browser cancels the echo"),
     ],
     ids=["loud", "removed"],
 )

@@ -41,7 +41,7 @@ def test_a_chat_is_answered_and_remembered(visit: Visits) -> None:
     answer = chats.ask(page, "What is my name?", count=2)
     expect(answer.locator(".message-text")).to_contain_text("Anna")
     assert chats.figure(answer, "mode") == "WebSocket, streaming"
-    remembered = re.match(r"(\d+) remembered", chats.figure(answer, "tokens_in"))
+    remembered = re.match(r"(\d+) cached", chats.figure(answer, "tokens_in"))
     assert remembered and int(remembered[1]) > 0
     recorded = answer.locator('[data-figure="recording"] a')
     expect(recorded).to_have_attribute("href", re.compile("^/s/stm_"))

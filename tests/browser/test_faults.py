@@ -50,7 +50,7 @@ def test_the_place_in_the_line_and_the_turn(visit: Visits, shared_site: SiteMake
         wait_until_playing(second)  # the sound of who is next
         calls.press(third, "start")
         calls.wait_for_phase(third, "queued")
-        expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
+        expect(third.locator(".queue-place")).to_have_text("Position 2 of 2 in the queue")
         third.get_by_role("button", name="Leave the queue").click()
         calls.wait_for_phase(third, "ended")
         expect(third.locator("#notice")).to_be_hidden()

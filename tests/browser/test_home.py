@@ -75,7 +75,7 @@ def test_the_published_model_needs_no_note(visit: Visits) -> None:
 def test_refused_microphone(visit: Visits) -> None:
     page = visit("/", devices=Devices(permission="denied"))
     line_of(page, "microphone", "bad", "The microphone is not allowed.")
-    line_of(page, "microphone", "bad", "Click the icon beside the address")
+    line_of(page, "microphone", "bad", "Click the icon next to the address")
     expect(page.locator("#hero-summary")).to_contain_text("The microphone is not allowed.")
     page.get_by_role("link", name="What to do").click()
     expect(page.locator("#works")).to_be_in_viewport()
@@ -86,7 +86,7 @@ def test_insecure_origin(visit: Visits, problems: Problems) -> None:
     page = visit("/", is_secure=False)
     line_of(page, "secure", "bad", "Browsers allow the microphone on secure pages only.")
     line_of(page, "secure", "bad", "https://")
-    line_of(page, "microphone", "bad", "Locked")
+    line_of(page, "microphone", "bad", "Unavailable")
     expect(page.locator("#hero-summary")).to_have_attribute("data-kind", "bad")
     # What needs no microphone is offered all the same.
     expect(page.get_by_role("main").get_by_role("link", name="Chat").first).to_be_visible()
@@ -131,7 +131,7 @@ STATES: tuple[tuple[dict[str, object], str, str, str], ...] = (
     (ALL_BUSY, "queue", "caution", "you would be next"),
     (ALL_BUSY | {"queue_length": 4}, "queue", "caution", "4 people are waiting."),
     (ALL_BUSY | {"queue_length": 9, "max_queue_size": 9}, "queue", "bad", "The queue is full."),
-    ({"is_intake_paused": True}, "queue", "caution", "takes no new conversations"),
+    ({"is_intake_paused": True}, "queue", "caution", "is not accepting new conversations"),
     (ALL_BUSY | {"queue_length": 1}, "queue", "caution", "One person is waiting."),
 )
 

@@ -241,7 +241,7 @@ def test_a_lost_camera_does_not_end_the_call(visit: Visits, site: RunningSystem)
     calls.start(page)
     calls.wait_for_units(page, 2)
     unplug(page, "camera")
-    expect(page.locator("#notice")).to_contain_text("the call goes on with sound alone")
+    expect(page.locator("#notice")).to_contain_text("the call continues with audio only")
     expect(page.locator("#screen")).to_contain_text("No picture at the moment.")
     calls.wait_for_units(page, calls.units_sent(page) + 2)
     assert not pictures_of(wire)[-1]

@@ -141,8 +141,8 @@ def test_what_was_edited_is_sent(visit: Visits) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (tone(0.3), "That is only 0.3 s long. Choose at least 0.5 s."),
-        (b"This is no sound at all.", "The browser cannot read this file as sound."),
+        (tone(0.3), "It is only 0.3 s long. Choose at least 0.5 s."),
+        (b"This is no sound at all.", "The browser cannot read any audio in this file."),
     ],
     ids=["short", "text"],
 )

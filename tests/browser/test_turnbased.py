@@ -34,7 +34,7 @@ def test_a_second_turn_is_remembered_by_the_server(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "My name is Ada")
     answer = ask(page, "What is my name?", count=2)
-    remembered = re.match(r"(\d+) remembered", figure(answer, "tokens_in"))
+    remembered = re.match(r"(\d+) cached", figure(answer, "tokens_in"))
     assert remembered and int(remembered[1]) > 0
 
 
@@ -103,7 +103,7 @@ def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, shared_site: 
     site = shared_site(workers=1, slots=1)
     with talking(site):
         page = visit(PATH, at=site)
-        expect(page.locator("#wait")).to_contain_text("All places are taken")
+        expect(page.locator("#wait")).to_contain_text("All slots are in use")
         box(page).fill("Me too")
         box(page).press("Enter")
         banner = page.locator("#queue")

@@ -161,13 +161,13 @@ def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: Si
     page.locator("#file").set_input_files(large)
     expect(
         page.get_by_role("alert").filter(
-            has_text="“large.mp4” is too big. A video may have 720.0 KiB"
+            has_text="“large.mp4” is too big. A video may have at most 720.0 KiB"
         )
     ).to_be_visible()
     note: FilePayload = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"words"}
     page.locator("#file").set_input_files(note)
     expect(
-        page.get_by_role("alert").filter(has_text="neither sound nor picture nor video")
+        page.get_by_role("alert").filter(has_text="not an audio, picture or video file")
     ).to_be_visible()
     broken: FilePayload = {"name": "broken.mp3", "mimeType": "audio/mpeg", "buffer": b"no sound"}
     page.locator("#file").set_input_files(broken)
@@ -205,7 +205,7 @@ def test_a_conversation_goes_out_and_comes_back(visit: Visits, tmp_path: Path) -
 def test_a_file_without_a_conversation_is_refused(visit: Visits) -> None:
     page = visit(PATH)
     open_file(page, PICTURE)
-    expect(page.get_by_text("This file holds no conversation that was saved here.")).to_be_visible()
+    expect(page.get_by_text("This file is not a conversation saved from this page.")).to_be_visible()
 
 
 def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_a_chat_is_shown_as_one(visit: Visits, site: RunningSystem) -> None:
         "first audio after 0.31 s · answered in 0.82 s · 12 tokens"
     )
     expect(bubbles.nth(3)).to_contain_text("interrupted")
-    expect(bubbles.nth(3)).to_contain_text("input: 9 new, 130 remembered")
+    expect(bubbles.nth(3)).to_contain_text("input: 9 new, 130 cached")
 
 
 def test_a_conversation_in_turns_can_be_heard_whole(visit: Visits, site: RunningSystem) -> None:

@@ -40,7 +40,6 @@ class DecoderConfig:
 
     @classmethod
     def of(cls, config: Qwen3Config | LlamaConfig) -> DecoderConfig:
-        """Return the shape that a configuration of the library describes."""
         kv_heads, head_dim = config.num_key_value_heads, config.head_dim
         assert kv_heads is not None and head_dim is not None and config.rope_parameters is not None
         rope_theta = config.rope_parameters["rope_theta"]
@@ -191,7 +190,6 @@ class MiniCPMOConfig(Qwen3Config):
 
     @property
     def resampler_heads(self) -> int:
-        """Attention heads of the resampler, at least one."""
         return max(1, self.hidden_size // RESAMPLER_HEAD_SIZE)
 
 

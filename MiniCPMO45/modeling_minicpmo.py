@@ -87,16 +87,9 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
         The library's own loader is not used: it needs `accelerate` for a device and gives tensors
         that are missing random values.
 
-        Args:
-            pretrained_model_name_or_path: a folder in the published layout, or a hub id.
-            config: the configuration; the folder's own when None.
-            dtype: of the weights on the device; None and "auto" take the configuration's.
-            device_map: one device; None takes torch's default device, "auto" a GPU if there is one.
-            revision: branch, tag or commit of a hub id.
-            cache_dir: where fetched files are kept.
-            token: to authenticate at the hub.
-            local_files_only: never reach for the network.
-            options: what `AutoModel` adds; anything else is refused.
+        Without a configuration the folder's own is taken, and without a dtype the configuration's.
+        `device_map` is one device; None takes torch's default device, "auto" a GPU if there is one.
+        Options that `AutoModel` adds are accepted.
 
         Raises:
             CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
@@ -135,15 +128,8 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
     ) -> Self:
         """Load a checkpoint folder.
 
-        Args:
-            folder: in the published layout.
-            config: the configuration; the folder's own when None.
-            device: where the weights go.
-            dtype: of the weights there.
-            weights: whether the language model's are quantised, and how.
-            overlay: a `.pt` file whose tensors take precedence over the checkpoint's.
-            show_progress: show a bar that counts bytes.
-            on_progress: called with the share that is loaded, 0 to 1, after each tensor.
+        `overlay` is a `.pt` file whose tensors take precedence over the checkpoint's; `on_progress`
+        is called with the share that is loaded, 0 to 1, after each tensor.
 
         Raises:
             CheckpointError: the checkpoint does not fit or is quantised.

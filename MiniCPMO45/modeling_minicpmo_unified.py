@@ -32,16 +32,7 @@ TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
 
 
 class UnifiedModel:
-    """The loaded model with its capabilities.
-
-    Attributes:
-        model: the weights.
-        processor: tokenizer and picture slicing.
-        executor: answers requests; makes sessions.
-        duplex: the unit loop.
-        streaming: turn-based conversation over a kept cache; half-duplex turns, too.
-        chat: one-shot replies.
-    """
+    """The loaded model with its capabilities."""
 
     def __init__(
         self,

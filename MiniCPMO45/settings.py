@@ -124,11 +124,9 @@ class LoadOptions:
     """How a checkpoint is loaded, and how it runs.
 
     Attributes:
-        device: where weights and caches live.
         dtype: of the model; the vocoder's weights are always float32.
         weights: whether the language model's are quantised while they are loaded, and how.
         overlay: a `.pt` file applied over the checkpoint.
-        hub: where a hub id is looked up.
         with_speech: load the vocoder; without it replies are text.
         flow_steps: ODE steps of the vocoder's flow.
         flow_dtype: of the flow's products, keys and values; None is float16 on a card, whose
@@ -143,7 +141,6 @@ class LoadOptions:
         text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
             is free, at most what all conversations need at `tokens_each`.
         speech_cache_bytes: memory of all speech-decoder caches, likewise.
-        show_progress: draw progress bars.
         on_progress: called with what is being loaded, and how much of it is there, 0 to 1, if
             known.
     """
@@ -173,7 +170,6 @@ class LoadOptions:
         return min(max(self.slots, LEAST_CONVERSATIONS), MOST_TOGETHER)
 
     def report(self, stage: str, share: float | None = None) -> None:
-        """Say what is being loaded now."""
         if self.on_progress is not None:
             self.on_progress(stage, share)
 

@@ -36,13 +36,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class UnitShape:
-    """What a pass is sized for.
-
-    Attributes:
-        mel_frames: of a unit with its context.
-        context: encoder frames of context in front.
-        n_new: encoder frames of the unit itself.
-    """
+    """What a pass is sized for: mel frames with context, and encoder frames of context and unit."""
 
     mel_frames: int
     context: int
@@ -50,7 +44,6 @@ class UnitShape:
 
     @classmethod
     def of_unit(cls) -> UnitShape:
-        """Return the shape of a whole unit."""
         mel_frames = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
         context = (CONTEXT_FRAMES + 1) // CONV_STRIDE
         return cls(mel_frames, context, encoder_frame_count(mel_frames) - 2 * context)
@@ -68,7 +61,6 @@ class UnitShape:
         return CONV_STRIDE * (context - item.context)
 
     def fits(self, item: EncodeStream) -> bool:
-        """Return whether an item, padded, has this shape."""
         n_frames = self.offset(self.context, item) + item.mel.shape[1]
         is_short = item.n_new <= self.n_new and n_frames <= self.mel_frames
         return item.context <= self.context and is_short
@@ -78,13 +70,7 @@ UNIT = UnitShape.of_unit()
 
 
 class AudioEmbedder:
-    """Encoder, projection and pooling.
-
-    Attributes:
-        encoder: the encoder's weights.
-        projection: maps encoder frames to the language model's width.
-        pool_step: encoder frames averaged into one embedding.
-    """
+    """Encoder, projection and pooling of `pool_step` encoder frames into one embedding."""
 
     def __init__(
         self,
@@ -94,14 +80,7 @@ class AudioEmbedder:
         pool_step: int = POOL_STEP,
         has_fixed_passes: bool | None = None,
     ) -> None:
-        """Fuse the weights.
-
-        Args:
-            encoder: the encoder, loaded.
-            projection: the projection, loaded.
-            pool_step: encoder frames averaged into one embedding.
-            has_fixed_passes: pad to usual numbers of streams; None does so on a card.
-        """
+        """Fuse the weights; passes are of usual sizes, by default on a card alone."""
         self.encoder, self.projection, self.pool_step = encoder, projection, pool_step
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
@@ -142,9 +121,6 @@ class AudioEmbedder:
         A cache that the unit, context included, would fill to the encoder's last position is
         emptied first, and positions begin at zero again.
 
-        Args:
-            items: the units; every cache at most once.
-
         Returns:
             One tensor [t, llm_width] per stream; t = 10 for a whole unit.
 
@@ -166,11 +142,7 @@ class AudioEmbedder:
         return [answers[index] for index in range(len(items))]
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
-        """Return the passes to be captured before the first call.
-
-        Args:
-            rows: numbers of streams.
-        """
+        """Return the passes to be captured before the first call."""
         return [self._pass(n)[1] for n in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
@@ -217,16 +189,9 @@ class AudioEmbedder:
 
 
 class StreamPass:
-    """A unit of each of S streams on memory whose addresses never change."""
+    """A unit of each of S streams, fewer are padded, on memory whose addresses never change."""
 
     def __init__(self, embedder: AudioEmbedder, n_rows: int, shape: UnitShape) -> None:
-        """Allocate inputs.
-
-        Args:
-            embedder: what to run.
-            n_rows: streams S; fewer are padded.
-            shape: of the units.
-        """
         self._embedder, self._shape = embedder, shape
         encoder = embedder.encoder
         like, heads = encoder.conv1.weight, encoder.heads
@@ -240,11 +205,7 @@ class StreamPass:
         self.load(())
 
     def load(self, items: Sequence[EncodeStream]) -> None:
-        """Write the inputs; every cache has room for its unit.
-
-        Args:
-            items: at most S units that fit into the shape.
-        """
+        """Write the inputs of at most S units that fit; every cache has room for its unit."""
         host, n, shape = self._table.on_host(), len(items), self._shape
         mel_frame, frame = np.arange(shape.mel_frames), np.arange(shape.n_new)
         spare = len(self._table.rows) - n
@@ -296,9 +257,7 @@ class StreamPass:
 class StreamAttention:
     """The frames of a unit attend to their stream's past and to each other.
 
-    Attributes:
-        cache: what the streams keep.
-        new: queries, keys and values of all layers [layers, S, T, 3 * heads * d].
+    `new` holds queries, keys and values of all layers [layers, S, T, 3 * heads * d].
     """
 
     cache: ColumnCache

@@ -86,12 +86,8 @@ class Executor:
     It is used by the thread that makes it, whose current device becomes that of the weights.
 
     Attributes:
-        model: the checkpoint's modules.
         vocoder: flow and HiFT; None when the checkpoint has no Token2wav assets.
         voices: makes and keeps voices; None without the assets.
-        options: how much goes into one pass, and how a card is used.
-        llm_store: makes language-model caches.
-        tts_store: makes speech-decoder caches.
         memory_at_start: the card's, right after all graphs are captured; None without graphs.
     """
 
@@ -142,7 +138,6 @@ class Executor:
 
     @property
     def device(self) -> torch.device:
-        """Where weights and caches are."""
         return self.model.llm.model.norm.weight.device
 
     @property
@@ -163,13 +158,9 @@ class Executor:
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of one kind, which the scheduler has put together.
+        """Answer requests of one kind, in their order; each request type documents its answer.
 
-        Args:
-            requests: at most one per conversation, beside pictures that are looked at ahead.
-
-        Returns:
-            The answers in the order of the requests; each request type documents its own.
+        There is at most one per conversation, beside pictures that are encoded ahead.
         """
         if not requests:
             return []
@@ -177,12 +168,7 @@ class Executor:
         return self._handlers[kind](requests)
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
-        """Return a fresh conversation whose caches live beside the weights.
-
-        Args:
-            session_id: its name in logs.
-            seed: fixes every draw of the conversation; None takes a fresh seed.
-        """
+        """Return a fresh conversation whose caches live beside the weights."""
         generator = torch.Generator(device=self.device)
         if seed is None:
             generator.seed()
@@ -207,9 +193,7 @@ class Executor:
     ) -> SpeechStream:
         """Return a stream of speech at the start of a turn.
 
-        Args:
-            voice: what it speaks with.
-            generator: draws the excitation noise; None leaves it out.
+        Without a generator its excitation has no noise.
 
         Raises:
             MissingVoiceError: the checkpoint has no vocoder.

@@ -60,13 +60,10 @@ class KvStore:
     """One pool of pages and the table of which conversation holds which.
 
     Attributes:
-        shape: the decoder's shape.
-        rope: its rotary tables.
         handles: the handles that were neither closed nor dropped.
         pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
         scales: float32 [layers, pages, 2, kv heads, page tokens] if the pool holds 8-bit codes.
         page_table: int32 [slots, most pages of a conversation] on the device.
-        page_tokens: tokens of one page.
         tables: cos and sin, float32 [positions, d] each, that new rows are rotated with.
     """
 
@@ -85,16 +82,9 @@ class KvStore:
     ) -> None:
         """Allocate the pool.
 
-        Args:
-            shape: the decoder's shape.
-            rope: its rotary tables.
-            device: where the pool lies.
-            dtype: of keys and values, as they are computed.
-            pages: pages of the pool.
-            has_codes: hold keys and values as 8-bit codes, see `cached_rows`.
-            can_grow: double a pool that is full; not under captured graphs, which keep addresses.
-            page_tokens: tokens of one page.
-            slots: caches that may hold tokens at a time.
+        `dtype` is that of keys and values as they are computed; with `has_codes` they are held as
+        8-bit codes, see `cached_rows`. A full pool that `can_grow` is doubled, which captured
+        graphs forbid, since they keep addresses. `slots` caches may hold tokens at a time.
         """
         self.shape = shape
         self.rope = rope
@@ -127,7 +117,6 @@ class KvStore:
 
     @property
     def free_pages(self) -> int:
-        """Number of pages that no handle holds."""
         return len(self._free_pages)
 
     @property
@@ -224,10 +213,6 @@ class KvHandle:
     """The cache of one conversation: a row of the page table and the pages named there.
 
     A handle that is dropped without `close` gives its pages back, too.
-
-    Attributes:
-        store: whose pages it holds.
-        length: tokens held.
     """
 
     def __init__(self, store: KvStore) -> None:
@@ -249,7 +234,6 @@ class KvHandle:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the pages held."""
         return self.capacity * self.store.bytes_per_token
 
     def reserve(self, tokens: int) -> None:
@@ -337,10 +321,6 @@ class KvHandle:
     def drop(self, start: int, stop: int) -> None:
         """Remove cached positions [start, stop) and close the gap in place.
 
-        Args:
-            start: first position to remove.
-            stop: one past the last position to remove, 0 <= start < stop <= length.
-
         Raises:
             CacheRangeError: the range is empty or outside the cache.
         """
@@ -379,8 +359,7 @@ def cached_bytes(shape: DecoderConfig, dtype: torch.dtype) -> int:
 def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
     """Make room in every cache before any of them takes a row.
 
-    Args:
-        growth: each cache, once, and how many tokens it is to hold more.
+    `growth` names each cache once, and how many tokens it is to hold more.
 
     Raises:
         CacheFullError: a conversation would exceed the context length, or the memory.

@@ -94,13 +94,7 @@ class PassSizes(Generic[P]):
     """Passes by size: in buckets where graphs are captured beforehand, else made as needed."""
 
     def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
-        """Make the passes of all buckets, unless sizes are exact.
-
-        Args:
-            make: makes a pass of a size.
-            buckets: sizes, ascending; the last is the most a pass may hold.
-            is_exact: make each pass in the size asked for.
-        """
+        """Make the passes of all buckets, the largest last, unless sizes are exact."""
         self.most = buckets[-1]
         self._kept = lru_cache(maxsize=EXACT_PASSES_KEPT)(make)
         self._passes = {} if is_exact else {size: make(size) for size in buckets}
@@ -119,13 +113,7 @@ class PassSizes(Generic[P]):
 
 @dataclass(frozen=True)
 class PassLimits:
-    """How much goes into one pass.
-
-    Attributes:
-        conversations: at most.
-        rows: of a prefill pass, at most.
-        is_exact: passes have the size asked for; else that of a bucket, to be captured.
-    """
+    """How much goes into one pass, which has the size of a bucket unless it is exact."""
 
     conversations: int
     rows: int
@@ -168,13 +156,7 @@ class PackedRows:
     """
 
     def __init__(self, store: KvStore, rows: int, *, rows_per_tile: int) -> None:
-        """Allocate.
-
-        Args:
-            store: whose page table is read.
-            rows: rows of a pass.
-            rows_per_tile: at most; 1 where every conversation brings exactly one row.
-        """
+        """Allocate; `rows_per_tile` is 1 where every conversation brings exactly one row."""
         self.n_rows = rows
         self.n_sequences = min(rows, MOST_SEQUENCES)
         self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
@@ -191,9 +173,7 @@ class PackedRows:
     def load(self, parts: Sequence[FedRows]) -> None:
         """Describe a pass: one upload, in the order of the current stream.
 
-        Args:
-            parts: of different conversations, at most as many rows and parts as there is room for;
-                none leaves nothing but padding.
+        `parts` are of different conversations; none leaves nothing but padding.
         """
         ids: list[int] = []
         vector_of_row = [NO_VECTOR] * self.n_rows
@@ -243,12 +223,7 @@ def _padded(values: list[int], size: int, padding: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class PagedBatch:
-    """Rows whose past is in the pages of a store, which take the new keys and values in.
-
-    Attributes:
-        store: holds the caches.
-        rows: where the rows belong.
-    """
+    """Rows whose past is in the pages of a store, which also take the new keys and values."""
 
     store: KvStore
     rows: RowMap

@@ -21,13 +21,7 @@ from MiniCPMO45.settings import GREEDY, DuplexSettings, GenerationSettings
 
 
 def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    """Make each distinct id of `ids` less likely: divide positive logits, multiply negative ones.
-
-    Args:
-        logits: [V].
-        ids: ids that occurred, in any order, repeats allowed.
-        penalty: factor >= 1; 1 changes nothing.
-    """
+    """Divide positive logits [V] of each distinct id by the penalty, multiply negative ones."""
     return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
 
 
@@ -102,13 +96,10 @@ STATE = struct.Struct("<QQ")
 
 
 def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
-    """Take numbers from a generator and move it on.
+    """Take numbers in [0, 1), each of them a float32, from a generator and move it on.
 
-    A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are
-    a hash of them. A generator that is set back gives them again.
-
-    Returns:
-        Numbers in [0, 1), each of them a float32.
+    A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are a
+    hash of them. A generator that is set back gives them again.
     """
     if generator.device.type == "cpu":
         return torch.rand(count, generator=generator).tolist()
@@ -137,11 +128,7 @@ MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
 
 
 class UnitPolicy:
-    """Decides one token at a time from logits, settings and what was decided before.
-
-    Attributes:
-        tokens: ids of the control tokens.
-    """
+    """Decides one token at a time from logits, settings and what was decided before."""
 
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
@@ -157,11 +144,8 @@ class UnitPolicy:
     ) -> int:
         """Take one decision and record it in `history`.
 
-        Args:
-            logits: [vocabulary] after the last row fed.
-            history: decisions so far, oldest first; extended in place.
-            settings: the conversation's settings.
-            generator: the conversation's random generator.
+        `logits` are [vocabulary], after the last row fed; `history`, oldest first, is extended in
+        place.
 
         Returns:
             The decided id: text, listen, turn end or a unit terminator.
@@ -187,12 +171,7 @@ class UnitPolicy:
         return self.settle(draw(logits, source), history)
 
     def settle(self, token: int, history: list[int]) -> int:
-        """Record a drawn token, wherever it was drawn, and return what is decided.
-
-        Args:
-            token: the id that was drawn.
-            history: decisions so far, oldest first; extended in place.
-        """
+        """Record a drawn token in `history`, wherever it was drawn, and return what is decided."""
         if token == self.tokens.chunk_eos:
             return token
         if token not in self._untold:
@@ -214,11 +193,7 @@ REPLY_PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#
 
 
 class ReplyPolicy:
-    """Draws the tokens of streamed and one-shot replies.
-
-    Attributes:
-        tokens: ids of the control tokens.
-    """
+    """Draws the tokens of streamed and one-shot replies."""
 
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
@@ -237,11 +212,8 @@ class ReplyPolicy:
     ) -> int:
         """Draw the next token of a streamed reply.
 
-        Args:
-            logits: [vocabulary] after the last row fed.
-            ids: tokens of this reply so far.
-            settings: the reply's settings.
-            generator: the conversation's random generator.
+        `logits` are [vocabulary], after the last row fed; `ids` are the tokens of this reply so
+        far.
 
         Source: docs/specification/model.md#5.1 and #5.4.
         """
@@ -293,7 +265,6 @@ class CodeRule:
         repetition_penalty: per occurrence among the last 16 codes.
         top_p: nucleus; 1 keeps all.
         top_k: most likely codes kept; 0 keeps all.
-        is_greedy: take the most likely code.
     """
 
     temperature: float
@@ -323,12 +294,7 @@ class CodeRule:
     ) -> int:
         """Draw the next code.
 
-        Args:
-            logits: float32 [codes].
-            codes: codes the penalty sees, oldest first.
-            eos: the code that ends speech.
-            generator: the conversation's random generator.
-            may_end: whether `eos` may be drawn.
+        `logits` are float32 [codes]; `codes` are those the penalty sees, oldest first.
 
         Source: docs/specification/model.md#5.6 and #6.7.
         """

@@ -69,7 +69,6 @@ class WindowState:
     evictions: int = 0
 
     def clone(self) -> WindowState:
-        """Return an independent copy."""
         return replace(self, units=list(self.units), rounds=list(self.rounds))
 
     @property
@@ -96,13 +95,7 @@ LOW, HIGH = 15, 16  # ours: a window that is too long becomes so much shorter, t
 
 
 def tokens_allowed(free: int, total: int, holders: int) -> int | None:
-    """Return how long a conversation may stay; None as long as there is no pressure.
-
-    Args:
-        free: tokens that there is room for.
-        total: tokens of the pool.
-        holders: conversations in the pool.
-    """
+    """Return how many tokens a conversation may hold; None as long as there is no pressure."""
     if free >= SHRINK_BELOW * total:
         return None
     share = int(SHARED * total) // max(holders, 1)
@@ -194,11 +187,6 @@ def rounds_to_drop(
     """Return which messages must leave: ranges [first, last) of `window.rounds`, oldest first.
 
     Whole rounds only. Those that contain a system message stay, and so does the newest round.
-
-    Args:
-        window: bookkeeping.
-        length: cached tokens now.
-        settings: high and low limits.
     """
     rounds = window.rounds
     if length <= settings.text_high_tokens or not rounds:
@@ -251,14 +239,12 @@ class HearingState:
     audio_units: int = 0
 
     def clone(self) -> HearingState:
-        """Return an independent copy."""
         return replace(
             self, mel=self.mel.clone(), cache=self.cache.clone(), pending=self.pending.clone()
         )
 
     @property
     def nbytes(self) -> int:
-        """Memory of buffers and caches."""
         return self.mel.nbytes + self.cache.nbytes + self.pending.nbytes
 
 
@@ -320,12 +306,7 @@ class TurnState:
 
 @dataclass
 class SamplerState:
-    """Randomness and memory of what was drawn.
-
-    Attributes:
-        generator: draws text and speech codes, on the model's device.
-        history: ids decided, for the repetition penalty.
-    """
+    """Randomness, and the ids decided so far for the repetition penalty."""
 
     generator: torch.Generator
     history: list[int] = field(default_factory=list)
@@ -351,17 +332,8 @@ class Snapshot:
 class Session:
     """One conversation.
 
-    Attributes:
-        id: name in logs and stores.
-        kv: the language model's cache.
-        hearing: input audio not yet in the cache.
-        speech: the speaking half of the turn.
-        window: what the cache consists of.
-        turn: listening or speaking, and what is due next.
-        sampler: random generator and recent ids.
-        settings: duplex settings, set by prepare.
-        snapshot: a rollback point, if one was taken.
-        stop: set from outside to end the work at the next forward pass.
+    `settings` are those of duplex, set by `prepare`. `stop` is set from outside; the work ends at
+    the next forward pass.
     """
 
     id: str
@@ -405,10 +377,7 @@ class Session:
         return self.snapshot is not None and self.snapshot.evictions == self.window.evictions
 
     def rollback(self) -> int:
-        """Return to the snapshot, which is used up.
-
-        Returns:
-            The cache length afterwards, in tokens.
+        """Return to the snapshot, which is used up; returns the cache length then, in tokens.
 
         Raises:
             SnapshotError: there is no snapshot, or a window has dropped tokens since.

@@ -28,13 +28,7 @@ MOST_ROWS = ROWS[-1]
 
 
 class SliceEncoder:
-    """Vision tower and resampler.
-
-    Attributes:
-        vision: the vision tower.
-        resampler: the resampler behind it.
-        device: where the weights are.
-    """
+    """Vision tower and resampler."""
 
     def __init__(
         self,
@@ -46,11 +40,8 @@ class SliceEncoder:
     ) -> None:
         """Fuse the weights.
 
-        Args:
-            vision: the vision tower, loaded.
-            resampler: the resampler behind it, loaded.
-            has_fixed_passes: pad to fixed shapes; None does so on a card.
-            most_rows: slices of a pass; those of a card for few conversations need less memory.
+        None for `has_fixed_passes` pads to fixed shapes on a card. Passes of fewer slices
+        (`most_rows`) need less memory.
         """
         self.vision, self.resampler = vision, resampler
         self.device = vision.post_layernorm.weight.device
@@ -62,14 +53,7 @@ class SliceEncoder:
 
     @torch.no_grad()
     def encode(self, slices: Sequence[Slice]) -> list[Tensor]:
-        """Encode slices.
-
-        Args:
-            slices: in any order and of any sizes.
-
-        Returns:
-            One tensor [num_queries, H] per slice, in order, in the dtype of the weights.
-        """
+        """Return one tensor [num_queries, H] per slice, in order, in the dtype of the weights."""
         slices = self.prepare(slices)
         by_shape: dict[tuple[int, bool], list[int]] = {}
         for index, each in enumerate(slices):
@@ -115,9 +99,7 @@ class SliceEncoder:
     def load(self, slices: Sequence[Slice], patches: Tensor) -> None:
         """Write patch vectors; pixels are resized on the card.
 
-        Args:
-            slices: at most B.
-            patches: float32 [B, L, 588]; rows behind a slice's patches are left as they are.
+        `patches` are float32 [B, L, 588]; rows behind a slice's patches are left as they are.
         """
         pixels: np.ndarray | None = None
         picture = torch.empty(0)
@@ -159,16 +141,9 @@ class SliceEncoder:
 
 
 class FixedPass:
-    """A number of slices of one length on memory whose addresses never change."""
+    """At most `n_rows` slices of one length on memory whose addresses never change."""
 
     def __init__(self, encoder: SliceEncoder, length: int, n_rows: int) -> None:
-        """Allocate inputs.
-
-        Args:
-            encoder: what to run.
-            length: patches of a slice.
-            n_rows: slices; fewer are padded.
-        """
         self._encoder, self._length = encoder, length
         device, shape = encoder.device, (n_rows, length)
         self._patches = torch.zeros(*shape, PATCH_VALUES, device=device)
@@ -180,11 +155,6 @@ class FixedPass:
         self._grid = PatchGrid(ids, rows, cols, mask, side_codes(LONGEST_SIDE, width, like))
 
     def load(self, slices: Sequence[Slice]) -> None:
-        """Write the inputs.
-
-        Args:
-            slices: at most as many as there are rows.
-        """
         n, mine = len(slices), self._grid
         self._encoder.load(slices, self._patches)
         grid = self._encoder.grid([each.size for each in slices], self._length)

@@ -58,12 +58,7 @@ class CodeSampler:
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        """Make the tables; until the first `load` every row takes the likeliest code.
-
-        Args:
-            rows: runs at once.
-            device: of the logits.
-        """
+        """Make the tables; until the first `load` every row takes the likeliest code."""
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
         self._staging = Staging(rows, code_choice.UNIFORM + CODES_PER_REQUEST, device)
         self.load(())
@@ -86,11 +81,10 @@ class CodeSampler:
         return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
 
     def load(self, requests: Sequence[DrawCodes]) -> None:
-        """Begin runs, without waiting for the device.
+        """Begin runs, at most one per row and all covered, without waiting for the device.
 
-        Args:
-            requests: at most one per row, all covered. Each that is not greedy takes as many
-                numbers from its conversation's generator as it may draw codes.
+        Each that is not greedy takes as many numbers from its conversation's generator as it may
+        draw codes.
         """
         words = self._staging.begin()
         words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
@@ -102,14 +96,7 @@ class CodeSampler:
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
-        """Draw the next code of every run and remember it.
-
-        Args:
-            logits: [rows, codes], any floating dtype; left alone.
-
-        Returns:
-            int64 [rows].
-        """
+        """Draw and remember the next code of every run from logits [rows, codes]: int64 [rows]."""
         return code_choice.choose_codes(self._staging.device_words, self.drawn, logits)
 
 
@@ -158,7 +145,6 @@ class StartPass:
         self._store = store
 
     def load(self, parts: Sequence[FedRows]) -> None:
-        """Describe a pass and copy its vectors."""
         self.packed.load(parts)
         gather_vectors(parts, self.vectors)
 
@@ -180,10 +166,7 @@ class StartPass:
 class CodePass:
     """A bucket of runs: the head draws a code, a step feeds it and draws the next.
 
-    Attributes:
-        hidden: [rows, width] input of the head.
-        sampler: draws; loaded before every run.
-        packed: where the code of each run goes; a step moves it on by one.
+    `hidden` [rows, width] is the input of the head.
     """
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, head: Tensor, rows: int) -> None:
@@ -223,11 +206,7 @@ class CodePass:
 
 
 class SpeechRunner:
-    """All passes of the speech decoder.
-
-    Attributes:
-        head: [codes, width] output matrix.
-    """
+    """All passes of the speech decoder."""
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
         with torch.inference_mode():
@@ -311,11 +290,7 @@ class SpeechRunner:
 
 
 class _Run:
-    """One conversation's speech codes while they are drawn on the host.
-
-    Attributes:
-        rows: what is fed before the next code.
-    """
+    """One conversation's speech codes while they are drawn on the host."""
 
     def __init__(self, request: DrawCodes, rows: FedRows) -> None:
         self.request = request
@@ -324,7 +299,6 @@ class _Run:
 
     @property
     def goes_on(self) -> bool:
-        """Another code is due."""
         drawn = self.answer
         if isinstance(drawn, RuntimeError):
             return False

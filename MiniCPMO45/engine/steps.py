@@ -1,9 +1,4 @@
-"""From text and hidden states to speech codes to waveform, chunk by chunk.
-
-Two callers share the drawing of codes: a duplex unit (at most one second per unit) and a
-turn-based reply (a chunk per group of text tokens).
-Source: docs/specification/model.md#5.6, #5.7 and #6.7.
-"""
+"""The requests that a capability yields, their answers, and a driver for one conversation."""
 
 from __future__ import annotations
 
@@ -48,11 +43,7 @@ class Embeddings:
 class TextDecision:
     """What the next token of a duplex unit is decided by.
 
-    Attributes:
-        policy: decides, and records the decision.
-        history: decisions so far, oldest first; the policy extends it.
-        settings: the conversation's settings.
-        generator: the conversation's random generator.
+    `history` holds the decisions so far, oldest first; the policy extends it.
     """
 
     policy: UnitPolicy
@@ -68,8 +59,6 @@ class LlmForward:
     Answer: `LlmOutput`.
 
     Attributes:
-        kv: the conversation's cache.
-        pieces: rows to feed, in order.
         wants_logits: answer with the logits after the last row.
         decision: decide the next token from them, too.
     """
@@ -97,13 +86,9 @@ class LlmOutput:
 
 @dataclass(frozen=True, eq=False)
 class ChooseToken:
-    """Decide a token from logits answered earlier.
+    """Decide a token from logits [vocabulary] answered earlier.
 
     Answer: int.
-
-    Attributes:
-        logits: [vocabulary], in the model's dtype.
-        decision: what it is decided by.
     """
 
     logits: Tensor
@@ -203,10 +188,8 @@ class DrawCodes:
     Attributes:
         kv: the turn's cache; grows by the rows and by every code but the last.
         pieces: rows that start the run, or the last code of an earlier call.
-        rule: how codes are drawn.
         heard: codes the penalty sees, oldest first; at least the last 16 if there are as many.
         eos: the code that ends speech.
-        generator: the conversation's random generator.
         count: codes to draw at most.
         least: codes of this call before `eos` may be drawn.
     """
@@ -300,9 +283,7 @@ class Answers(Protocol):
 def resume(steps: Steps[T], answer: Any) -> Request | Emit:
     """Let a capability go on with an answer; its own tensor work records no gradients.
 
-    Args:
-        steps: the capability.
-        answer: to its last request; an exception is raised inside it; None starts it.
+    An answer that is an exception is raised inside it; None starts it.
 
     Raises:
         StopIteration: it has ended; the value is its result.

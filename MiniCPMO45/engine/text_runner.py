@@ -46,13 +46,7 @@ class UnitSampler:
     """Decides one token for each row of logits."""
 
     def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
-        """Make the tables; until the first `load` every row takes the likeliest token.
-
-        Args:
-            rows: conversations in one call.
-            vocabulary: logits per row.
-            device: of the logits and of every conversation's generator.
-        """
+        """Make the tables; until the first `load` every row takes the likeliest token."""
         self._staging = Staging(rows, unit_choice.N_COLUMNS, device)
         self._is_forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=device)
         self._tokens: SpecialTokens | None = None
@@ -73,9 +67,8 @@ class UnitSampler:
     def load(self, decisions: Sequence[TextDecision | None]) -> None:
         """Set what the rows of the next `choose` are decided by, without waiting for the device.
 
-        Args:
-            decisions: at most one per row, all covered; None leaves a row unused. Each that is
-                not greedy takes two numbers from its conversation's generator.
+        All decisions are covered; None leaves a row unused. Each that is not greedy takes two
+        numbers from its conversation's generator.
         """
         words = self._staging.begin()
         for row, decision in zip_longest(words, decisions):
@@ -87,14 +80,7 @@ class UnitSampler:
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
-        """Decide a token per row as it was loaded; `UnitPolicy.settle` has to follow.
-
-        Args:
-            logits: [rows, vocabulary], any floating dtype; left alone.
-
-        Returns:
-            int64 [rows].
-        """
+        """Decide a token for each row of logits; `UnitPolicy.settle` has to follow."""
         return unit_choice.choose_tokens(self._staging.device_words, self._is_forbidden, logits)
 
     def _forbid(self, decision: TextDecision) -> None:
@@ -138,13 +124,7 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    """What one conversation feeds and wants.
-
-    Attributes:
-        rows: its new rows.
-        wants_logits: after the last row.
-        decision: decides the next token; None to leave that out.
-    """
+    """The new rows of one conversation, and what is wanted after the last of them."""
 
     rows: FedRows
     wants_logits: bool = False
@@ -168,18 +148,14 @@ class TextRows:
 
     @property
     def wants_head(self) -> bool:
-        """Whether anything after the last hidden state is wanted."""
         return self.wants_logits or self.decision is not None
 
 
 @dataclass(eq=False)
 class TextResult:
-    """What came of it.
+    """Hidden states [n, width] of the rows fed, pass by pass, and what else was asked for.
 
-    Attributes:
-        hidden: [n, width] of the rows fed, pass by pass.
-        logits: [vocabulary] after the last row, if asked for.
-        token: the id chosen, not settled yet by the policy, if asked for.
+    `token` is not settled by the policy yet.
     """
 
     hidden: list[Tensor] = field(default_factory=list)
@@ -189,13 +165,7 @@ class TextResult:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Static results of a piece that ends with the head.
-
-    Attributes:
-        hidden: [rows, width].
-        logits: [rows, vocabulary].
-        tokens: int64 [rows].
-    """
+    """Results of a pass that ends with the head: [rows, width], [rows, vocabulary], int64 [rows]"""
 
     hidden: Tensor
     logits: Tensor
@@ -203,12 +173,7 @@ class Scores:
 
 
 class HeadPass:
-    """The output head over a bucket of hidden states, and the choice of a token for each.
-
-    Attributes:
-        hidden: [rows, width] input.
-        sampler: chooses; loaded before every run.
-    """
+    """The output head over a bucket of hidden states, and the choice of a token for each."""
 
     def __init__(self, llm: CausalLM, rows: int) -> None:
         norm, n_tokens = llm.model.norm.weight, llm.lm_head.out_features
@@ -257,7 +222,6 @@ class PrefillPass:
         self._store = store
 
     def load(self, parts: Sequence[FedRows]) -> None:
-        """Describe a pass and copy its vectors."""
         self.packed.load(parts)
         gather_vectors(parts, self.vectors)
 
@@ -296,11 +260,7 @@ class TextRunner:
         return [*decodes, *heads]
 
     def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
-        """Feed rows of different conversations; their caches have room and are not advanced.
-
-        Args:
-            texts: at most one per conversation.
-        """
+        """Feed rows of different conversations; their caches have room and are not advanced."""
         results = [TextResult() for _ in texts]
         owners = {id(text.rows.kv): index for index, text in enumerate(texts)}
         rows = [text.rows for text in texts]

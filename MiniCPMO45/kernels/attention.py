@@ -53,10 +53,7 @@ class Span:
 class PlainRows:
     """A step as plain PyTorch reads it; the same for every layer.
 
-    Attributes:
-        cos: float32 [M, D] rotary table of each row.
-        sin: float32 [M, D].
-        spans: of the sequences; padding belongs to none.
+    `cos` and `sin`, float32 [M, D], are the rotary table of each row; padding belongs to no span.
     """
 
     cos: Tensor
@@ -97,9 +94,8 @@ class RowMap:
     def plain(self, tables: tuple[Tensor, Tensor], *, is_in_order: bool) -> PlainRows:
         """Return the step for plain PyTorch; it waits for the device once for all layers.
 
-        Args:
-            tables: cos and sin, float32 [P, D] each, by position.
-            is_in_order: pages that follow each other can be viewed as one.
+        `tables` are cos and sin by position, float32 [P, D] each; `is_in_order` says that pages
+        that follow each other can be viewed as one.
         """
         if not self._plain:
             positions = self.positions.clamp(min=0)
@@ -133,7 +129,6 @@ class AttentionPlan:
 
     Attributes:
         splits: ranges the keys of a tile are cut into, a power of two.
-        warps: per program.
         stages: loads in flight.
         early_pages: of a split asked for before the rows are there; in decoding.
     """
@@ -165,7 +160,6 @@ class Attention:
         return self.qkv.shape[1] // self.kv_layer.shape[4] - 2 * self.kv_layer.shape[2]
 
     def run(self) -> Tensor:
-        """Launch the kernels: [M, H * D]."""
         count, heads, d = self.qkv.shape[0], self.heads, self.kv_layer.shape[4]
         splits = self.plan.splits
         mixed = self.qkv.new_empty(count, heads * d)
@@ -305,22 +299,14 @@ MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
 
 
 def decode_plan(rows: int, *, is_grouped: bool) -> AttentionPlan:
-    """Choose the cut of a step in which every sequence brings one row.
-
-    Args:
-        rows: of the step.
-        is_grouped: whether several query heads share a key-value head.
-    """
+    """Choose the cut of a step in which every sequence brings one row."""
     return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
 
 
 def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
     """Choose the cut of a pass of several rows per sequence: one program per multiprocessor.
 
-    Args:
-        rows: of the pass.
-        rows_per_tile: of its tiles; most tiles are taken to be full.
-        kv_heads: key-value heads.
+    Most tiles are taken to be full.
     """
     programs, splits = kv_heads * -(-rows // rows_per_tile), 1
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
@@ -347,13 +333,7 @@ def rotated_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Divide the product of a layer into heads, and norm and rotate queries and keys.
 
-    Args:
-        qkv: [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head.
-        kv_heads: KVH.
-        norms: [D] norm weights of queries and of keys; None without norms.
-        eps: of these norms.
-        cos: float32 [M, D] rotary table of each row.
-        sin: float32 [M, D].
+    `qkv` is [M, (H + 2 KVH) * D], head by head; the tables are float32 [M, D].
 
     Returns:
         Queries [M, H, D], keys and values [M, KVH, D].
@@ -453,11 +433,8 @@ def advance_runs(
 ) -> None:
     """Move the rows of a decode pass on by one position; what is over leaves the pass.
 
-    Args:
-        positions: int32 [M] position of each row; NO_POSITION for what is over. Updated.
-        tile_rows: int32 [M], 1 for rows that go on, else 0. Updated.
-        last_positions: int32 [M], behind which nothing is fed.
-        has_ended: bool [M].
+    All are [M]: int32 `positions`, NO_POSITION for what is over, and `tile_rows`, 1 for rows that
+    go on, are updated; nothing is fed behind `last_positions`.
     """
     if runs_kernels(positions):
         advance_positions(positions, tile_rows, last_positions, has_ended, NO_POSITION)

@@ -18,24 +18,12 @@ def attend_pages(
     LINES: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
     PAGE: tl.constexpr, IS_CODED: tl.constexpr,
 ):  # fmt: skip
-    """Attend lines of queries to the pages [first_page, last_page) of one sequence.
+    """Attend lines of queries [LINES, WIDE] to the pages [first_page, last_page) of one sequence.
 
-    Args:
-        query: [LINES, WIDE].
-        seen: [LINES] keys each line may attend to.
-        kv_head_pages: pointer to the key plane of this head in page 0.
-        kv_head_scales: pointer to the scales of these keys; unused where there are no codes.
-        table: pointer to the sequence's page table.
-        first_page: index into the table.
-        last_page: one past the last index.
-        keys_held: keys the sequence has; what lies behind them is never read.
-        scale: factor of the scores.
-        LINES: query lines.
-        KVH: key-value heads.
-        D: head width.
-        WIDE: the same rounded up to what a tensor core takes; what is beyond D is zero.
-        PAGE: keys in a page.
-        IS_CODED: keys and values are codes.
+    `seen` [LINES] are the keys each line may attend to. `kv_head_pages` and `kv_head_scales` point
+    to this head's keys and their scales in page 0, `table` to the sequence's page table. What lies
+    behind `keys_held` is never read. WIDE is D rounded up to what a tensor core takes; beyond D is
+    zero.
 
     Returns:
         The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
@@ -91,19 +79,8 @@ def leave_part(
 ):
     """Store one split's answer, or with one split the answer.
 
-    Args:
-        answer: unnormalised float32 [LINES, WIDE].
-        top: [LINES].
-        sums: [LINES].
-        line: int64 [LINES] query head of each line, counted over all rows.
-        is_line: [LINES] lines that are not padding.
-        split: which split this is.
-        mixed: [M * H, D] for the answer.
-        parts: float32 [M * H, SPLITS, D].
-        part_stats: float32 [M * H, SPLITS, 2].
-        D: head width.
-        WIDE: the same rounded up.
-        SPLITS: how many splits there are.
+    `line` is the query head of each line, counted over all rows, int64 [LINES]; `mixed` is [M * H,
+    D], `parts` [M * H, SPLITS, D] and `part_stats` [M * H, SPLITS, 2].
     """
     d = tl.arange(0, WIDE)[None, :]
     is_value = is_line[:, None] & (d < D)

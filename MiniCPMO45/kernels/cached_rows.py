@@ -54,14 +54,10 @@ def move_tokens(
 ) -> None:
     """Move cached tokens of one sequence towards its front, in every layer and in place.
 
-    Args:
-        pool: [layers, pages, 2, KVH, page tokens, D].
-        scales: float32 [layers, pages, 2, KVH, page tokens] of codes; None where there are none.
-        pages: int32 [max_pages] pages of the sequence.
-        start: position of the first token now.
-        target: its position afterwards, smaller than `start`.
-        count: tokens to move.
-        turn: cos and sin, float32 [D] each, of the distance `target - start`.
+    `pool` is [layers, pages, 2, KVH, page tokens, D], `scales` the same without D where there are
+    codes, and `pages` int32 [max_pages] those of the sequence. `target`, where the first token
+    goes, is smaller than `start`. `turn` is cos and sin, float32 [D] each, of the distance `target
+    - start`.
     """
     if runs_kernels(pool):
         shift_tokens(pool, scales, pages, start, target, count, turn)

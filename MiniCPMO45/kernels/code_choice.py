@@ -54,14 +54,8 @@ def largest_with_mass(order, weight, limit, IS_STRICT: tl.constexpr):
 def pick(weights: Tensor, uniform: Tensor) -> Tensor:
     """Return the first index whose cumulative weight exceeds the uniform share of the total.
 
-    An index of weight 0 is never returned unless all are 0.
-
-    Args:
-        weights: float32 [rows, n], not negative, of any sum.
-        uniform: float32 [rows, 1] in [0, 1).
-
-    Returns:
-        int64 [rows, 1].
+    An index of weight 0 is never returned unless all are 0. `weights` are float32 [rows, n] of any
+    sum, `uniform` [rows, 1] in [0, 1); the result is int64 [rows, 1].
     """
     mass = weights.cumsum(-1)
     is_beyond = (mass > uniform * mass[:, -1:]) & (weights > 0)  # sums of a GPU may fall a little

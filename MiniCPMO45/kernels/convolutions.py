@@ -22,12 +22,7 @@ SNAKE_BLOCK = 512  # values of one program
 
 @dataclass(frozen=True)
 class Activation:
-    """What is done to a signal before the next convolution.
-
-    Attributes:
-        alpha: of a Snake, float32 [C]; None for a leaky ReLU.
-        slope: of the leaky ReLU.
-    """
+    """A Snake with `alpha`, float32 [C], or a leaky ReLU, before the next convolution."""
 
     alpha: Tensor | None = None
     slope: float = 0.0
@@ -70,13 +65,8 @@ def branch(
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Add the upsampled signal and apply the Snake of every block that follows.
 
-    Args:
-        x: float32 [S, T, C]; a kernel adds to it in place.
-        upsampled: float32 [S, T or T - 1, C]; one frame too few is mirrored in front. None adds
-            nothing.
-        alphas: of each block, float32 [n, C].
-        lengths: frames that count, int64 [S]; None if all do.
-        dtype: of the activated signals.
+    `x` is float32 [S, T, C], and a kernel adds to it in place. `upsampled` is [S, T or T - 1, C]:
+    one frame too few is mirrored in front. `alphas` are those of each block, float32 [n, C].
 
     Returns:
         The sum; and the activated signal of each block [S, T, C], zero behind a stream's end.
@@ -167,14 +157,7 @@ MANY_PROGRAMS = 264  # twice the processors of the largest card: then blocks may
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """A convolution as the kernel takes it.
-
-    Attributes:
-        weight: [taps * C_in, C_out].
-        bias: float32 [C_out].
-        taps: odd.
-        dilation: frames between taps.
-    """
+    """A convolution as the kernel takes it: weight [taps * C_in, C_out], bias [C_out], odd taps."""
 
     weight: Tensor
     bias: Tensor
@@ -224,7 +207,6 @@ class Upsampling(nn.ConvTranspose1d):
 
     @property
     def rate(self) -> int:
-        """Frames out for each frame in."""
         return self.stride[0]
 
     def pack(self, dtype: torch.dtype) -> None:
@@ -279,14 +261,8 @@ def convolve(
 ) -> tuple[Tensor, Tensor]:
     """Convolve, add what runs beside, and activate for the next convolution.
 
-    Args:
-        x: [S, T, C], zero behind a stream's end.
-        layer: weights; the kernel runs where they are packed.
-        lengths: frames that count, int64 [S]; None if all do.
-        added: up to two float32 tensors [S, T, C_out] that are added to the result.
-        factor: what the sum is multiplied with.
-        activation: what the next convolution wants to be done first.
-        wants_sum: whether the sum itself is needed.
+    `x` is [S, T, C], zero behind a stream's end; up to two float32 tensors [S, T, C_out] are
+    `added`, and the sum is multiplied with `factor`.
 
     Returns:
         The sum, float32 [S, T, C_out], behind a stream's end anything; and the activated sum in
@@ -472,16 +448,7 @@ def _blocks(n_rows: int, n_out: int) -> tuple[int, int]:
 
 
 def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
-    """Upsample a signal.
-
-    Args:
-        x: [S, T, C], zero behind a stream's end.
-        layer: weights; the kernel runs where they are packed.
-        lengths: frames that count, int64 [S]; None if all do.
-
-    Returns:
-        float32 [S, T * rate, C_out].
-    """
+    """Upsample a signal [S, T, C], zero behind a stream's end, to float32 [S, T * rate, C_out]."""
     if layer.packed is not None and runs_kernels(x):
         assert lengths is not None
         wide, _ = _launch_convolve(x, layer.packed, lengths, (), 1.0, None, True)

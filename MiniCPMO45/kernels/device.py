@@ -106,11 +106,8 @@ SPARE_SHARED_BYTES = 12 * 1024  # what a program keeps beside its tiles
 def stages_within(shared_bytes: int, stages: int, stage_bytes: int, kept_bytes: int = 0) -> int:
     """Return how many tiles a program may have in flight: fewer on cards with less shared memory.
 
-    Args:
-        shared_bytes: of a program; 227 KiB with compute capability 9.0, 99 with 8.6, 8.9 and 12.0.
-        stages: that are the fastest where there is room.
-        stage_bytes: of the tiles of one step of the loop.
-        kept_bytes: of what stays through all steps.
+    A program has 227 KiB with compute capability 9.0, and 99 with 8.6, 8.9 and 12.0. `stage_bytes`
+    are the tiles of one step of the loop, `kept_bytes` what stays through all steps.
     """
     room = shared_bytes - SPARE_SHARED_BYTES - kept_bytes
     return max(1, min(stages, room // stage_bytes))
@@ -132,19 +129,13 @@ SLOW_REHEARSAL_S = 1.0  # worth a line in the log: kernels were compiled, as on 
 
 
 class Piece(Generic[T]):
-    """Device work that may be replayed.
-
-    Attributes:
-        name: shown while it is captured.
-    """
+    """Device work that may be replayed."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
-        """Take the work; it is called as it is until `Graphs.capture` has captured it.
+        """Take the work; it is called as it is until `capture` has captured it.
 
-        Args:
-            name: shown while it is captured.
-            work: reads and writes static tensors; never waits for the device. Its result, tensors,
-                is valid until the next replay.
+        It reads and writes static tensors and never waits for the device. Its result, tensors, is
+        valid until the next replay.
         """
         self.name = name
         self._work = work
@@ -163,11 +154,7 @@ class Piece(Generic[T]):
         self._work()
 
     def capture(self, pool: Any) -> None:
-        """Capture the work; it must be harmless to run with what its tensors hold now.
-
-        Args:
-            pool: a handle of `torch.cuda.graph_pool_handle`, whose type has no public name.
-        """
+        """Capture the work; it must be harmless to run with what its tensors hold now."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -185,10 +172,7 @@ def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool
     Compiling kernels takes nearly all the time of a first start, so families are rehearsed side by
     side beforehand.
 
-    Args:
-        families: pieces, largest first so that memory is reused; families share no settings of
-            libraries.
-        show_progress: draw progress bars.
+    Pieces come largest first, so that memory is reused; families share no settings of libraries.
     """
     pieces = [piece for family in families for piece in family]
     with tqdm(total=len(pieces), desc="compiling kernels", disable=not show_progress) as bar:
@@ -222,12 +206,9 @@ STAGED_BYTES = 2**22  # a camera picture of 1280x720 at once
 
 
 def upload(values: Sequence[int], into: Tensor) -> None:
-    """Copy integers into a tensor of the same length, in the order of the current stream.
+    """Copy n integers into a tensor [n] of any integer dtype, in the order of the current stream.
 
-    Args:
-        values: n integers.
-        into: [n], any integer dtype; on a GPU the copy passes through pinned memory, which
-            torch keeps until the copy is done.
+    On a GPU the copy passes through pinned memory, which torch keeps until the copy is done.
     """
     staged = torch.tensor(values, dtype=into.dtype, pin_memory=into.is_cuda)
     into.copy_(staged, non_blocking=True)
@@ -236,10 +217,7 @@ def upload(values: Sequence[int], into: Tensor) -> None:
 def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     """Return an array's copy on the device, there in the order of the current stream.
 
-    Args:
-        values: of a dtype torch knows, with at least one axis.
-        device: where; the copy to a GPU passes through pinned memory, as above, in parts, because
-            torch never gives pinned memory back.
+    The copy to a GPU passes through pinned memory in parts, because torch never gives that back.
     """
     dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
     copy = torch.empty(values.shape, dtype=dtype, device=device)
@@ -253,14 +231,9 @@ def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
 
 
 class Staging:
-    """Host memory beside a device table of the same shape.
-
-    Attributes:
-        device_words: int32 [rows, columns], what the device reads.
-    """
+    """Host memory beside a device table of the same shape, int32 [rows, columns] each, zeroed."""
 
     def __init__(self, rows: int, columns: int, device: torch.device) -> None:
-        """Allocate both, zeroed."""
         is_cuda = device.type == "cuda"
         self.device_words = torch.zeros(rows, columns, dtype=torch.int32, device=device)
         self._host = torch.zeros(rows, columns, dtype=torch.int32, pin_memory=is_cuda)
@@ -281,11 +254,7 @@ class Staging:
 
 
 def read_back(values: Tensor) -> Tensor:
-    """Return a copy on the host, once everything queued before it is done.
-
-    Args:
-        values: any shape and dtype; on a GPU the copy passes through pinned memory.
-    """
+    """Return a copy on the host, once everything queued before it is done."""
     if not values.is_cuda:
         return values.clone()
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -305,28 +274,21 @@ FEWEST_PAGES = 16  # of a pool; that of a CPU grows
 
 @dataclass(frozen=True)
 class CardMemory:
-    """Memory of a card.
-
-    Attributes:
-        free_bytes: what the driver has left, for the first caller.
-        unused_bytes: what torch holds and nothing is in.
-    """
+    """Bytes of a card that the driver has left, and that torch holds without using them."""
 
     free_bytes: int
     unused_bytes: int
 
     @classmethod
     def of(cls, device: torch.device) -> CardMemory:
-        """Return how a card's memory is used now."""
         free, _ = torch.cuda.mem_get_info(device)
         held = torch.cuda.memory_reserved(device)
         return cls(free, held - torch.cuda.memory_allocated(device))
 
     def share_left(self, now: CardMemory) -> float:
-        """Return how much of what the driver had left then is left now, 0 to 1.
+        """Return how much of what the driver had left then is left `now`, 0 to 1.
 
-        Args:
-            now: the same card, later. What lay unused then belongs to the graphs for good.
+        What lay unused then belongs to the graphs for good.
         """
         left = now.free_bytes + now.unused_bytes - self.unused_bytes
         return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
@@ -335,10 +297,7 @@ class CardMemory:
 def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> int:
     """Return how many tokens caches are made for, so that another worker finds room on the card.
 
-    Args:
-        shape: the decoder's shape.
-        conversations: at once; a single one may always use every position there is.
-        tokens_each: what they hold on average; they share the pool.
+    A single conversation may always use every position; the others share the pool at `tokens_each`.
     """
     positions = shape.max_position_embeddings
     return max(conversations * min(tokens_each, positions), positions)

@@ -40,11 +40,8 @@ BLOCK = 1024  # values of one program
 def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
     """Resize a picture as far as a slice needs it, and write the slice's patch vectors.
 
-    Args:
-        pixels: uint8 [height, width, 3], the slice's picture, contiguous.
-        part: which part of the resized picture.
-        out: float32 [at least the slice's patches, 3 * 14 * 14] contiguous; further rows are
-            left alone.
+    `pixels` are uint8 [height, width, 3] and contiguous, `out` float32 [at least the slice's
+    patches, 3 * 14 * 14] and contiguous; further rows are left alone.
     """
     (width, height), (left, top) = part.resized, part.corner
     across = axis_weights(pixels.shape[1], width, pixels.device)
@@ -75,13 +72,7 @@ class AxisWeights:
 
 @lru_cache(maxsize=CACHED_AXES)
 def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
-    """Make the table that resizes `length` pixels to `result` pixels.
-
-    Args:
-        length: pixels, at least 1.
-        result: pixels, at least 1.
-        device: where the tensors shall live.
-    """
+    """Make the table that resizes `length` pixels to `result` pixels."""
     bounds, weights = _tables(length, result)
     first = cached_tensor(bounds[:, 0].astype(np.int32), device)
     return AxisWeights(first, cached_tensor(weights, device), bounds)
@@ -198,17 +189,7 @@ def _columns_to_patches(
 
 
 def _rows_resized(pixels: Tensor, across: AxisWeights, left: int, width: int) -> Tensor:
-    """Resize every row of a picture.
-
-    Args:
-        pixels: uint8 [rows, source width, 3] contiguous.
-        across: table of the whole width.
-        left: first column of the result that is wanted.
-        width: columns that are wanted.
-
-    Returns:
-        uint8 [rows, width, 3].
-    """
+    """Resize rows [rows, source width, 3], contiguous; return columns from `left` on."""
     n_rows, n_source, _ = pixels.shape
     out = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
     taps, stride = across.weights.shape
@@ -234,13 +215,8 @@ def _write_columns(
 ) -> None:
     """Resize every column and write the result as patch vectors, `(byte / 255 - 0.5) / 0.5`.
 
-    Args:
-        rows: uint8 [source rows, width, 3] contiguous, the width being that of the slice.
-        down: table of the whole height.
-        top: first row of the result that is wanted.
-        first_row: which row of the source `rows` begins with.
-        size: rows and columns of patches.
-        out: float32 [at least rows * columns, 3 * 14 * 14] contiguous.
+    `rows` are uint8 [source rows, width of the slice, 3], contiguous, from `first_row` of the
+    source on.
     """
     n_values = size[0] * size[1] * PATCH_VALUES
     taps, stride = down.weights.shape

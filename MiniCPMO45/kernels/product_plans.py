@@ -20,7 +20,6 @@ class OneRowPlan:
     Attributes:
         block_n: output columns of a program.
         block_k: inputs taken at a time.
-        warps: per program.
     """
 
     block_n: int
@@ -35,7 +34,6 @@ class FewRowsPlan:
     Attributes:
         block_n: output columns of a program.
         block_k: inputs taken at a time; divides the number of inputs.
-        warps: per program.
         stages: weight tiles in flight.
     """
 
@@ -50,13 +48,9 @@ FEW_ROWS = 16  # of a tensor core's product, the fewest there are
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How one shape is multiplied.
+    """How one shape is multiplied; up to `most_rows` rows the library is slower.
 
-    Attributes:
-        one_row: for one row.
-        few_rows: for more rows, where the library is slower.
-        most_rows: rows up to which it is.
-        many_rows: for more than `FEW_ROWS` of them, if another than for few.
+    `many_rows` is for more than `FEW_ROWS` of them, if another than for few.
     """
 
     one_row: OneRowPlan | FewRowsPlan
@@ -115,11 +109,8 @@ def product_plan(
 ) -> OneRowPlan | FewRowsPlan | None:
     """Choose the kernel of a product; None is the library's.
 
-    Args:
-        rows: M.
-        weight: [N, K], or [2N, K] if gated.
-        dtype: of the rows; wider ones than were measured would need more shared memory.
-        is_gated: whether the weight is a gate's and what it gates.
+    The weight is [N, K], or [2N, K] if gated; rows of wider dtypes than were measured would need
+    more shared memory.
     """
     outputs, inputs = weight.shape
     columns = outputs // 2 if is_gated else outputs

@@ -32,16 +32,7 @@ from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise the last axis with float32 statistics.
-
-    Args:
-        x: [M, K].
-        weight: [K].
-        eps: added to the mean square.
-
-    Returns:
-        The shape and dtype of `x`.
-    """
+    """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
     if runs_kernels(x):
         return normalise_rows(x, weight, eps)
     return normalise(x, weight, eps)
@@ -55,17 +46,7 @@ def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
-    """Multiply the normalised rows with a weight.
-
-    Args:
-        x: [M, K] contiguous.
-        norm_weight: [K], or None to leave the norm out.
-        eps: of the norm.
-        weight: [N, K] contiguous, or quantised.
-
-    Returns:
-        [M, N] in the dtype of `x`.
-    """
+    """Multiply rows [M, K], contiguous and normalised unless there is no norm: [M, N]."""
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):
@@ -78,16 +59,9 @@ def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weigh
 
 
 def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> Tensor:
-    """Return silu(n @ gate.T) * (n @ up.T) of the normalised rows n.
+    """Return silu(n @ gate.T) * (n @ up.T), [M, F], of the normalised, contiguous rows n [M, K].
 
-    Args:
-        x: [M, K] contiguous.
-        norm_weight: [K].
-        eps: of the norm.
-        gate_up: [2F, K] contiguous, or quantised; the first F rows are the gate.
-
-    Returns:
-        [M, F] in the dtype of `x`.
+    The first F rows of `gate_up` [2F, K] are the gate.
     """
     if runs_kernels(x):
         plan = product_plan(x.shape[0], gate_up, x.dtype, is_gated=True)
@@ -102,16 +76,7 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
 
 
 def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
-    """Return residual + x @ weight.T; the residual is left as it is.
-
-    Args:
-        x: [M, K] contiguous.
-        weight: [N, K] contiguous, or quantised.
-        residual: [M, N] contiguous.
-
-    Returns:
-        [M, N] in the dtype of `x`.
-    """
+    """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):
@@ -195,11 +160,7 @@ def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Rope:
-    """Frequencies of one decoder.
-
-    Attributes:
-        frequencies: float32 [d/2], what the decoder rotates with.
-    """
+    """The frequencies a decoder rotates with, float32 [d/2]."""
 
     frequencies: Tensor
 
@@ -214,10 +175,7 @@ class Rope:
     def move(self, keys: Tensor, start: int, target: int) -> Tensor:
         """Rotate keys of consecutive positions to others.
 
-        Args:
-            keys: [..., n, d], rotated for positions start ... start+n-1.
-            start: position of the first row now.
-            target: position of the first row afterwards.
+        Keys [..., n, d] are rotated for positions from `start` on.
 
         Returns:
             Keys rotated for positions target ... target+n-1, same shape and dtype.
@@ -258,12 +216,7 @@ class Quantisable(nn.Module):
     scales: Tensor
 
     def reserve(self, scheme: Scheme, dtype: torch.dtype) -> None:
-        """Expect a quantised matrix from now on, which has yet to be loaded.
-
-        Args:
-            scheme: how it is stored.
-            dtype: of what a table of rows gives out.
-        """
+        """Expect a quantised matrix from now on, which has yet to be loaded."""
         values, scales = stored_shapes(scheme, *self.weight.shape)
         self.register_parameter("weight", None)
         self.register_buffer("values", values)
@@ -272,7 +225,6 @@ class Quantisable(nn.Module):
 
     @property
     def is_quantised(self) -> bool:
-        """Whether the matrix is, or will be, quantised."""
         return "values" in self._buffers
 
     @property

@@ -52,17 +52,14 @@ class QuantisedWeight:
 
     @property
     def scheme(self) -> Scheme:
-        """How the values are stored."""
         return next(scheme for scheme, dtype in DTYPES.items() if dtype == self.values.dtype)
 
     @property
     def is_packed(self) -> bool:
-        """Whether several values share a word."""
         return self.values.dtype == torch.int32
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Outputs and inputs."""
         rows, columns = self.values.shape
         return rows, columns * PLACES if self.is_packed else columns
 
@@ -97,13 +94,7 @@ def _group(inputs: int) -> int:
 
 
 def quantise(weight: Tensor, scheme: Scheme, device: torch.device | str) -> QuantisedWeight:
-    """Store a matrix in fewer bits, some rows at a time.
-
-    Args:
-        weight: [outputs, inputs], any floating dtype, anywhere.
-        scheme: how.
-        device: where the result is made.
-    """
+    """Store a matrix [outputs, inputs] in fewer bits on a device, some rows at a time."""
     store = _pack if scheme is Scheme.INT4 else _scale_rows
     rows = max(1, ELEMENTS_AT_ONCE // weight.shape[1])
     parts = [store(part.to(device, torch.float32), scheme) for part in weight.split(rows)]

@@ -119,14 +119,8 @@ def multiply_row(
 ) -> Tensor:
     """Multiply a row with a weight, which covers three operations of `products`.
 
-    Args:
-        x: [1, K].
-        norm: [K], or None to leave the norm out.
-        eps: of the norm.
-        weight: [N, K], or [2N, K] if gated; dense or quantised.
-        residual: [1, N] to be added, or None.
-        is_gated: whether the answer is silu(gate) * up of the two halves.
-        plan: the cut.
+    `x` is [1, K], `weight` [N, K], or [2N, K] if gated: then the answer is silu(gate) * up of its
+    halves.
 
     Returns:
         [1, N].
@@ -226,18 +220,7 @@ def _multiply_rows(
 def multiply_rows(
     x: Tensor, weight: Weight, residual: Tensor | None, *, is_gated: bool, plan: FewRowsPlan
 ) -> Tensor:
-    """Multiply rows with a weight.
-
-    Args:
-        x: [M, K].
-        weight: [N, K], or [2N, K] if gated; dense or quantised.
-        residual: [M, N] to be added, or None.
-        is_gated: whether the answer is silu(gate) * up of the two halves.
-        plan: the cut.
-
-    Returns:
-        [M, N].
-    """
+    """Multiply rows [M, K] with a weight: [M, N]; see `multiply_row`."""
     count, k = x.shape
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
     out = x.new_empty(count, n)

@@ -42,13 +42,7 @@ class StreamTable:
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
-        """Allocate the table.
-
-        Args:
-            n_rows: streams S.
-            sizes: integers per row under each name.
-            device: where the streams live.
-        """
+        """Allocate the table, with so many integers per row under each name."""
         edges = pairwise(accumulate(sizes.values(), initial=0))
         self._places = {name: slice(*edge) for name, edge in zip(sizes, edges, strict=True)}
         shape = (n_rows, sum(sizes.values()))
@@ -81,8 +75,7 @@ class StreamTable:
     def upload(self, memory: Mapping[str, Sequence[Tensor]]) -> None:
         """Send what was filled to the device, addresses included, without waiting.
 
-        Args:
-            memory: tensors, one per row, whose addresses belong under each name.
+        `memory` holds tensors, one per row, whose addresses belong under each name.
         """
         self._check_owner()
         self.memory = dict(memory)
@@ -113,10 +106,8 @@ class ColumnCache:
     by side.
 
     Attributes:
-        table: tells of the streams.
         name: prefix of its columns `address`, `capacity`, `length`, `targets` and `ages`.
         n_new: name of the number of new columns.
-        heads: attention heads.
     """
 
     table: StreamTable
@@ -128,10 +119,7 @@ class ColumnCache:
     def sizes(name: str, n_new: int, n_ages: int = 0) -> dict[str, int]:
         """Columns a table needs for such a cache; kernels count on the order of the first three.
 
-        Args:
-            name: prefix of the columns.
-            n_new: columns a step may add.
-            n_ages: columns whose distance counts; 0 where positions do not.
+        A step may add `n_new` columns. The distance of `n_ages` counts; 0 where positions do not.
         """
         return {
             f"{name} address": 1,
@@ -142,7 +130,6 @@ class ColumnCache:
         }
 
     def column(self, part: str) -> str:
-        """Full name of one of its columns."""
         return f"{self.name} {part}"
 
     def place(self, part: str) -> int:
@@ -159,15 +146,7 @@ class ColumnCache:
 
 
 def load_tails(table: StreamTable, size: int) -> Tensor:
-    """Copy the flat tails of the streams.
-
-    Args:
-        table: names their memory "tails".
-        size: values of one stream.
-
-    Returns:
-        float32 [S, size].
-    """
+    """Copy the flat tails of the streams, "tails" in the table: float32 [S, size]."""
     if runs_kernels(table.rows):
         return _launch_load_tails(table, size)
     return torch.stack(list(table.memory["tails"]))
@@ -213,13 +192,9 @@ def _launch_store_tails(tails: Tensor, table: StreamTable) -> None:
 def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
     """Attend from the new frames of every stream to what it remembers and to themselves.
 
-    Args:
-        qkv: queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
-            stream.
-        bias: scores by distance [heads, S * group * T, W], distance -(T - 1) first; not yet
-            divided by sqrt(d). None where positions do not count.
-        cache: the streams' memory.
-        layer: which of its layers.
+    `qkv` holds queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
+    stream. `bias` scores by distance [heads, S * group * T, W], distance -(T - 1) first, not yet
+    divided by sqrt(d); None where positions do not count.
 
     Returns:
         [S * group, T, heads * d] in the dtype of `qkv`.
@@ -400,10 +375,7 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
 def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
     """Write the keys and values of a chunk into the columns the table names.
 
-    Args:
-        new: what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
-        cache: the streams' memory.
-        first_layer: where in it the layers begin.
+    `new` is what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
     """
     if runs_kernels(new):
         _launch_store_columns(new, cache, first_layer)

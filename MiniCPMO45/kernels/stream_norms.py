@@ -21,13 +21,8 @@ def gated_norm(
 ) -> Tensor:
     """Add a branch to the residual stream, in place, and normalise the sum.
 
-    Args:
-        x: residual stream, float32 [..., C] contiguous; becomes `x + gate * change`.
-        change: the branch's output [..., C], any float dtype; None adds nothing.
-        gate: float32 [C]; None is one.
-        norm: its scale and shift, float32 [C] each.
-        eps: of the norm.
-        dtype: of the result.
+    `x` is float32 [..., C], contiguous, and becomes `x + gate * change`; `change` has any float
+    dtype, gate, scale and shift are float32 [C], and no gate is one.
 
     Returns:
         The normalised sum [..., C].
@@ -53,16 +48,9 @@ def gated_norm_unfold(
 ) -> Tensor:
     """Like `gated_norm`, laid out as the rows of a causal convolution with three taps.
 
-    Args:
-        x: residual stream, float32 [S * group, T, C] contiguous, changed in place.
-        change: as in `gated_norm`.
-        gate: as in `gated_norm`.
-        norm: as in `gated_norm`.
-        eps: as in `gated_norm`.
-        tails: the last two frames before the chunk, and where those at its end go, both float32
-            [S, group, 2, C].
-        n_frames: frames of the chunk that count, int64 [S], each at least 2; None if all do.
-        dtype: of the result.
+    `x` is [S * group, T, C]. `tails` are the last two frames before the chunk, and where those at
+    its end go, both float32 [S, group, 2, C]. `n_frames` count in each stream, int64 [S], at least
+    2.
 
     Returns:
         [S * group, T, 3 * C], the oldest tap first.
@@ -79,18 +67,7 @@ def norm_mish_unfold(
     tails: tuple[Tensor, Tensor],
     n_frames: Tensor | None,
 ) -> Tensor:
-    """Normalise, apply Mish and lay out for a causal convolution with three taps.
-
-    Args:
-        x: [S * group, T, C] contiguous.
-        norm: its scale and shift, float32 [C] each.
-        eps: of the norm.
-        tails: as in `gated_norm_unfold`.
-        n_frames: as in `gated_norm_unfold`.
-
-    Returns:
-        [S * group, T, 3 * C] in the dtype of `x`.
-    """
+    """Normalise x [S * group, T, C], apply Mish and lay out as `gated_norm_unfold` does."""
     if runs_kernels(x):
         return _launch_unfold(x, None, None, norm, eps, tails, n_frames, x.dtype)
     y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
@@ -268,16 +245,9 @@ def _launch_unfold(
 
 
 def norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:
-    """Normalise queries and keys per head, in place.
+    """Normalise queries and keys of qkv [rows, T, 3 * heads * d] per head, in place.
 
-    Args:
-        qkv: [rows, T, 3 * heads * d].
-        weights: scale and shift of queries and of keys, float32 [2, 2, d].
-        eps: of the norm.
-        heads: attention heads.
-
-    Returns:
-        `qkv`.
+    `weights` are scale and shift of queries and of keys, float32 [2, 2, d].
     """
     if runs_kernels(qkv):
         return _launch_norm_heads(qkv, weights, eps, heads)

@@ -68,11 +68,7 @@ def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tens
     The phase is summed per frame and interpolated between frame centres; a random phase at the
     first sample would fall out of that, so there is none.
 
-    Args:
-        f0: fundamental per mel frame in Hz, float32 [B, F].
-        noise: standard normal draws per sample and harmonic [B, L, harmonics + 1], or None for
-            no noise.
-        config: amplitudes, threshold and rates.
+    `noise` holds standard normal draws [B, L, harmonics + 1]; `f0` is in Hz, float32 [B, F].
 
     Returns:
         [B, L, harmonics + 1] with L = F * samples_per_frame.
@@ -93,16 +89,9 @@ def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tens
 
 
 def excite(f0: Tensor, noise: Tensor | None, linear: nn.Linear, config: HiFTConfig) -> Tensor:
-    """Merge the harmonics of a pitch into one excitation.
+    """Merge the harmonics of a pitch in Hz, float32 [S, F], into one excitation [S, L].
 
-    Args:
-        f0: fundamental per mel frame in Hz, float32 [S, F].
-        noise: see `harmonic_waves`; a kernel needs it.
-        linear: weights of the harmonics.
-        config: amplitudes, threshold and rates.
-
-    Returns:
-        float32 [S, L].
+    A kernel needs the noise; see `harmonic_waves`.
     """
     if runs_kernels(f0):
         assert noise is not None
@@ -192,10 +181,7 @@ def _launch_excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTCon
 def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
     """Turn log magnitudes and phases into real and imaginary parts.
 
-    Args:
-        x: float32 [S, columns, at least 2 * n_bins].
-        n_columns: columns that count, int64 [S]; None if all do.
-        n_bins: frequencies.
+    `x` is [S, columns, at least 2 * n_bins], of which `n_columns` count, int64 [S], or all.
 
     Returns:
         float32 [S, columns, 2 * n_bins], zero behind a stream's end.
@@ -264,11 +250,8 @@ def overlap_add(
 ) -> Tensor:
     """Sum windowed pieces one hop apart and divide by the windows that reach each sample.
 
-    Args:
-        pieces: float32 [S, columns, n_fft].
-        n_columns: columns that count, int64 [S]; None if all do.
-        squared_window: float32 [n_fft].
-        hop: samples between pieces, a divisor of n_fft.
+    `pieces` are float32 [S, columns, n_fft], of which `n_columns` count, int64 [S]; the hop divides
+    n_fft.
 
     Returns:
         float32 [S, hop * (columns - 1)]: half a window is left out at either end.

@@ -88,9 +88,6 @@ def read_config(folder: Path) -> MiniCPMOConfig:
 def read_headers(folder: Path) -> dict[str, StoredTensor]:
     """Read which tensors a checkpoint folder holds, without their values.
 
-    Args:
-        folder: holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
-
     Returns:
         The tensors by name, in the order of the files and of the bytes inside them.
 
@@ -174,15 +171,9 @@ def load_weights(
 ) -> None:
     """Fill a module built on the meta device.
 
-    Args:
-        module: its tensors are replaced; they need no gradient afterwards.
-        folder: the checkpoint folder.
-        device: where the weights go.
-        dtype: what they are stored as there.
-        weights: whether those of the language model are quantised, and how.
-        overlay: a `.pt` file whose tensors take precedence; names the model lacks are logged.
-        show_progress: show a bar that counts bytes.
-        on_progress: called with the share of the bytes that is loaded, 0 to 1, after each tensor.
+    The module's tensors are replaced, and need no gradient afterwards. Tensors of `overlay`, a
+    `.pt` file, take precedence; names the model lacks are logged. `on_progress` is called with the
+    share of the bytes that is loaded, 0 to 1, after each tensor.
 
     Raises:
         CheckpointError: tensors are missing, unexpected, of another shape or of an unusable type
@@ -269,13 +260,7 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 
 def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:
-    """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input.
-
-    Args:
-        name: of the weight; its last part says what it is.
-        tensor: the weight.
-        generator: of the weight's device; torch's own when None.
-    """
+    """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input."""
     leaf = name.rpartition(".")[2]
     if leaf.endswith("bias"):
         tensor.zero_()

@@ -73,16 +73,9 @@ def find_checkpoint(
     `HF_HOME`, `HF_ENDPOINT`, ...). The configuration comes first, so that a checkpoint that cannot
     be used is refused before its weights are fetched.
 
-    Args:
-        source: a folder or a hub id; a `Path` is always a folder.
-        revision: branch, tag or commit; only for a hub id.
-        hub: where a hub id is looked up; "modelscope" needs the package of that name.
-        cache_dir: where fetched files are kept; the hub library's own place by default.
-        token: to authenticate at Hugging Face; None takes the stored login.
-        local_files_only: never reach for the network.
-
-    Returns:
-        The folder; it holds at least `config.json`.
+    A `Path` is always a folder. A revision is a branch, tag or commit of a hub id; "modelscope"
+    needs the package of that name. None for the token takes the stored login of Hugging Face. The
+    folder that is returned holds at least `config.json`.
 
     Raises:
         CheckpointError: no such folder, hub out of reach, or a checkpoint that cannot be used.

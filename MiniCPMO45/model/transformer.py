@@ -36,15 +36,9 @@ class RowBatch(Protocol):
     """How rows find their past: what every layer asks of a batch."""
 
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
-        """Let new rows attend to their own conversations.
+        """Let new rows attend to their own conversations: [M, heads * d].
 
-        Args:
-            layer: decoder layer.
-            qkv: [M, (heads + 2 * kv heads) * d], queries, keys and values of each row.
-            norms: [d] each, norm weights of queries and keys; None without norms.
-
-        Returns:
-            [M, heads * d].
+        `qkv` is [M, (heads + 2 * kv heads) * d]; the norms' weights are [d] each.
         """
         ...
 
@@ -80,7 +74,6 @@ class Attention(nn.Module):
 
     @property
     def norms(self) -> Norms:
-        """Norm weights of queries and keys."""
         return (self.q_norm.weight, self.k_norm.weight) if self.has_norms else None
 
 
@@ -126,15 +119,7 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
     def forward(self, rows: Tensor, batch: RowBatch) -> Tensor:
-        """Run new rows of all conversations through the stack.
-
-        Args:
-            rows: [M, width] input embeddings, concatenated over conversations.
-            batch: which rows belong to which cache.
-
-        Returns:
-            [M, width] hidden states after the final norm.
-        """
+        """Run rows [M, width] of all conversations through the stack and its final norm."""
         for index, layer in enumerate(self.layers):
             rows = layer(rows, batch, index)
         return self.norm(rows)
@@ -170,8 +155,6 @@ class Projector(nn.Module):
 
 
 class MiniCPMTTS(nn.Module):
-    """Modules of the speech decoder under the checkpoint's names."""
-
     def __init__(self, config: TTSConfig) -> None:
         super().__init__()
         width = config.hidden_size
@@ -202,15 +185,7 @@ class EncoderBatch(Protocol):
         """Return where a layer's queries, keys and values are to be written, if that matters."""
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        """Attend.
-
-        Args:
-            layer: index of the layer.
-            qkv: queries, keys and values [B, T, 3 * heads * d].
-
-        Returns:
-            [B, T, heads * d].
-        """
+        """Attend with queries, keys and values [B, T, 3 * heads * d]: [B, T, heads * d]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +193,6 @@ class DenseAttention:
     """Every row attends to the rows of its own batch item that a mask allows.
 
     Attributes:
-        heads: attention heads.
         mask: bool, broadcast to [B, heads, T, T], True where attention is allowed; or None.
     """
 
@@ -235,12 +209,6 @@ class DenseAttention:
 
 
 class SelfAttention(nn.Module):
-    """Projections of one self-attention; one product makes queries, keys and values.
-
-    Raises:
-        ValueError: the heads do not divide the width.
-    """
-
     def __init__(self, width: int, heads: int, *, key_bias: bool) -> None:
         super().__init__()
         if width % heads:
@@ -316,17 +284,7 @@ class EncoderLayer(nn.Module, ABC):
     def forward(
         self, x: Tensor, change: Tensor | None, attention: EncoderBatch, layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Transform rows.
-
-        Args:
-            x: residual [B, T, width].
-            change: what the layer before adds to it, likewise; None adds nothing.
-            attention: which rows see which.
-            layer: index of this layer.
-
-        Returns:
-            The residual, and what this layer adds to it.
-        """
+        """Return the residual [B, T, width] with `change`, and what this layer adds to it."""
         before, between = self.norms
         x, y = add_norm(x, change, before)
         x, y = add_norm(x, self.self_attn(y, attention, layer), between)
@@ -344,15 +302,9 @@ def run_layers(
 
 
 def add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """Add a branch to the residual and normalise the sum.
+    """Add a branch to the residual and normalise the sum; both are returned, in the dtype of `x`.
 
-    Args:
-        x: residual [..., width] contiguous; on a card it may be changed in place.
-        change: the branch [..., width]; None adds nothing.
-        norm: the norm.
-
-    Returns:
-        The sum and its norm, both in the dtype of `x`.
+    On a card x, contiguous, may be changed in place.
     """
     if runs_kernels(x):
         affine = norm.weight, norm.bias

@@ -63,8 +63,6 @@ class SiglipMLP(nn.Module):
 
 
 class SiglipEncoderLayer(EncoderLayer):
-    """One layer."""
-
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
         width, eps = config.hidden_size, config.layer_norm_eps
@@ -90,15 +88,7 @@ class SiglipEncoder(nn.Module):
 
 
 class SiglipVisionTransformer(nn.Module):
-    """The vision tower: one feature per patch, no pooling.
-
-    Args:
-        config: sizes.
-        drop_last_layer: build without the last layer (`drop_vision_last_layer`).
-
-    Raises:
-        ValueError: the activation is not the one this tower implements.
-    """
+    """The vision tower: one feature per patch, no pooling."""
 
     def __init__(self, config: VisionConfig, *, drop_last_layer: bool = False) -> None:
         super().__init__()
@@ -111,15 +101,9 @@ class SiglipVisionTransformer(nn.Module):
         self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, patches: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode a batch of slices.
+        """Encode a batch of patches [B, L, 588]: [B, L, D]; rows in the padding mean nothing.
 
-        Args:
-            patches: [B, L, 3 * 14 * 14], any float dtype.
-            ids: int64 [B, L], each patch's row of the position table, see `PatchGrid`.
-            mask: bool [B, 1, 1, L], False in the padding; None when nothing is padded.
-
-        Returns:
-            [B, L, D] in the weights' dtype; rows in the padding mean nothing.
+        `ids` [B, L] and `mask` are those of a `PatchGrid`.
         """
         x = self.embeddings(patches, ids)
         attention = DenseAttention(self.heads, mask)
@@ -143,16 +127,9 @@ class ResamplerAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_proj_weight)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend from queries to keys.
+        """Attend from queries [Q, H], the same for every slice, to keys [B, L, H]: [B, Q, H].
 
-        Args:
-            query: [Q, H], the same for every slice.
-            key: [B, L, H].
-            value: [B, L, H].
-            mask: bool [B, 1, 1, L], True where a key counts, or None.
-
-        Returns:
-            [B, Q, H].
+        The mask, bool [B, 1, 1, L], is True where a key counts.
         """
         q_weight, k_weight, v_weight = self.in_proj_weight.chunk(3)
         q_bias, k_bias, v_bias = self.in_proj_bias.chunk(3)
@@ -197,15 +174,7 @@ class Resampler(nn.Module):
         nn.init.normal_(self.proj, std=embed_dim**-0.5)
 
     def forward(self, x: Tensor, grid: PatchGrid) -> Tensor:
-        """Condense a batch of slices.
-
-        Args:
-            x: [B, L, kv_dim] features; rows in the padding are ignored.
-            grid: where the patches lie.
-
-        Returns:
-            [B, num_queries, H] in the dtype of the weights.
-        """
+        """Condense features [B, L, kv_dim], of which padding is ignored, to [B, num_queries, H]."""
         kv = self.ln_kv(self.kv_proj(x))  # [B, L, H]
         place = torch.cat([grid.codes[grid.cols], grid.codes[grid.rows]], dim=-1)  # [B, L, H]
         mixed = self.attn(self.ln_q(self.query), kv + place, kv, grid.mask)

@@ -31,8 +31,6 @@ class Draft:
     Attributes:
         ids: tokens drawn, without the terminator.
         hidden: state [hidden] of the tokens fed, from the first on.
-        has_ended: a terminator was drawn.
-        was_stopped: the caller ended it.
     """
 
     ids: tuple[int, ...]
@@ -51,13 +49,8 @@ class ChatReply:
     """A whole reply.
 
     Attributes:
-        text: what it says.
         waveform: float32 [samples] at 24 kHz; None when it is not spoken.
         prompt: the text it answers, media as markers; empty over a kept cache.
-        ids: its tokens without the terminator.
-        was_stopped: the caller ended it.
-        hit_limit: the token limit ended it.
-        prompt_tokens: tokens fed before it.
     """
 
     text: str
@@ -74,8 +67,6 @@ class ChatReply:
 
 
 class ChatCapability:
-    """One-shot replies over any session."""
-
     def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
         self.messages = messages
         self.tokenizer = messages.processor.tokenizer
@@ -91,17 +82,9 @@ class ChatCapability:
     ) -> Steps[ChatReply]:
         """Answer a history.
 
-        Args:
-            session: a fresh conversation; afterwards its cache holds prompt and reply. Speech
-                needs an open voice. `session.stop` ends everything early.
-            messages: the whole history, oldest first.
-            settings: how text and speech are drawn; they decide about thought and speech template,
-                too.
-            options: how pictures and parts are read; by default pictures are cut as the
-                checkpoint says and parts are joined by a line feed.
-
-        Returns:
-            The reply.
+        `session` is fresh; afterwards its cache holds prompt and reply. Speech needs an open voice,
+        and `session.stop` ends everything early. By default pictures are cut as the checkpoint says
+        and parts are joined by a line feed.
 
         Raises:
             ProcessingError: a part of a message cannot be used.
@@ -138,11 +121,7 @@ class ChatCapability:
     def reply_over_cache(
         self, streaming: StreamingCapability, session: Session, settings: GenerationSettings
     ) -> Steps[ChatReply]:
-        """Write a reply behind what the cache holds, then speak it as a whole.
-
-        Returns:
-            The reply; the conversation can go on.
-        """
+        """Write a reply behind what the cache holds, then speak it as a whole."""
         result, hidden = yield from streaming.write_with_hidden(session, settings)
         waveform = None
         speaks = settings.generate_audio and session.speech.vocoder is not None
@@ -225,12 +204,7 @@ class ChatCapability:
     ) -> Steps[np.ndarray | None]:
         """Speak what stands between the speech marks of prompt and reply.
 
-        Args:
-            session: the conversation; a voice is open.
-            prompt: what was answered; it holds the opening mark.
-            draft: the reply.
-            hidden: [n, hidden] of the prompt's and the reply's rows that were fed.
-            settings: how speech is drawn.
+        `hidden` [n, hidden] belongs to the prompt's and the reply's rows that were fed.
         """
         tokens = self.policy.tokens
         ids = (*prompt.ids, *draft.ids[: tokens.spoken_count(draft.ids)])

@@ -70,11 +70,7 @@ Pieces = list[TokenIds | Embeddings]
 
 @dataclass(frozen=True, eq=False)
 class SlicedPicture:
-    """A picture cut into slices beforehand, where no other conversation waits for it.
-
-    Attributes:
-        slices: the whole picture first, then its parts.
-    """
+    """A picture cut into slices beforehand, where no other conversation waits for it."""
 
     slices: tuple[Slice, ...]
 
@@ -104,11 +100,6 @@ def slice_pictures(
 ) -> list[PreparedFrame]:
     """Cut pictures into slices; those that are prepared already stay as they are.
 
-    Args:
-        frames: pictures, oldest first.
-        max_slice_nums: one limit for all, or one per frame.
-        config: slicing parameters.
-
     Raises:
         ValueError: a list of limits whose length differs from the frames'.
     """
@@ -131,10 +122,6 @@ def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor |
     The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later
     units consume 16 000.
 
-    Args:
-        hearing: the conversation's input state.
-        audio: float32 [n] at 16 kHz.
-
     Returns:
         One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
         samples that wait for the next call.
@@ -151,15 +138,7 @@ def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor |
 
 
 def get_audio_embedding(hearing: HearingState, samples: Tensor) -> Steps[Tensor]:
-    """Encode one unit's samples against the stream so far.
-
-    Args:
-        hearing: the conversation's input state, advanced by one audio unit.
-        samples: one unit's worth, from `split_unit_audio`.
-
-    Returns:
-        [10, hidden] embeddings.
-    """
+    """Encode one unit's samples against the stream so far: [10, hidden]."""
     prefix = 0 if hearing.audio_units == 0 else CONTEXT_FRAMES
     mel = push(hearing.mel, samples)
     hearing.audio_units += 1
@@ -167,12 +146,7 @@ def get_audio_embedding(hearing: HearingState, samples: Tensor) -> Steps[Tensor]
 
 
 def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
-    """Encode a picture ahead of its unit; touches no conversation.
-
-    Args:
-        picture: cut into slices.
-        max_slices: limit that it was cut by.
-    """
+    """Encode a picture ahead of its unit; touches no conversation."""
     rows = yield EncodeImages(picture.slices)
     return SeenPicture(tuple(rows), max_slices)
 
@@ -185,17 +159,8 @@ def picture_pieces(
 ) -> Steps[tuple[Pieces, int]]:
     """Encode pictures, unless that was done ahead, and lay them out between their marks.
 
-    Args:
-        frames: pictures, oldest first.
-        max_slice_nums: one limit for all, or one per frame.
-        config: slicing parameters.
-        tokens: control ids.
-
     Returns:
         The prompt pieces, and the number of slices.
-
-    Raises:
-        ValueError: a list of limits whose length differs from the frames'.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
     unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
@@ -228,12 +193,7 @@ EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into
 
 
 class DuplexCapability:
-    """The unit loop over any session.
-
-    Attributes:
-        defaults: settings of sessions that bring none.
-        prompts: system prompts of earlier conversations.
-    """
+    """The unit loop over any session."""
 
     def __init__(
         self,
@@ -265,13 +225,8 @@ class DuplexCapability:
 
         A prompt that was fed before is copied from the prompts kept.
 
-        Args:
-            session: a fresh conversation.
-            prefix: text before the voice sample.
-            suffix: text after it; units follow immediately.
-            settings: the conversation's settings.
-            voice_sample: float32 [n] at 16 kHz, what the language model hears as its voice.
-            vocoder: a fresh stream in the voice to speak with; None gives text only.
+        `prefix` and `suffix` stand around the voice sample, float32 [n] at 16 kHz; units follow
+        immediately. `vocoder` is a fresh stream in the voice to speak with; None gives text only.
         """
         session.settings = settings or self.defaults
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
@@ -301,15 +256,9 @@ class DuplexCapability:
     ) -> Steps[PrefillResult]:
         """Feed one unit's input in one forward pass.
 
-        Args:
-            session: a prepared conversation.
-            audio_waveform: float32 [n] at 16 kHz; one second is consumed, the rest waits.
-            frame_list: pictures of this second, oldest first.
-            max_slice_nums: slices per picture, one number or one per frame; None takes the
-                conversation's setting.
-
-        Returns:
-            Success, or the reason nothing was fed.
+        `audio_waveform` is float32 [n] at 16 kHz: one second is consumed, the rest waits.
+        `frame_list` holds the pictures of this second, oldest first, and `max_slice_nums` one limit
+        or one per frame.
 
         Raises:
             UnitOrderError: the previous unit was not generated or not finalized.
@@ -355,10 +304,8 @@ class DuplexCapability:
     ) -> Steps[UnitResult]:
         """Decide what the model does in this unit and synthesise what it says.
 
-        Args:
-            session: a conversation whose unit was prefilled.
-            force_listen: listen whatever the model wants; a running turn is ended first.
-            force_speak: speak whatever the model wants, unless it has to listen.
+        `force_listen` ends a running turn first; `force_speak` speaks unless the model has to
+        listen.
 
         Returns:
             The unit's result; its terminators reach the cache in `finalize`.

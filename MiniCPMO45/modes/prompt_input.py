@@ -63,8 +63,6 @@ class PieceOptions:
 
 
 class MessageInput:
-    """Renders and embeds messages; holds no conversation."""
-
     def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
         self.config = config
         self.processor = processor
@@ -97,11 +95,7 @@ class MessageInput:
     ) -> Steps[Pieces]:
         """Encode one message's media and put them in their slots.
 
-        Args:
-            session: the conversation; a live stream's state goes on.
-            prompt: what `render_message` returned.
-            role: only the user's sound may be a live stream.
-            options: how the piece is read.
+        Only the user's sound may be a live stream, whose state goes on in the session.
         """
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":
@@ -184,11 +178,7 @@ def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
 
 
 def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
-    """Encode the prompt's whole sounds.
-
-    Args:
-        prompt: the rendered prompt.
-        block_frames: encoder frames per attention block; None for full attention.
+    """Encode the prompt's whole sounds, in attention blocks of `block_frames` encoder frames.
 
     Returns:
         One [t, hidden] per clip; a clip above 30 s is encoded in pieces and joined.
@@ -202,13 +192,7 @@ def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]
 
 
 def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]) -> Pieces:
-    """Put embeddings in the place of the prompt's slots.
-
-    Args:
-        prompt: ids and spans.
-        pictures: [64, hidden] per image span.
-        sounds: [t, hidden] per audio span.
-    """
+    """Put embeddings, [64, hidden] per picture slice and [t, hidden] per sound, in their slots."""
     slots = sorted(
         [*zip(prompt.image_spans, pictures, strict=True)]
         + [*zip(prompt.audio_spans, sounds, strict=True)],
@@ -232,13 +216,7 @@ MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the publishe
 def prompt_key(
     prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
 ) -> str:
-    """Name a prompt by everything its cached rows depend on.
-
-    Args:
-        prefix: ids before the voice sample.
-        suffix: ids after it.
-        voice_sample: float32 [n] at 16 kHz.
-    """
+    """Name a prompt by everything its cached rows depend on."""
     digest = hashlib.sha256()
     for part in (prefix, suffix):
         digest.update(np.array([len(part), *part], np.int64).tobytes())
@@ -248,23 +226,17 @@ def prompt_key(
 
 
 class PromptCache:
-    """The rows of the prompts used last; the oldest leaves first.
-
-    Attributes:
-        max_bytes: memory of all rows kept.
-    """
+    """The rows of the prompts used last; the oldest leaves first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._prompts: OrderedDict[str, KvRows] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of prompts kept."""
         return len(self._prompts)
 
     @property
     def nbytes(self) -> int:
-        """Memory of all rows kept."""
         return sum(rows.nbytes for rows in self._prompts.values())
 
     def recall(self, key: str, kv: KvHandle) -> bool:

@@ -38,12 +38,7 @@ from MiniCPMO45.token2wav.chunks import FEWEST_CODES, WINDOW_CODES, cut_whole_re
 
 @dataclass(frozen=True)
 class CodeBudget:
-    """How many codes one call may draw.
-
-    Attributes:
-        most: decoding steps at most.
-        least: steps during which speech may not end.
-    """
+    """How many codes one call may draw, and how many before speech may end."""
 
     most: int
     least: int = 0
@@ -54,11 +49,7 @@ def condition(
 ) -> tuple[SpeechPiece, ...]:
     """Lay out what starts a run of codes: spoken text, its end mark if due, audio begin.
 
-    Args:
-        ids: spoken text ids; may be empty.
-        hidden: [n, hidden] language-model state of each id.
-        config: the speech decoder's marker ids.
-        is_text_end: the reply's text is complete.
+    `hidden` [n, hidden] is the language-model state of each id.
     """
     text_end = (config.text_eos_token_id,) if is_text_end else ()
     markers = (*text_end, config.audio_bos_token_id)
@@ -68,12 +59,7 @@ def condition(
 
 
 class CodeRun:
-    """One run of speech codes, drawn some at a time; every code but the last is fed back.
-
-    Attributes:
-        codes: codes drawn so far, without the end of speech.
-        has_ended: the model ended the run itself.
-    """
+    """One run of speech codes, drawn some at a time; every code but the last is fed back."""
 
     def __init__(
         self,
@@ -85,16 +71,7 @@ class CodeRun:
         eos: int,
         heard: list[int] | None = None,
     ) -> None:
-        """Start a run.
-
-        Args:
-            session: the conversation; its speech cache grows.
-            pieces: what starts the run.
-            rule: how to draw.
-            budget: limits in codes.
-            eos: the code that ends speech.
-            heard: codes the penalty sees, extended in place; None for this run's alone.
-        """
+        """Start a run; the penalty sees codes in `heard`, which grows, or those of this run alone."""
         self.session = session
         self.rule = rule
         self.budget = budget
@@ -119,13 +96,11 @@ class CodeRun:
         return tuple(self.codes[begun:])
 
     def finish(self) -> Steps[list[int]]:
-        """Draw the rest of the run and return all its codes."""
         yield from self.draw(self.budget.most)
         return self.codes
 
     @property
     def is_over(self) -> bool:
-        """No code is due any more."""
         is_spent = len(self.codes) >= self.budget.most
         return self.has_ended or is_spent or self.session.stop.is_set()
 
@@ -159,13 +134,9 @@ def _make_room(kv: KvHandle, rows: int, count: int) -> int:
 def vocode(
     session: Session, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
 ) -> Steps[Tensor]:
-    """Give codes to the vocoder and return what it can say by now.
+    """Give new codes, possibly none, to the vocoder and return what it can say by now.
 
-    Args:
-        session: the conversation; a voice is open.
-        codes: new codes, possibly none.
-        is_last: the turn ends with them.
-        fewest: codes a call that is not the last takes at least.
+    A call that is not the last takes at least `fewest` codes.
 
     Returns:
         float32 [samples] at 24 kHz, possibly empty.
@@ -183,7 +154,6 @@ class ReplyPiece:
     """What a streamed reply hands out next.
 
     Attributes:
-        text: text since the last piece.
         waveform: float32 [samples] at 24 kHz; None when the reply is text only.
     """
 
@@ -192,8 +162,6 @@ class ReplyPiece:
 
 
 class ReplySpeech:
-    """Speaks replies; holds no conversation."""
-
     def __init__(self, config: TTSConfig) -> None:
         self.config = config
 
@@ -209,13 +177,8 @@ class ReplySpeech:
     ) -> Steps[None]:
         """Speak one group of text tokens; emits a `ReplyPiece` per second of speech.
 
-        Args:
-            session: the conversation; a voice is open.
-            ids: text tokens of the group.
-            hidden: [n, hidden] language-model state of each.
-            sampling: how codes are drawn.
-            is_text_end: the reply's text is complete.
-            take_text: returns the text not handed out yet and marks it handed out.
+        `hidden` [n, hidden] is the language-model state of each id; `take_text` returns the text
+        not handed out yet and marks it handed out.
         """
         run = CodeRun(
             session,
@@ -245,16 +208,9 @@ class ReplySpeech:
     def speak_whole(
         self, session: Session, ids: Sequence[int], hidden: Tensor, sampling: SpeechSampling
     ) -> Steps[np.ndarray]:
-        """Speak a finished reply at once.
+        """Speak a finished reply at once: float32 [samples] at 24 kHz.
 
-        Args:
-            session: the conversation; a voice is open.
-            ids: all text tokens.
-            hidden: [n, hidden] language-model state of each.
-            sampling: how codes are drawn.
-
-        Returns:
-            float32 [samples] at 24 kHz.
+        `hidden` [n, hidden] is the language-model state of each id.
         """
         session.reset_speech()
         budget = CodeBudget(sampling.max_codes_per_reply, sampling.min_codes_per_reply)

@@ -30,15 +30,6 @@ BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
 
 @dataclass(frozen=True)
 class ReplyResult:
-    """A finished reply.
-
-    Attributes:
-        text: all of it.
-        ids: its tokens.
-        was_stopped: the caller ended it.
-        hit_limit: the token limit ended it.
-    """
-
     text: str
     ids: tuple[int, ...]
     was_stopped: bool = False
@@ -70,8 +61,6 @@ class _Reply:
 
 
 class StreamingCapability:
-    """Turn-based conversation over any session."""
-
     def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
         self.messages = messages
         self.tokenizer: MiniCPMOTokenizerFast = messages.processor.tokenizer
@@ -83,13 +72,8 @@ class StreamingCapability:
     ) -> Steps[str]:
         """Feed one message, or one piece of a user's turn, behind what the cache holds.
 
-        Args:
-            session: the conversation.
-            message: its role decides how the turn is opened and closed.
-            options: how it is read.
-
-        Returns:
-            The text fed, media as markers.
+        Returns the text fed, media as markers. The message's role decides how the turn is opened
+        and closed.
 
         Raises:
             ProcessingError: a part of the message cannot be used; nothing was fed.
@@ -115,13 +99,8 @@ class StreamingCapability:
     ) -> Steps[str]:
         """Feed a whole closed history as one piece.
 
-        Args:
-            session: a fresh conversation.
-            messages: oldest first; the last one is closed, too.
-            options: how the messages are read.
-
-        Returns:
-            The text fed, media as markers.
+        The conversation is fresh, and the last message is closed, too. Returns the text fed, media
+        as markers.
         """
         options = options or PieceOptions(omni_mode=False)
         prompt = self.messages.render_history(messages, options)
@@ -136,12 +115,7 @@ class StreamingCapability:
         Speech takes tokens in groups. Text without speech is handed out token by token, and so is
         a function call, which is never spoken.
 
-        Args:
-            session: a conversation whose user turn was prefilled. `session.stop` ends the reply.
-            settings: how text and speech are drawn. Speech needs an open voice.
-
-        Returns:
-            The whole reply.
+        The user turn was prefilled; `session.stop` ends the reply. Speech needs an open voice.
         """
         start = session.kv.length
         reply = self._begin(session, settings)
@@ -170,11 +144,7 @@ class StreamingCapability:
     def write_with_hidden(
         self, session: Session, settings: GenerationSettings
     ) -> Steps[tuple[ReplyResult, Tensor | None]]:
-        """Write a whole reply as text.
-
-        Returns:
-            The reply and the state [n, hidden] of its tokens; None for an empty reply.
-        """
+        """Write a whole reply as text; return it with the states of its tokens [n, hidden]."""
         start = session.kv.length
         reply = self._begin(session, settings)
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
@@ -248,11 +218,7 @@ class StreamingCapability:
         reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
 
     def _take_given(self, session: Session, reply: _Reply, size: int) -> Steps[int]:
-        """Take the next given tokens in one pass; the last one waits to be fed as a drawn one does.
-
-        Returns:
-            How many.
-        """
+        """Take given tokens in one pass and return how many; the last one waits to be fed."""
         taken, reply.given = reply.given[:size], reply.given[size:]
         if taken:
             pieces = (*reply.next_pieces, TokenIds(taken[:-1]))

@@ -50,7 +50,6 @@ class Stopwatch:
         return self._stages.get(stage, 0.0)
 
     def total(self) -> float:
-        """Seconds since the stopwatch was made."""
         return self._clock() - self._start
 
 
@@ -62,12 +61,8 @@ class UnitOrderError(RuntimeError):
 class PrefillResult:
     """Outcome of feeding one unit's input; costs in seconds.
 
-    Attributes:
-        success: the unit is in the cache and can be generated.
-        reason: why nothing was fed.
-        vision_slices: picture slices fed.
-        cost_feed: the language model's pass over the input.
-        cost_all: the whole call.
+    Unless `success`, nothing was fed, for the `reason`. `cost_feed` is the language model's pass
+    over the input.
     """
 
     success: bool
@@ -82,7 +77,6 @@ class EarlyAudio:
     """The first part of a unit's sound, handed out while the rest is made.
 
     Attributes:
-        text: what the whole unit says.
         waveform: float32 [samples] at 24 kHz.
     """
 
@@ -95,20 +89,13 @@ class UnitResult:
     """What the model did in one unit; costs in seconds.
 
     Attributes:
-        is_listen: it stayed silent.
-        text: what it said in this unit.
         audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
             was handed out early.
-        end_of_turn: its speaking turn ended.
         current_time: units heard so far.
         cost_llm: deciding and decoding text.
         cost_tts_prep: building the speech condition and its first step.
         cost_tts: drawing speech codes.
         cost_token2wav: codes to waveform.
-        cost_all: the whole call.
-        n_tokens: text tokens.
-        n_tts_tokens: speech codes.
-        vision_slices: picture slices fed in this unit.
         vision_tokens: their embeddings.
         barge_in: a running turn was cut by this unit.
         early_samples: samples that were handed out early.
@@ -143,9 +130,6 @@ class UnitDraft:
         ids: spoken ids; the unit's first decision is not among them.
         hidden: hidden state [hidden] of each of them.
         terminator: id to feed when the unit is finalized.
-        is_listen: the unit stays silent.
-        end_of_turn: the turn ended in this unit.
-        barge_in: a running turn was cut.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -157,8 +141,6 @@ class UnitDraft:
 
 
 class UnitDecoder:
-    """Decodes the text of units; holds no conversation."""
-
     def __init__(self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy) -> None:
         self.tokenizer = tokenizer
         self.tokens = tokenizer.special
@@ -169,14 +151,8 @@ class UnitDecoder:
     ) -> Steps[UnitDraft]:
         """Decide tokens until the unit ends.
 
-        Args:
-            session: the conversation; its cache takes every accepted token in.
-            logits: [vocabulary] after the unit's input.
-            force_listen: listen whatever the model wants; a running turn is ended first.
-            force_speak: speak whatever the model wants, unless it has to listen.
-
-        Returns:
-            The unit's text; its terminator is not in the cache yet.
+        `logits` [vocabulary] follow the unit's input. `force_listen` ends a running turn first;
+        `force_speak` speaks unless the model has to listen. The terminator is not in the cache yet.
 
         Source: docs/specification/model.md#6.4.
         """
@@ -267,9 +243,7 @@ class UnitText:
     """What a unit says.
 
     Attributes:
-        ids: spoken ids; may be empty.
         hidden: [n, hidden] language-model state of each id; None without ids.
-        text: the same in letters.
         is_turn_end: the turn ends in this unit, so speech may end early and is flushed.
     """
 
@@ -286,7 +260,6 @@ class UnitSpeech:
     Attributes:
         waveform: float32 [samples] at 24 kHz, without the part that left early; None when nothing
             is due.
-        n_codes: speech codes drawn.
         early_samples: samples that left early.
     """
 
@@ -302,13 +275,6 @@ def speak_unit(
 
     With `DuplexSettings.early_audio`, the first part is emitted as `EarlyAudio` as soon as the
     vocoder can make it. Both parts together are as long as the whole would be.
-
-    Args:
-        session: the conversation; a voice is open.
-        said: the unit's text.
-        config: the speech decoder's ids.
-        rule: how codes are drawn.
-        watch: books "tts_prep", "tts" and "token2wav".
     """
     is_inside_turn = not said.is_turn_end and session.speech.kv.length > 0
     budget = CodeBudget(CODES_PER_REQUEST, CODES_PER_REQUEST if is_inside_turn else 0)
@@ -341,13 +307,8 @@ def _speak_early(
 ) -> Steps[int]:
     """Emit the first part if the unit can be cut there; returns its samples, or 0.
 
-    Args:
-        session: the conversation.
-        run: the unit's codes, none of them drawn yet.
-        said: the unit's text.
-        watch: books "tts" and "token2wav".
-        is_padded: zeros will lead the unit if it has too few codes. As many as are missing have
-            to leave first, so that all codes must be drawn before.
+    Zeros will lead a padded unit that has too few codes. As many as are missing have to leave
+    first, so that all codes must be drawn before.
     """
     yield from run.draw(run.budget.most if is_padded else EARLY_CODES)
     watch.lap("tts")

@@ -27,13 +27,6 @@ def mel_filter_bank(
 
     The result is shared between callers and must not be written to.
 
-    Args:
-        sample_rate_hz: sample rate of the audio.
-        n_fft: length of the Fourier transform in samples.
-        n_mels: number of filters.
-        f_min_hz: lower edge of the first filter.
-        f_max_hz: upper edge of the last filter.
-
     Returns:
         float32 [n_mels, n_fft // 2 + 1] on the CPU.
 
@@ -94,9 +87,7 @@ def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) ->
 
     Each piece counts as padded with zeros to 30 s, and is cut to the frames that hold audio.
 
-    Args:
-        audio: [n] float32 mono at 16 kHz.
-        floor: where quiet bins are cut off; DYNAMIC looks at each padded piece.
+    `audio` is [n] float32 mono at 16 kHz; a DYNAMIC floor refers to each padded piece.
 
     Returns:
         ceil(n / 480 000) tensors, float32 [80, f] with f = ceil(piece samples / 160).
@@ -112,10 +103,9 @@ def clip_mels(audio: np.ndarray | Tensor, floor: LogFloor = LogFloor.DYNAMIC) ->
 
 
 def embedding_count(n_samples: int) -> int:
-    """Embeddings a whole clip becomes, 10 per second; 0 below `MIN_CLIP_SAMPLES`.
+    """Embeddings a whole clip becomes, 10 per second, or 0 below `MIN_CLIP_SAMPLES`.
 
-    Args:
-        n_samples: length of the clip at 16 kHz; clips over 30 s are counted piece by piece.
+    Clips over 30 s are counted piece by piece.
 
     Source: docs/specification/model.md#4.4.
     """
@@ -151,10 +141,6 @@ def mirror_edges(samples: Tensor) -> Tensor:
 def log10_mel(samples: Tensor, n_frames: int) -> Tensor:
     """Log10 of mel power of windows that start at samples 0, 160, 320 …
 
-    Args:
-        samples: float32 [m], m ≥ (n_frames - 1) · 160 + 400.
-        n_frames: how many windows to take.
-
     Returns:
         float32 [80, n_frames], no value below -10.
     """
@@ -166,15 +152,9 @@ def log10_mel(samples: Tensor, n_frames: int) -> Tensor:
 
 
 def normalise(frames: Tensor, floor: LogFloor, loudest: Tensor | float) -> Tensor:
-    """Cut quiet bins off and bring log10 mel power into the encoder's range.
+    """Cut quiet bins off and bring log10 mel power [80, T] into the encoder's range, about ±1.5.
 
-    Args:
-        frames: log10 mel power [80, T].
-        floor: where quiet bins are cut off.
-        loudest: largest log10 bin of the signal the floor refers to; unused by FIXED.
-
-    Returns:
-        [80, T], about -1.5 … 1.5.
+    `loudest` is the largest bin of the signal that a DYNAMIC floor refers to.
     """
     lowest = FIXED_FLOOR_LOG10 if floor is LogFloor.FIXED else float(loudest) - DYNAMIC_RANGE_LOG10
     return (frames.clamp(min=lowest) + SHIFT) / SCALE
@@ -210,7 +190,6 @@ class SampleBuffer:
 
     Attributes:
         pieces: float32 [n] each, oldest first; never written to.
-        length: samples in all.
     """
 
     pieces: tuple[Tensor, ...] = ()
@@ -218,7 +197,6 @@ class SampleBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the pieces."""
         return sum(piece.nbytes for piece in self.pieces)
 
     def append(self, samples: Tensor) -> SampleBuffer:
@@ -322,11 +300,10 @@ class MelState:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tensors."""
         return self.buffer.nbytes + self.loudest.nbytes + self.frames.nbytes
 
     def clone(self) -> MelState:
-        """Return a state that goes its own way; free of charge, tensors are never written to."""
+        """Return a state that goes its own way; tensors are never written to, and are shared."""
         return replace(self)
 
 
@@ -341,10 +318,7 @@ def push(
     One call hands out at most one unit: its frames with convolution context on both sides (none
     on the left of the first unit), 102 frames the first time and 104 later on.
 
-    Args:
-        state: the stream; changed.
-        samples: [n] float32 mono at 16 kHz, n ≥ 0.
-        is_last: hand out what there is, although frames at the end lack context.
+    With `is_last` it hands out what there is, although frames at the end lack context.
 
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.

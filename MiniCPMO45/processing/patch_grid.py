@@ -51,12 +51,8 @@ def patch_grid(
 ) -> PatchGrid:
     """Return the coordinates of a batch.
 
-    Args:
-        sizes: rows and columns of each slice; patches run row by row.
-        length: padded length L, at least every rows * cols.
-        buckets: side of the position table.
-        width: of the resampler, H.
-        like: a tensor with the device and the dtype of the weights.
+    `length` is the padded length L; `buckets` the side of the position table, `width` the
+    resampler's, H.
 
     Raises:
         ValueError: a size is empty or does not fit into `length`.
@@ -68,16 +64,7 @@ def patch_grid(
 
 
 def side_codes(longest: int, width: int, like: Tensor) -> Tensor:
-    """Return codes of the positions along a side.
-
-    Args:
-        longest: positions that are needed.
-        width: of the resampler, H.
-        like: a tensor with the device and the dtype of the weights.
-
-    Returns:
-        [longest or more, H / 2].
-    """
+    """Return codes of the positions along a side: [longest or more, width / 2]."""
     length = -(-longest // TABLE_STEP) * TABLE_STEP
     return _codes(length, width // 2, like.device, like.dtype)
 
@@ -89,13 +76,6 @@ def position_buckets(count: int, buckets: int) -> tuple[int, ...]:
     Not `i * buckets // count`: the coordinates are float32 numbers `i * float32(1 / count)` and
     rounding moves some of them down by one bucket (for 70 buckets: counts 25, 49, 50, 55, 58, …).
     The checkpoint was trained with that rounding.
-
-    Args:
-        count: patches along the side, at least 1.
-        buckets: rows (or columns) of the position table.
-
-    Raises:
-        ValueError: `count` is below 1.
     """
     if count < 1:
         raise ValueError(f"a side needs at least one patch, got {count}")
@@ -107,14 +87,7 @@ def position_buckets(count: int, buckets: int) -> tuple[int, ...]:
 
 
 def sincos_table(length: int, width: int) -> np.ndarray:
-    """Sine and cosine codes of the positions 0 … length - 1.
-
-    Args:
-        length: positions.
-        width: channels, even: the first half is sine, the second cosine.
-
-    Returns:
-        float32 [length, width].
+    """Sine codes, then cosine codes, of the positions 0 … length - 1: float32 [length, width].
 
     Raises:
         ValueError: `width` is odd.

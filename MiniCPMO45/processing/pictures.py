@@ -62,8 +62,6 @@ class Patches:
     Attributes:
         values: float32 [rows * cols, 3 * 14 * 14] in -1..1, patches row by row, each vector in
             (channel, row, column) order.
-        rows: patches from top to bottom.
-        cols: patches from left to right.
     """
 
     values: np.ndarray
@@ -72,7 +70,6 @@ class Patches:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns."""
         return self.rows, self.cols
 
 
@@ -81,12 +78,6 @@ def grid_for(width: int, height: int, max_slice_nums: int, config: SliceConfig) 
 
     The number of cells follows the area; among the shapes of that number and its two neighbours
     the one whose aspect ratio is nearest wins, the first on a tie.
-
-    Args:
-        width: pixels.
-        height: pixels.
-        max_slice_nums: most cells allowed.
-        config: gives the area one slice stands for.
     """
     wanted = min(math.ceil(width * height / config.scale_resolution**2), max_slice_nums)
     if wanted <= 1:
@@ -100,11 +91,8 @@ def grid_for(width: int, height: int, max_slice_nums: int, config: SliceConfig) 
 def best_size(width: float, height: float, config: SliceConfig, *, upscale: bool) -> Size:
     """Size on the patch grid with about the area of one slice and the same aspect ratio.
 
-    Args:
-        width: pixels; a fraction when a cell does not divide the picture evenly.
-        height: pixels, likewise.
-        config: area and patch side.
-        upscale: whether a picture smaller than the area is enlarged.
+    Sides are fractions when a cell does not divide the picture evenly; only with `upscale` is a
+    picture smaller than the area enlarged.
     """
     if upscale or width * height > config.scale_resolution**2:
         ratio = width / height
@@ -114,13 +102,7 @@ def best_size(width: float, height: float, config: SliceConfig, *, upscale: bool
 
 
 def plan_slices(width: int, height: int, max_slice_nums: int, config: SliceConfig) -> SlicePlan:
-    """Sizes of all slices of a picture of `width` x `height` pixels.
-
-    Args:
-        width: pixels, at least 1.
-        height: pixels, at least 1.
-        max_slice_nums: most cells beside the overview; 1 gives the overview alone.
-        config: area and patch side.
+    """Sizes of all slices of a picture; a limit of 1 gives the overview alone.
 
     Raises:
         ValueError: a size or the limit is below 1, or the picture is so narrow that a slice
@@ -157,15 +139,7 @@ def resize(image: Image.Image, size: Size) -> Image.Image:
 
 
 def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
-    """Normalised patch vectors of one slice: `(pixel / 255 - 0.5) / 0.5`.
-
-    Args:
-        picture: RGB, both sides multiples of `patch_size`.
-        patch_size: pixels per patch side.
-
-    Raises:
-        ValueError: the picture is not RGB or does not lie on the patch grid.
-    """
+    """Normalised patch vectors of one slice: `(pixel / 255 - 0.5) / 0.5`."""
     require_rgb(picture)
     width, height = picture.size
     if width % patch_size or height % patch_size:
@@ -196,11 +170,7 @@ def _to_multiple(length: float, step: int) -> int:
 
 
 def require_rgb(image: Image.Image) -> None:
-    """Check the mode of a picture.
-
-    Raises:
-        ValueError: it is not RGB.
-    """
+    """Check the mode of a picture."""
     if image.mode != "RGB":
         raise ValueError(f"an RGB picture is needed, got mode {image.mode!r}")
 
@@ -223,7 +193,6 @@ class PixelSlice:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
         width, height = self.extent
         return height // PATCH_SIDE, width // PATCH_SIDE
 
@@ -249,11 +218,6 @@ def slice_image(image: Image.Image, max_slice_nums: int, config: SliceConfig) ->
     """Cut a picture into its overview and the cells of its enlarged copy.
 
     Nothing is cropped away or padded; the aspect ratio is kept to within rounding.
-
-    Args:
-        image: RGB picture of any size.
-        max_slice_nums: most cells beside the overview; 1 gives the overview alone.
-        config: area and patch side.
 
     Raises:
         ValueError: the picture is not RGB, or its size is refused by `plan_slices`.
@@ -311,13 +275,8 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
     ) -> None:
         """Remember the rules.
 
-        Args:
-            max_slice_nums: most cells beside the overview.
-            scale_resolution: side of the square whose area one slice has, pixels.
-            patch_size: side of a patch, pixels.
-            use_image_id: number the pictures of a prompt.
-            image_feature_size: slots per slice.
-            options: what else the file holds.
+        `scale_resolution` is the side in pixels of the square whose area one slice has,
+        `image_feature_size` the number of slots per slice.
         """
         super().__init__(**options)
         self.max_slice_nums = max_slice_nums
@@ -328,7 +287,6 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
 
     @property
     def slicing(self) -> SliceConfig:
-        """The rules as the geometry takes them."""
         return SliceConfig(
             max_slice_nums=self.max_slice_nums,
             scale_resolution=self.scale_resolution,
@@ -339,10 +297,6 @@ class MiniCPMOImageProcessor(ImageProcessingMixin):
         self, images: Sequence[Image.Image], max_slice_nums: int | None = None, **_: object
     ) -> BatchFeature:
         """Cut pictures and normalise the pixels of their slices.
-
-        Args:
-            images: RGB pictures.
-            max_slice_nums: most cells beside the overview; None for the default.
 
         Returns:
             For each picture `pixel_values`, a list of float32 [3, p, p * L] with the L patches of

@@ -46,20 +46,9 @@ class ProcessingError(ValueError):
 
 
 class PromptTooLongError(ProcessingError):
-    """A prompt has more tokens than allowed.
-
-    Attributes:
-        n_tokens: how many it has.
-        max_tokens: how many are allowed.
-    """
+    """A prompt has more tokens than allowed."""
 
     def __init__(self, n_tokens: int, max_tokens: int) -> None:
-        """Remember both numbers.
-
-        Args:
-            n_tokens: length of the prompt.
-            max_tokens: the limit.
-        """
         super().__init__(
             f"the prompt has {n_tokens} tokens, at most {max_tokens} are allowed;"
             " shorten the history, the audio or the pictures"
@@ -101,10 +90,8 @@ class Prompt:
     """A prompt ready to be embedded.
 
     Attributes:
-        text: the rendered text, media as literal markers.
         ids: token ids; media slots hold `<unk>`.
         pictures: the sliced pictures, in order.
-        clips: the sounds, in order, [n] float32 at 16 kHz; one per audio span.
         image_spans: (start, stop) in `ids`, one per slice of every picture, in order.
         audio_spans: (start, stop) in `ids`, one per sound of the content, in order.
     """
@@ -151,10 +138,8 @@ class MiniCPMOProcessor(ProcessorMixin):
     ) -> MiniCPMOProcessor:
         """Read tokenizer and `preprocessor_config.json` of a checkpoint.
 
-        Args:
-            pretrained_model_name_or_path: a folder, or a hub id.
-            options: where the hub's files are: `cache_dir`, `revision`, `token`,
-                `local_files_only`, `force_download`.
+        The options say where the hub's files are: `cache_dir`, `revision`, `token`,
+        `local_files_only`, `force_download`.
 
         Raises:
             TokenizerError: the tokenizer files are unusable.
@@ -184,12 +169,8 @@ class MiniCPMOProcessor(ProcessorMixin):
 
         A prompt that holds sound always asks for a reply that can be spoken.
 
-        Args:
-            messages: the history, oldest first.
-            options: how content becomes a prompt.
-            add_generation_prompt: end with the start of a reply.
-            enable_thinking: leave the thought to the model.
-            use_tts_template: ask for a reply that can be spoken.
+        `add_generation_prompt` ends with the start of a reply, `enable_thinking` leaves the thought
+        to the model, and `use_tts_template` asks for a reply that can be spoken.
 
         Raises:
             ProcessingError: a part cannot be used.
@@ -214,11 +195,6 @@ class MiniCPMOProcessor(ProcessorMixin):
         self, content: Content, frame: Callable[[str], str], options: PromptOptions | None = None
     ) -> Prompt:
         """Render the content of one message or piece inside text of the caller's making.
-
-        Args:
-            content: the piece's parts.
-            frame: puts the caller's text around the content's, such as `prompts.user_piece`.
-            options: how content becomes a prompt.
 
         Raises:
             ProcessingError: a part cannot be used.
@@ -293,11 +269,9 @@ class _IdBuilder:
         self.ids += [token for token in self._tokenizer.encode(text) if token != listen]
 
     def add_image(self, placeholder: Placeholder) -> None:
-        """Append a picture's slots."""
         self.image_spans += self._append(placeholder)
 
     def add_audio(self, placeholder: Placeholder) -> None:
-        """Append a sound's slots."""
         self.audio_spans += self._append(placeholder)
 
     def _append(self, placeholder: Placeholder) -> list[Span]:

@@ -63,14 +63,7 @@ class SystemPrompt:
     has_voice: bool = True
 
     def parts(self, voice: Voice | None) -> list[str | Voice]:
-        """Return the message content around a voice sample.
-
-        Args:
-            voice: the sample in whatever form the processor takes, or None.
-
-        Returns:
-            `[before, voice, after]` without what is empty.
-        """
+        """Return the content around a voice sample, if there is one, without what is empty."""
         middle: list[str | Voice] = [] if voice is None or not self.has_voice else [voice]
         return [self.before, *middle, *([self.after] if self.after else [])]
 
@@ -134,11 +127,6 @@ def system_prompt(
     Texts that speak of "the audio prompt" make no sense without one, so every mode but voice
     cloning falls back to the default prompt when there is no voice sample.
 
-    Args:
-        mode: one of `PromptMode`.
-        language: "en" or "zh".
-        has_voice: whether a voice sample will stand between the two texts.
-
     Raises:
         ValueError: unknown mode or language, or voice cloning without a sample.
 
@@ -158,12 +146,7 @@ def message_text(role: str, content: str) -> str:
 
 
 def user_piece(content: str, opening: TurnOpening) -> str:
-    """Return the text to feed for one piece of a user turn; the turn is left open.
-
-    Args:
-        content: the piece's text, media as literal markers.
-        opening: what stands before it in the cache.
-    """
+    """Return the text to feed for one piece of a user turn; the turn is left open."""
     header = f"{MESSAGE_START}user\n"
     match opening:
         case TurnOpening.FIRST:
@@ -179,12 +162,9 @@ def user_piece(content: str, opening: TurnOpening) -> str:
 def reply_prefix(
     *, enable_thinking: bool = False, use_tts_template: bool = True, is_user_turn_open: bool = True
 ) -> str:
-    """Return the text that starts a reply.
+    """Return the text that starts a reply, and ends a user's message that is still open.
 
-    Args:
-        enable_thinking: leave the thought to the model; otherwise an empty one is given.
-        use_tts_template: ask for a reply that can be spoken.
-        is_user_turn_open: the user's message still lacks its end mark, which then comes first.
+    Without `enable_thinking` an empty thought is given.
     """
     return (
         (MESSAGE_END if is_user_turn_open else "")
@@ -209,24 +189,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placeholder:
-    """Ids with slots in them.
-
-    Attributes:
-        ids: markers and `<unk>` slots.
-        spans: (start, stop) of every run of slots inside `ids`, in order.
-    """
+    """Ids with `<unk>` slots in them, and the (start, stop) of every run of slots, in order."""
 
     ids: tuple[int, ...]
     spans: tuple[Span, ...]
 
 
 def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> Placeholder:
-    """Return the placeholder of one clip.
-
-    Args:
-        n_embeddings: slots, 10 per second of sound.
-        special: control ids.
-    """
+    """Return the placeholder of one clip."""
     ids = (special.audio_start, *(special.unk,) * n_embeddings, special.audio_end)
     return Placeholder(ids, ((1, 1 + n_embeddings),))
 
@@ -240,12 +210,8 @@ def image_placeholder(
 ) -> Placeholder:
     """Return the placeholder of one picture: overview first, then its slices row by row.
 
-    Args:
-        grid: (columns, rows) of slices, or None for a picture left whole.
-        query_num: slots per slice.
-        special: control ids.
-        newline: ids of the line feed between two rows of slices.
-        number: ids of the picture's number, or None to leave the number out.
+    `grid` is (columns, rows) of slices, None for a picture left whole; `newline` the line feed
+    between two rows of slices, and `number` the ids of the picture's number, if it has one.
     """
     slots = (special.unk,) * query_num
     overview = (special.image_start, *slots, special.image_end)

@@ -129,9 +129,6 @@ class SpecialTokens:
     def spoken_reply_forbidden(self, full_width_marks_allowed: bool = False) -> tuple[int, ...]:
         """Return the sorted ids a spoken streamed reply may not contain.
 
-        Args:
-            full_width_marks_allowed: full-width marks may be written.
-
         Source: docs/specification/model.md#5.4.
         """
         wide = () if full_width_marks_allowed else self.full_width_mark_ids
@@ -169,12 +166,8 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     ) -> None:
         """Make a tokenizer; use `from_pretrained` for one of a checkpoint.
 
-        Args:
-            vocab: ids of the base entries.
-            merges: pairs of entries, most important first.
-            unk_token: stands for media and for what is unknown.
-            bad_token_ids: ids that must never be spoken.
-            options: as the library stores them in `tokenizer_config.json`.
+        `bad_token_ids` must never be spoken; the options are as the library stores them in
+        `tokenizer_config.json`.
 
         Raises:
             TokenizerError: an added token cannot have the id it is stored with.
@@ -196,11 +189,6 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         cls, pretrained_model_name_or_path: str | Path, *inputs: Any, **options: Any
     ) -> Self:
         """Read the tokenizer files of a checkpoint.
-
-        Args:
-            pretrained_model_name_or_path: a folder, or a hub id.
-            inputs: as the library takes them.
-            options: as the library takes them.
 
         Raises:
             TokenizerError: files are missing or unreadable, or ids contradict each other.
@@ -227,13 +215,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     def decode(  # type: ignore[override]  # one text, not a batch of them
         self, token_ids: Sequence[int], skip_special_tokens: bool = False, **options: Any
     ) -> str:
-        """Return the text of ids; bytes that form no character become U+FFFD.
-
-        Args:
-            token_ids: ids of one text.
-            skip_special_tokens: leave out tokens flagged special.
-            options: as the library takes them.
-        """
+        """Return the text of ids; bytes that form no character become U+FFFD."""
         text = super().decode(list(token_ids), skip_special_tokens, **options)
         assert isinstance(text, str)
         return text
@@ -256,11 +238,7 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
     ) -> str:
         """Render messages with the checkpoint's chat template.
 
-        Args:
-            messages: each with `role` and `content`, media already replaced by markers.
-            add_generation_prompt: end with the start of a reply.
-            enable_thinking: leave the thought to the model.
-            use_tts_template: ask for a reply that can be spoken.
+        Media are already replaced by markers.
 
         Raises:
             TokenizerError: there is no template, or rendering failed.

@@ -26,13 +26,9 @@ def video_parts(
 ) -> list[Image.Image | np.ndarray]:
     """Interleave a clip: picture, its sound, composite of what came in between; piece by piece.
 
-    Args:
-        frames: pictures in time order.
-        times_s: when each was on screen, from the start, rising.
-        audio: the whole sound, float32 [n] mono at 16 kHz; empty when there is none.
-        duration_s: length of the clip, at least the last of `times_s`.
-        frames_per_piece: k; every k-th picture opens a piece, and the up to k - 1 pictures after
-            it are merged into one that follows the piece's sound.
+    `times_s` rise and say when each picture was on screen; `audio` is float32 [n] mono at 16 kHz.
+    Every k-th picture, k = `frames_per_piece`, opens a piece, and the up to k - 1 pictures after it
+    are merged into one that follows the piece's sound.
 
     Returns:
         Message parts, to be joined with nothing between them.
@@ -79,9 +75,6 @@ def stack_frames(frames: Sequence[Image.Image]) -> Image.Image:
     Two or three frames stand in a row or a column, whichever is nearer to a square; four form
     2x2; any other number forms a row. Cells are as large as the largest frame; smaller frames are
     enlarged to fit, centred on white. Black lines of 6 pixels separate the cells.
-
-    Args:
-        frames: RGB pictures, at least one.
 
     Raises:
         ValueError: there is no frame, or one is not RGB.

@@ -14,14 +14,6 @@ BYTES_PER_MB = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: of the command line; the process's own when None.
-
-    Returns:
-        Exit code: 0, or 2 when the folder cannot be used.
-    """
     parser = argparse.ArgumentParser(
         prog="python -m MiniCPMO45.tiny",
         description="Write a complete toy-size checkpoint with random weights, for tests and for "

@@ -41,13 +41,7 @@ TINY_TOKENIZER = SpeechTokenizerConfig(width=64, n_blocks=2)
 def write_speech_tokenizer_onnx(
     path: Path, seed: int, config: SpeechTokenizerConfig = TINY_TOKENIZER
 ) -> None:
-    """Write a speech-tokenizer graph with the published node and initializer names.
-
-    Args:
-        path: the file to write.
-        seed: decides every weight.
-        config: sizes.
-    """
+    """Write a speech-tokenizer graph with the published node and initializer names."""
     graph = _Graph(np.random.default_rng(seed))
     width = config.width
     kernel_1 = (width, config.n_mels, CONV_KERNEL)
@@ -68,9 +62,7 @@ def write_speech_tokenizer_onnx(
 def write_campplus_onnx(path: Path, seed: int) -> None:
     """Write a speaker encoder: a projection, its mean and deviation over time, a projection.
 
-    Args:
-        path: the file to write; input `input` [1, T, 80], output `output` [1, 192].
-        seed: decides every weight.
+    Its input is `input` [1, T, 80], its output `output` [1, 192].
     """
     graph = _Graph(np.random.default_rng(seed))
     hidden = graph.matmul("/head/MatMul", "input", (FBANK_BINS, SPEAKER_HIDDEN_SIZE), "head")
@@ -217,25 +209,13 @@ def write_assets(folder: Path, seed: int) -> None:
 
 
 def write_vocoder(folder: Path, seed: int) -> None:
-    """Write the tiny `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`.
-
-    Args:
-        folder: `assets/token2wav`.
-        seed: of every random weight.
-    """
+    """Write the tiny `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`."""
     sizes = vocoder_config()
     write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
     write_json(folder / "config.json", sizes)
 
 
 def write_vocoder_weights(folder: Path, seed: int, config: Token2WavConfig) -> None:
-    """Write `flow.pt` and `hift.pt`.
-
-    Args:
-        folder: `assets/token2wav`.
-        seed: of every random weight.
-        config: sizes.
-    """
     with torch.device("meta"):
         flow, hift = Flow(config.flow), HiFT(config.hift)
     _save(folder / "flow.pt", {n: _flow_tensor(n, t, seed) for n, t in flow.state_dict().items()})
@@ -243,11 +223,7 @@ def write_vocoder_weights(folder: Path, seed: int, config: Token2WavConfig) -> N
 
 
 def voice_sample() -> np.ndarray:
-    """Return a voiced tone by formula: gliding pitch, two formants, syllables.
-
-    Returns:
-        float32 [n] at 16 kHz, within ±0.7.
-    """
+    """Return a voiced tone by formula, float32 [n] at 16 kHz, within ±0.7."""
     time_s = np.arange(int(SAMPLE_S * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
     pitch_hz = (
         130.0 + 25.0 * np.sin(2 * np.pi * 0.7 * time_s) + 6.0 * np.sin(2 * np.pi * 5 * time_s)

@@ -24,10 +24,7 @@ class TinyCheckpointError(ValueError):
 def write_tiny_checkpoint(folder: Path, seed: int = 0, *, show_progress: bool = False) -> None:
     """Write a tiny checkpoint; the same seed gives the same bytes.
 
-    Args:
-        folder: a new or empty folder, or one with an earlier tiny checkpoint to replace.
-        seed: of every random weight.
-        show_progress: show a bar on standard error.
+    The folder is new or empty, or holds an earlier tiny checkpoint, which is replaced.
 
     Raises:
         TinyCheckpointError: the folder holds something else.

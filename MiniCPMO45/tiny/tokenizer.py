@@ -134,21 +134,11 @@ class TinyVocabulary:
         return len(self.base) + len(self.added)
 
     def id_of(self, token: str) -> int:
-        """Return the id of an entry.
-
-        Raises:
-            ValueError: there is none.
-        """
         return (*self.base, *self.added).index(token)
 
 
 def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -> TinyVocabulary:
-    """Train the byte-pair merges; the same on every machine.
-
-    Args:
-        texts: what to train on; the tiny checkpoint's own texts when None.
-        merges: how many pairs become entries, at most.
-    """
+    """Train the byte-pair merges; the same on every machine."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + merges, initial_alphabet=alphabet, show_progress=False

@@ -16,11 +16,7 @@ from MiniCPMO45.tiny.tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
 
 
 def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> Tensor:
-    """Draw normal values that depend on the name and the seed alone.
-
-    Returns:
-        float32 of `shape`, on torch's default device; each kind of device draws its own values.
-    """
+    """Draw normal values that depend on the name and the seed alone."""
     generator = torch.Generator(torch.get_default_device())
     generator.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     return torch.randn(shape, generator=generator) * spread
@@ -71,16 +67,7 @@ def tiny_model(
 def tiny_tensors(
     config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of the model under its checkpoint name.
-
-    Args:
-        config: sizes; the tiny ones, or larger.
-        vocabulary: says which ids are words and which decide.
-        seed: of the checkpoint.
-
-    Yields:
-        (name, bfloat16 tensor).
-    """
+    """Yield every tensor of the model under its checkpoint name, as bfloat16."""
     with torch.device("meta"):
         shapes = {
             name: tuple(t.shape)

@@ -37,12 +37,7 @@ INT16_SCALE = 32_768.0
 
 @dataclass(frozen=True)
 class Piece:
-    """Codes of one vocoder call.
-
-    Attributes:
-        codes: at most 28; the last 3 are look-ahead unless `is_last`.
-        is_last: nothing follows in this turn.
-    """
+    """Codes of one vocoder call, at most 28; the last 3 are look-ahead unless a turn ends."""
 
     codes: tuple[int, ...]
     is_last: bool
@@ -52,8 +47,7 @@ class Piece:
 class SpeechBuffer:
     """Codes of one turn that wait for their look-ahead.
 
-    Attributes:
-        waiting: codes not yet consumed; a turn starts with three codes of silence.
+    A turn starts with three codes of silence.
     """
 
     waiting: list[int] = field(
@@ -63,15 +57,10 @@ class SpeechBuffer:
     def push(
         self, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
     ) -> list[Piece]:
-        """Add new codes and take out every call that can be made now.
+        """Add new codes, possibly none, and take out every call that can be made now, in order.
 
-        Args:
-            codes: what the speech decoder made, possibly nothing.
-            is_last: the turn ends with them; the rest is flushed.
-            fewest: codes a call that is not the last takes at least, from 8 to 28.
-
-        Returns:
-            Calls in order; empty when too few codes wait.
+        A call that is not the last takes at least `fewest` codes, from 8 to 28; the last takes the
+        rest.
         """
         self.waiting += codes
         pieces = []
@@ -85,19 +74,16 @@ class SpeechBuffer:
         return pieces
 
     def clone(self) -> SpeechBuffer:
-        """Return an independent copy."""
         return SpeechBuffer(list(self.waiting))
 
     def reset(self) -> None:
-        """Start a new turn."""
         self.waiting = SpeechBuffer().waiting
 
 
 def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
     """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
 
-    Returns:
-        Windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
+    They are windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
     """
     pieces = []
     start = 0
@@ -122,11 +108,6 @@ def finish_unit(
     samples: np.ndarray, *, is_last: bool, unit_samples: int = TIMING.sample_rate_hz
 ) -> np.ndarray:
     """Make the audio of one unit from what the vocoder answered.
-
-    Args:
-        samples: joined answers, float [n]; n may be 0.
-        is_last: the turn ends with this unit, which is then not padded.
-        unit_samples: length a unit inside a turn has (one second).
 
     Returns:
         float32 [n]: 16-bit steps, zeros in front up to `unit_samples`; empty stays empty.
@@ -172,7 +153,6 @@ class ChunkShape:
     """What a batch is sized for.
 
     Attributes:
-        codes: speech codes consumed, T / 2.
         history: mel frames the streams may remember.
         is_exact: every row has just these codes; else smaller chunks and missing rows are padded.
     """
@@ -189,16 +169,7 @@ class ChunkShape:
 
 @dataclass(frozen=True)
 class ChunkInput:
-    """One stream's share of a chunk.
-
-    Attributes:
-        codes: the codes given, look-ahead included.
-        n_codes: how many of them are consumed.
-        base: the voice.
-        memory: what the stream remembers.
-        ledgers: what the columns of its caches hold.
-        has_started: whether a chunk came before in this turn.
-    """
+    """One stream's share of a chunk; `n_codes` of the codes are consumed."""
 
     codes: Sequence[int]
     n_codes: int
@@ -209,7 +180,6 @@ class ChunkInput:
 
     @classmethod
     def of(cls, stream: SpeechStream, codes: Sequence[int], n_codes: int) -> ChunkInput:
-        """Take the share of a stream."""
         return cls(codes, n_codes, stream.base, stream.memory, stream.ledgers, stream.has_started)
 
 
@@ -217,11 +187,6 @@ class ChunkBatch:
     """The inputs of a chunk of S streams.
 
     Attributes:
-        shape: what it is sized for.
-        schedule: the ODE's steps.
-        layout: of the streams' tails.
-        table: tells of the streams.
-        estimator: the estimator's caches.
         token_rate: those of the encoder's layers at 25/s.
         mel_rate: those of its layers at 50/s.
         start: starting points of the flow, float32 [S, T, bins].
@@ -237,15 +202,7 @@ class ChunkBatch:
         schedule: FlowSchedule,
         dtype: torch.dtype,
     ) -> None:
-        """Allocate the inputs.
-
-        Args:
-            config: of the vocoder.
-            shape: sizes.
-            n_rows: streams S.
-            schedule: the ODE's steps; the streams live where it does.
-            dtype: of the streams' keys and values.
-        """
+        """Allocate the inputs where the schedule is; keys and values are of `dtype`."""
         self.shape, self.schedule = shape, schedule
         device, encoder = schedule.final.device, config.flow.encoder
         n_given = shape.codes + encoder.pre_lookahead_len
@@ -278,10 +235,7 @@ class ChunkBatch:
         return None if self.shape.is_exact else self.table["n_frames"]
 
     def load(self, inputs: Sequence[ChunkInput]) -> list[Ledgers]:
-        """Write a chunk's inputs.
-
-        Args:
-            inputs: at most one per row.
+        """Write a chunk's inputs, at most one per row.
 
         Returns:
             The ledgers of each stream after the chunk; the streams are not changed.
@@ -354,9 +308,6 @@ class ChunkBatch:
 def check_voice_length(frames: int) -> None:
     """Refuse a voice prompt that is too long to stream with.
 
-    Args:
-        frames: mel frames of the prompt, 50 per second.
-
     Raises:
         VoiceTooLongError: P + 100 + 56 frames are more than 1000.
     """
@@ -370,12 +321,7 @@ def check_voice_length(frames: int) -> None:
 
 
 def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
-    """Refuse a call that no stream can answer.
-
-    Args:
-        n_codes: codes given, look-ahead included.
-        is_last: nothing follows in this turn.
-        has_started: a call of this turn came before.
+    """Refuse a call, its look-ahead included, that no stream can answer.
 
     Raises:
         ValueError: too few or too many codes.

@@ -49,7 +49,6 @@ class FlowEncoderConfig:
 
     @cached_property
     def head_dim(self) -> int:
-        """Channels of one attention head."""
         return self.output_size // self.attention_heads
 
 
@@ -67,7 +66,6 @@ class EstimatorConfig:
 
     @property
     def mlp_size(self) -> int:
-        """Width of the hidden layer of each block's MLP."""
         return int(self.hidden_size * self.mlp_ratio)
 
 
@@ -86,9 +84,6 @@ class FlowConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FlowConfig:
         """Build from the nested names of the published `flow.yaml`; unknown keys are ignored.
-
-        Args:
-            values: the flow's mapping with `encoder` and `decoder.estimator` inside.
 
         Raises:
             ValueError: a structural option asks for a variant that is not implemented.
@@ -170,16 +165,7 @@ class Token2WavConfig:
 
 
 def list_differences(found: object, expected: object, path: str = "") -> list[str]:
-    """Name every field in which two configuration records differ.
-
-    Args:
-        found: record that was read.
-        expected: record of the same type to compare with.
-        path: name put in front of the fields.
-
-    Returns:
-        Lines like `encoder.num_blocks: 4, expected 6`; empty when equal.
-    """
+    """Name every field in which two records differ: `encoder.num_blocks: 4, expected 6`."""
     if not is_dataclass(found) or not is_dataclass(expected):
         return [] if found == expected else [f"{path}: {found!r}, expected {expected!r}"]
     return [
@@ -220,13 +206,9 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
 
 
 def parse_flow_yaml(text: str) -> FlowConfig:
-    """Parse the text of `flow.yaml`.
+    """Parse the text of `flow.yaml`, whose top level is the flow or has it under `flow`.
 
-    Args:
-        text: YAML whose top level is the flow or has it under `flow`.
-
-    Returns:
-        The sizes; whatever the file does not name keeps the published value.
+    Whatever it does not name keeps the published value.
 
     Raises:
         ValueError: the text is not a YAML mapping, or names an unsupported variant.
@@ -245,7 +227,6 @@ def parse_flow_yaml(text: str) -> FlowConfig:
 
 
 def read_flow_yaml(path: Path) -> FlowConfig:
-    """Parse the file at `path`, see `parse_flow_yaml`."""
     return parse_flow_yaml(path.read_text(encoding="utf8"))
 
 

@@ -68,16 +68,10 @@ class Attention(nn.Module):
         self.head_norms = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
 
     def forward(self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int) -> Tensor:
-        """Attend from x to itself and to what each stream remembers.
+        """Attend from x [2S, T, C] to itself and to what each stream remembers: [2S, T, C].
 
-        Args:
-            x: [2S, T, C], the guidance rows of a stream next to each other.
-            seen: receives queries, keys and values [2S, T, 3 * inner].
-            cache: the streams' memory.
-            layer: which of its layers.
-
-        Returns:
-            [2S, T, C].
+        The guidance rows of a stream are next to each other. `seen` [2S, T, 3 * inner] receives
+        queries, keys and values.
         """
         qkv = self.qkv.into(x, seen)
         norm_heads(qkv, self.head_norms, QK_NORM_EPS, cache.heads)
@@ -112,20 +106,14 @@ class CausalConvBlock(nn.Module):
 
     @property
     def layers(self) -> tuple[TapConvolution, nn.LayerNorm, TapConvolution]:
-        """First convolution, norm, second convolution."""
         first, norm, second = self.block.values()
         return cast(TapConvolution, first), cast(nn.LayerNorm, norm), cast(TapConvolution, second)
 
     def forward(self, rows: Tensor, tails: Tails, n_frames: Tensor | None) -> Tensor:
-        """Run both convolutions.
+        """Run both convolutions over rows laid out for the first [2S, T, 3 * C]: [2S, T, C].
 
-        Args:
-            rows: input laid out for the first one [2S, T, 3 * C].
-            tails: of the second one, float32 [S, 2, 2, C] each.
-            n_frames: frames that count, int64 [S]; None if all do.
-
-        Returns:
-            [2S, T, C].
+        `tails` are those of the second one, float32 [S, 2, 2, C] each; `n_frames` count, int64 [S],
+        or all.
         """
         first, norm, second = self.layers
         affine = (norm.weight, norm.bias)
@@ -157,20 +145,12 @@ class DiTBlock(nn.Module):
         tails: tuple[Tails, Tails],
         n_frames: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Run the block.
+        """Run the block; returns what the MLP adds [2S, T, C], and its gate.
 
-        Args:
-            x: residual stream, float32 [2S, T, C]; all but the last branch is added.
-            change: of the block before [2S, T, C], not added yet, and its gate [C].
-            modulation: this step's and block's row of `FlowSchedule.blocks` [9, C].
-            seen: see `Attention.forward`.
-            cache: see there.
-            layer: see there.
-            tails: of both convolutions, see `CausalConvBlock.forward`.
-            n_frames: see there.
-
-        Returns:
-            What the MLP adds [2S, T, C], and its gate.
+        Everything before is added to `x`, the residual stream, float32 [2S, T, C], and so is
+        `change` of the block before with its gate [C]. `modulation` [9, C] is this step's and
+        block's row of `FlowSchedule.blocks`; the other arguments are those of `Attention` and
+        `CausalConvBlock`.
         """
         sa, ca, ga, sm, cm, gm, sv, cv, gv = modulation.unbind(0)
         y = gated_norm(x, *change, (ca, sa), BLOCK_NORM_EPS, seen.dtype)
@@ -231,8 +211,7 @@ class DiT(nn.Module):
     def schedule(self, times: Tensor) -> FlowSchedule:
         """Compute what depends on the ODE time only, once for all chunks of all streams.
 
-        Args:
-            times: borders of the N steps, float32 [N + 1] on the CPU.
+        `times` are the borders of the N steps, float32 [N + 1] on the CPU.
         """
         device = self.in_proj.weight.device
         linears = [block.get_submodule("adaLN_modulation") for block in self.blocks]
@@ -249,15 +228,10 @@ class DiT(nn.Module):
         return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
 
     def project_condition(self, mu: Tensor, speaker: Tensor, prompt: Tensor | None) -> Tensor:
-        """The part of the input projection that all steps share.
+        """The part of the input projection that all steps share [S, 2, T, C].
 
-        Args:
-            mu: encoder output, float32 [S, T, bins].
-            speaker: float32 [S, bins].
-            prompt: mel given as condition, float32 [S, T, bins]; None is zeros.
-
-        Returns:
-            Of both guidance rows [S, 2, T, C]; the second sees no condition.
+        The second guidance row sees no condition: neither `mu`, the encoder's output [S, T, bins],
+        nor `speaker` [S, bins], nor the prompt's mel [S, T, bins].
         """
         weight, bias = self.in_proj.weight, self.in_proj.bias
         _, of_mu, of_speaker, of_prompt = weight.split(mu.shape[2], dim=1)
@@ -271,12 +245,8 @@ class DiT(nn.Module):
     ) -> Tensor:
         """Estimate the velocity at one step and remember it in the streams.
 
-        Args:
-            x: the flow's state, float32 [S, T, bins].
-            condition: result of `project_condition`.
-            step: index of this step.
-            batch: the chunk.
-            tails: of all convolutions [S, depth, 2, 2, 2, C] each.
+        `x` is the flow's state, float32 [S, T, bins]; `tails` are those of all convolutions [S,
+        depth, 2, 2, 2, C].
 
         Returns:
             Velocity of the guidance rows, float32 [S, 2, T, bins]; behind a stream's end it means
@@ -302,17 +272,9 @@ class DiT(nn.Module):
 
 
 def draw_flow_noise(n_frames: int, n_bins: int, seed: int = NOISE_SEED) -> Tensor:
-    """Draw the starting noise of the ODE.
+    """Draw the starting noise of the ODE: standard normal, on the CPU [1, n_bins, n_frames].
 
-    A longer draw begins with the shorter one of the same seed.
-
-    Args:
-        n_frames: mel frames.
-        n_bins: mel bins, a multiple of 16 for the property above.
-        seed: of a generator of its own.
-
-    Returns:
-        Standard normal values, float32 on the CPU [1, n_bins, n_frames].
+    A longer draw begins with the shorter one of the same seed if `n_bins` is a multiple of 16.
     """
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n_frames, n_bins, generator=generator).T[None].contiguous()
@@ -340,21 +302,18 @@ class Flow(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of products, keys and values."""
         return self.encoder.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.encoder_proj.weight.device
 
     @torch.no_grad()
     def pack(self, n_frames: int, dtype: torch.dtype) -> None:
         """Lay the weights out for `forward`, once, after loading.
 
-        Args:
-            n_frames: the most mel frames that are remembered and new together.
-            dtype: of products, keys and values; all else is float32.
+        At most `n_frames` mel frames are remembered and new together; products, keys and values are
+        of `dtype`, all else is float32.
         """
         self.encoder.pack(n_frames, dtype)
         self.decoder.estimator.pack(dtype)

@@ -23,12 +23,7 @@ from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A linear layer in the type it is computed in.
-
-    Attributes:
-        weight: [out, in].
-        bias: [out].
-    """
+    """A linear layer in the type it is computed in: [out, in] and [out]."""
 
     weight: Tensor
     bias: Tensor
@@ -114,12 +109,7 @@ def pack_all(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def with_past(x: Tensor, tail: Tensor, n_frames: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Put the past in front of a chunk.
-
-    Args:
-        x: [S, T, C].
-        tail: the frames before it [S, n, C].
-        n_frames: frames of x that count, int64 [S, 1]; None if all do.
+    """Put the past [S, n, C] in front of a chunk [S, T, C], of which `n_frames` count, or all.
 
     Returns:
         Both joined [S, n + T, C], and the tail for the next chunk.
@@ -140,13 +130,8 @@ POSITION_PERIOD = 10_000.0  # longest wavelength base of the sinusoids
 def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Tensor:
     """Sinusoids of every distance between n_query new and n_key visible positions.
 
-    Row r stands for distance `n_key - 1 - r`; the newest query sits at the newest key.
-
-    Args:
-        n_query: new positions.
-        n_key: cached plus new positions.
-        width: channels, even: sine on even ones, cosine on odd ones.
-        like: tensor whose device and dtype the table takes.
+    Row r stands for distance `n_key - 1 - r`; the newest query sits at the newest key. Channels are
+    sine on even places and cosine on odd ones.
 
     Returns:
         Table [n_query + n_key - 1, width].
@@ -173,11 +158,7 @@ class PackedAttention:
     places: Tensor
 
     def position_scores(self, qkv: Tensor, history: int) -> Tensor:
-        """Score every distance a query may see.
-
-        Args:
-            qkv: [S, T, 3 * C].
-            history: columns a cache may hold.
+        """Score every distance a query of qkv [S, T, 3 * C] may see.
 
         Returns:
             [heads, S * T, history + 2 T - 1], distance -(T - 1) first.
@@ -207,12 +188,7 @@ class RelativeAttention(nn.Module):
         self.pos_bias_v = nn.Parameter(torch.zeros(heads, config.head_dim))
 
     def pack(self, n_positions: int, dtype: torch.dtype) -> None:
-        """Join the weights and project the sinusoids.
-
-        Args:
-            n_positions: N, the most that are remembered and new together.
-            dtype: to compute in.
-        """
+        """Join the weights and project the sinusoids."""
         content, position = self.pos_bias_u, self.pos_bias_v
         parts = (self.linear_q, self.linear_k, self.linear_v)
         bias = torch.cat([part.bias for part in parts])
@@ -228,17 +204,10 @@ class RelativeAttention(nn.Module):
     def forward(
         self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int, history: int
     ) -> Tensor:
-        """Attend from new positions to what the streams remember and to themselves.
+        """Attend from x [S, T, C] to what the streams remember and to itself: [S, T, C].
 
-        Args:
-            x: [S, T, C].
-            seen: receives queries, keys and values [S, T, 3 * C].
-            cache: the streams' memory.
-            layer: which of its layers.
-            history: columns it may hold.
-
-        Returns:
-            [S, T, C].
+        `seen` [S, T, 3 * C] receives queries, keys and values; a cache holds `history` columns at
+        most.
         """
         qkv = self.packed.qkv.into(x, seen)
         scores = self.packed.position_scores(qkv, history)
@@ -363,13 +332,7 @@ class FlowEncoder(nn.Module):
     def forward(
         self, x: Tensor, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
     ) -> Tensor:
-        """Encode the next codes and remember them in the streams.
-
-        Args:
-            x: embedded codes [S, t + look-ahead, C_in].
-            batch: the chunk.
-            tails: ends of the chunks before it, by name.
-            new_tails: receives those of this one.
+        """Encode the next codes [S, t + look-ahead, C_in] and remember them in the streams.
 
         Returns:
             Features, float32 [S, T, C]; behind a stream's end they mean nothing.

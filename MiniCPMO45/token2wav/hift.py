@@ -63,7 +63,6 @@ class Overlap:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the three tensors."""
         return self.mel.nbytes + self.source.nbytes + self.speech.nbytes
 
 
@@ -91,7 +90,6 @@ class ResBlock(nn.Module):
 
     @property
     def alpha(self) -> Tensor:
-        """Parameter of the first Snake [C]."""
         return cast(Snake, self.activations1[0]).alpha
 
     def forward(
@@ -141,14 +139,9 @@ class F0Predictor(nn.Module):
         self.classifier = nn.Linear(width, config.num_class)
 
     def forward(self, mel: Tensor, counts: Tensor | None = None) -> Tensor:
-        """Predict the pitch.
+        """Predict the fundamental in Hz, float32 [S, F], from mel [S, F, bins].
 
-        Args:
-            mel: [S, F, bins], zero behind a stream's end.
-            counts: bool [S, F], False behind a stream's end; None if every frame counts.
-
-        Returns:
-            Fundamental in Hz, float32 [S, F], zero behind a stream's end.
+        Both are zero behind a stream's end, where `counts`, bool [S, F], are False.
         """
         x = mel.transpose(1, 2)
         # The phase adds up every error made here, and torch would take TF32 unasked.
@@ -173,7 +166,6 @@ class HiFT(nn.Module):
     """The generator.
 
     Attributes:
-        config: sizes.
         dtype: of the filter's convolutions; pitch, excitation and transforms are float32.
     """
 
@@ -210,11 +202,7 @@ class HiFT(nn.Module):
         self._alphas: list[Tensor] | None = None
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Lay the weights out for kernels, once, after loading; not needed without them.
-
-        Args:
-            dtype: of the filter's convolutions.
-        """
+        """Lay the weights out for kernels, once, after loading; not needed without them."""
         self.dtype = dtype
         for module in self.modules():
             if isinstance(module, Convolution | Upsampling):
@@ -229,13 +217,9 @@ class HiFT(nn.Module):
     ) -> tuple[Tensor, Overlap]:
         """Turn the next mel frames of S streams into samples.
 
-        Args:
-            mel: new frames, float32 [S, T, bins].
-            noise: draws for old and new samples together [S, L, harmonics + 1]; None for silence,
-                which kernels do not take.
-            overlap: ends of the pieces before; None when all streams start here.
-            ends: of a padded batch; None if every frame counts, and every stream has started if
-                there is an overlap.
+        `mel` are new frames, float32 [S, T, bins], and `noise` draws for old and new samples
+        together [S, L, harmonics + 1]; kernels need it. Without `overlap` all streams start here;
+        without `ends` every frame counts.
 
         Returns:
             float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those
@@ -270,12 +254,7 @@ class HiFT(nn.Module):
         return excite(f0, noise, self.m_source.l_linear, self.config)
 
     def decode(self, mel: Tensor, source: Tensor, n_frames: Tensor | None = None) -> Tensor:
-        """Filter the excitation by the mel.
-
-        Args:
-            mel: [S, F, bins].
-            source: [S, F * samples_per_frame].
-            n_frames: frames that count, int64 [S]; None if all do.
+        """Filter the excitation [S, F * samples_per_frame] by the mel [S, F, bins].
 
         Returns:
             Waveform in +-audio_limit [S, F * samples_per_frame].

@@ -39,12 +39,6 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
     Pickled code is refused. Files in the zip format are mapped, not read.
 
-    Args:
-        path: the file.
-
-    Returns:
-        Tensors by name; entries that are no tensors (step counters) are left out.
-
     Raises:
         CheckpointError: the file is damaged, or more than plain tensors.
     """
@@ -81,11 +75,6 @@ def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Put tensors into a module built on the meta device.
 
-    Args:
-        module: any device; its parameters are replaced.
-        tensors: by cleaned name, floating point tensors as stored.
-        source: name of the file for the error.
-
     Raises:
         CheckpointError: one message that names what is missing, unexpected or of
             another shape.
@@ -113,11 +102,7 @@ def build_token2wav(
     *,
     device: torch.device | str = "cpu",
 ) -> Token2Wav:
-    """Make a ready vocoder from tensors.
-
-    Raises:
-        CheckpointError: the tensors do not fit the sizes.
-    """
+    """Make a ready vocoder from tensors."""
     with torch.device("meta"):
         modules = Flow(config.flow), HiFT(config.hift)
     for module, tensors, name in zip(modules, (flow, hift), ("flow", "hift"), strict=True):
@@ -155,12 +140,6 @@ def load_token2wav(
     device: torch.device | str = "cpu",
 ) -> Token2Wav:
     """Load the vocoder from a folder with `flow` and `hift` as `.safetensors` or `.pt`.
-
-    Args:
-        folder: for instance `assets/token2wav` of the checkpoint.
-        options: how it runs.
-        config: sizes (default: `read_config`).
-        device: where the weights go.
 
     Raises:
         CheckpointError: a weight file is missing, damaged, or does not fit the sizes.

@@ -30,12 +30,7 @@ OVERLAP_MEL_FRAMES = 400  # 4 s
 class SpeechTokenizerConfig:
     """Sizes of the tokenizer; the defaults are the published ones.
 
-    Attributes:
-        n_mels: bins of the spectrogram.
-        width: hidden size, a multiple of 64.
-        n_blocks: number of transformer blocks.
-        memory_kernel: taps of the memory convolution, odd.
-        code_digits: digits of one speech token.
+    The width is a multiple of 64, and the taps of the memory convolution are odd.
     """
 
     n_mels: int = 128
@@ -45,7 +40,6 @@ class SpeechTokenizerConfig:
     code_digits: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse sizes the architecture cannot have."""
         if self.width <= 0 or self.width % HEAD_SIZE or self.memory_kernel % 2 == 0:
             raise ValueError(
                 f"the speech tokenizer's width must be a multiple of {HEAD_SIZE} and its memory "
@@ -55,9 +49,6 @@ class SpeechTokenizerConfig:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SpeechTokenizerConfig:
         """Read the sizes off a state dict.
-
-        Args:
-            tensors: state dict with this module's names.
 
         Raises:
             ValueError: a tensor that tells a size is missing, or the sizes make no sense.
@@ -87,13 +78,7 @@ class MemoryAttention(nn.Module):
         )
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Attend over the whole sequence.
-
-        Args:
-            x: [B, T, width].
-            cos: [T, 64], of the rotary angles.
-            sin: [T, 64], of the rotary angles.
-        """
+        """Attend over a sequence [B, T, width]; the rotary tables are [T, 64]."""
         value = self.value(x)
         memory = self.fsmn_block(value.transpose(1, 2)).transpose(1, 2) + value
         query, key, heads = (
@@ -135,14 +120,7 @@ class TokenizerEncoder(nn.Module):
         self.blocks = nn.ModuleList(TokenizerBlock(config) for _ in range(config.n_blocks))
 
     def forward(self, mel: Tensor) -> Tensor:
-        """Encode a spectrogram.
-
-        Args:
-            mel: [B, n_mels, T].
-
-        Returns:
-            [B, ceil(ceil(T / 2) / 2), width].
-        """
+        """Encode a spectrogram [B, n_mels, T]: [B, ceil(ceil(T / 2) / 2), width]."""
         x = F.gelu(self.conv2(F.gelu(self.conv1(mel)))).transpose(1, 2)  # [B, T / 4, width]
         cos, sin = rotary_table(x.shape[1], x.device)
         for block in self.blocks:
@@ -195,9 +173,6 @@ class SpeechTokenizer(nn.Module):
 
         More than 30 s are taken in windows that overlap by 4 s; of every overlap each window
         gives the half on its own side.
-
-        Args:
-            mel: float32 [n_mels, T], see `voice_features.tokenizer_log_mel`.
 
         Returns:
             int64 [ceil(ceil(T / 2) / 2)].
@@ -262,12 +237,6 @@ class SpeechTokenizerFileError(ValueError):
 def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
     """Return the weights of a speech-tokenizer graph under the module's names.
 
-    Args:
-        path: the `.onnx` file.
-
-    Returns:
-        float32 tensors that fit `SpeechTokenizer` of exactly the sizes they tell.
-
     Raises:
         FileNotFoundError: there is no such file.
         SpeechTokenizerFileError: a weight cannot be placed, is missing or has the wrong shape.
@@ -294,16 +263,7 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
 
 
 def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
-    """Build the tokenizer a graph describes, with its weights, in float32.
-
-    Args:
-        path: the `.onnx` file.
-        device: where the weights go.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        SpeechTokenizerFileError: see `read_speech_tokenizer`.
-    """
+    """Build the tokenizer a graph describes, with its weights, in float32."""
     weights = read_speech_tokenizer(path)
     with torch.device("meta"):
         tokenizer = SpeechTokenizer(SpeechTokenizerConfig.from_tensors(weights))
@@ -347,11 +307,6 @@ def _as_tensor(initializer: TensorProto) -> Tensor:
 
 
 def _check(path: Path, weights: dict[str, Tensor]) -> None:
-    """Compare names and shapes with the module of the sizes the weights tell.
-
-    Raises:
-        SpeechTokenizerFileError: they differ.
-    """
     try:
         config = SpeechTokenizerConfig.from_tensors(weights)
     except ValueError as error:
@@ -373,7 +328,6 @@ def _check(path: Path, weights: dict[str, Tensor]) -> None:
 
 
 def _shorten(names: list[str]) -> str:
-    """List names without flooding a message."""
     shown = 5
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return (", ".join(names[:shown]) or "nothing") + more

@@ -54,12 +54,9 @@ OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
 
 @dataclass(frozen=True)
 class StreamCall:
-    """The next codes of one stream.
+    """The next codes of one stream, the last 3 of them look-ahead unless the turn ends with them.
 
-    Attributes:
-        state: the stream; updated when the call succeeds.
-        codes: speech codes, the last 3 of them look-ahead unless `is_last`.
-        is_last: nothing follows in this turn.
+    The stream is updated when the call succeeds.
     """
 
     state: SpeechStream
@@ -85,21 +82,10 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Program:
-    """A chunk of S streams.
-
-    Attributes:
-        batch: its inputs.
-    """
+    """A chunk of S streams."""
 
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
-        """Allocate what the generator needs.
-
-        Args:
-            flow: codes to mel.
-            hift: mel to samples.
-            batch: inputs of the flow.
-            has_overlap: streams may have started; all have in an exact batch.
-        """
+        """Allocate what the generator needs; streams may have started if there is an overlap."""
         self.batch = batch
         self._flow, self._hift, self._has_overlap = flow, hift, has_overlap
         config = hift.config
@@ -111,11 +97,7 @@ class Program:
     def load(
         self, inputs: Sequence[ChunkInput], generators: Sequence[torch.Generator | None]
     ) -> list[Ledgers]:
-        """Write a chunk's inputs.
-
-        Args:
-            inputs: at most S.
-            generators: sources of the excitation's noise, one per input; None leaves it out.
+        """Write a chunk's inputs, at most S, and draw the excitation's noise.
 
         Returns:
             The ledgers of each stream after the chunk; the streams are not changed.
@@ -165,23 +147,10 @@ class ProgramKey:
 
 
 class Token2Wav:
-    """Flow and HiFT, and the programs that run them.
-
-    Attributes:
-        flow: codes to mel.
-        hift: mel to samples.
-        options: how it runs.
-        config: sizes of both.
-    """
+    """Flow and HiFT, and the programs that run them."""
 
     def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
-        """Lay out the weights.
-
-        Args:
-            flow: float32, where it shall run.
-            hift: float32, its weight norms folded.
-            options: how it runs.
-        """
+        """Lay out the weights, float32, on their device; those of HiFT with their norms folded."""
         self.flow, self.hift, self.options = flow, hift, options or LoadOptions()
         self.config = Token2WavConfig(flow.config, hift.config)
         is_on_card = flow.device.type == "cuda"
@@ -196,7 +165,6 @@ class Token2Wav:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.flow.device
 
     @torch.no_grad()
@@ -210,12 +178,8 @@ class Token2Wav:
     ) -> VoiceBase:
         """Run the voice prompt once; the result serves any number of streams.
 
-        Args:
-            voice: the voice.
-            n_steps: ODE steps (default `options.flow_steps`).
-            noise: starting noise of the flow [1, bins, N], N at least P + 100 + the largest
-                chunk's frames (default drawn from a fixed seed).
-            lookahead: codes behind the prompt, silence by default.
+        Without `noise` [1, bins, N] for the prompt, 100 frames of history and the largest chunk, it
+        is drawn from a fixed seed. `lookahead` codes, silence by default, follow the prompt.
 
         Raises:
             VoiceTooLongError: P + 100 + 56 frames are more than 1000.
@@ -246,12 +210,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
-        """Allocate a stream that starts from `base`.
-
-        Args:
-            base: result of `set_up`.
-            generator: source of the excitation's noise; None leaves the noise out.
-        """
+        """Allocate a stream; without a generator its excitation has no noise."""
         return SpeechStream.open(base, self.config, generator)
 
     def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
@@ -261,9 +220,6 @@ class Token2Wav:
     @torch.no_grad()
     def stream_many(self, calls: Sequence[StreamCall]) -> list[Tensor]:
         """Answer several streams in as few batches as their ODE steps allow.
-
-        Args:
-            calls: one per stream; a state may occur once.
 
         Returns:
             Samples per call at 24 kHz, float32 [n] beside the weights: 960 per code consumed; at
@@ -290,11 +246,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
-        """Return the usual chunks, to be captured before the first call; others are not captured.
-
-        Args:
-            rows: numbers of streams.
-        """
+        """Return the usual chunks, to be captured before the first call."""
         keys = [
             ProgramKey(
                 self.options.flow_steps, n_rows, ChunkShape(n_codes, HISTORY, is_exact=False)

@@ -63,11 +63,9 @@ class VoicePrompt:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the three tensors."""
         return self.codes.nbytes + self.speaker.nbytes + self.mel.nbytes
 
     def to(self, device: torch.device | str) -> VoicePrompt:
-        """Return the same voice on `device`."""
         return VoicePrompt(self.codes.to(device), self.speaker.to(device), self.mel.to(device))
 
 
@@ -100,7 +98,6 @@ class ColumnLedger:
 
     @property
     def columns(self) -> Columns:
-        """The occupied columns in order, read only."""
         return np.frombuffer(self.order, np.int32)
 
     @property
@@ -109,7 +106,6 @@ class ColumnLedger:
 
     @property
     def capacity(self) -> int:
-        """Columns that can be occupied."""
         return self.first + self.last
 
     def filled(self, columns: Sequence[int]) -> Self:
@@ -159,17 +155,12 @@ Ledgers = tuple[ColumnLedger, ColumnLedger, ColumnLedger]  # estimator, token ra
 
 @dataclass(frozen=True)
 class TailLayout:
-    """Where the pieces of fixed size lie in a stream's flat memory of tails.
-
-    Attributes:
-        shapes: name to shape, in order of their places.
-    """
+    """Where the pieces of fixed size lie in a stream's flat memory of tails."""
 
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
     def of(cls, config: Token2WavConfig, n_steps: int) -> TailLayout:
-        """Return the layout for a vocoder and a number of ODE steps."""
         estimator, width = config.flow.estimator, config.flow.encoder.output_size
         held = OVERLAP_FRAMES * config.hift.samples_per_frame
         return cls(
@@ -228,15 +219,7 @@ class StreamMemory:
         device: torch.device,
         dtype: torch.dtype,
     ) -> StreamMemory:
-        """Take memory.
-
-        Args:
-            config: sizes.
-            n_steps: ODE steps.
-            columns: mel frames that can be remembered; 0 for a row that belongs to no stream.
-            device: where the memory shall be.
-            dtype: of keys and values.
-        """
+        """Take memory for so many mel frames (`columns`); 0 for a row that belongs to no stream."""
         encoder, estimator = config.flow.encoder, config.flow.estimator
         of_encoder = (encoder.attention_heads, 2 * encoder.head_dim)
         shapes = (
@@ -259,11 +242,9 @@ class StreamMemory:
 
     @property
     def nbytes(self) -> int:
-        """Size of everything."""
         return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
 
     def clone(self) -> StreamMemory:
-        """Return an independent copy."""
         estimator, token_rate, mel_rate = (cache.clone() for cache in self.caches)
         return StreamMemory(estimator, token_rate, mel_rate, self.tails.clone())
 
@@ -277,9 +258,7 @@ class StreamMemory:
 def ledgers_for(prompt_frames: int, history_frames: int) -> Ledgers:
     """Ledgers of a stream that remembers nothing yet.
 
-    Args:
-        prompt_frames: mel frames of its voice, which stay.
-        history_frames: newest ones that stay beside them.
+    The frames of its prompt stay, and the newest `history_frames` beside them.
     """
     of_codes = prompt_frames // UPSAMPLING, history_frames // UPSAMPLING
     return (
@@ -309,7 +288,6 @@ class VoiceBase:
 
     @property
     def nbytes(self) -> int:
-        """Memory of everything held."""
         return self.speaker.nbytes + self.noise.nbytes + self.memory.nbytes
 
 
@@ -318,9 +296,6 @@ class SpeechStream:
     """One stream of speech.
 
     Attributes:
-        base: the voice it speaks with.
-        memory: what it remembers.
-        ledgers: what the columns of the three caches hold.
         has_started: whether a turn is running, so that the last samples wait for a cross-fade.
         generator: source of the excitation's noise; None leaves the noise out.
         chunks: how many calls have changed it.
@@ -337,13 +312,7 @@ class SpeechStream:
     def open(
         cls, base: VoiceBase, config: Token2WavConfig, generator: torch.Generator | None = None
     ) -> SpeechStream:
-        """Allocate a stream at the start of a turn, beside its voice.
-
-        Args:
-            base: the voice.
-            config: the vocoder's sizes.
-            generator: source of the excitation's noise; None leaves the noise out.
-        """
+        """Allocate a stream at the start of a turn, beside its voice."""
         like, columns = base.memory.estimator, base.frames + HISTORY_FRAMES
         memory = StreamMemory.allocate(
             config, base.n_steps, columns, device=like.device, dtype=like.dtype

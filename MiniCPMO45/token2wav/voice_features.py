@@ -1,4 +1,4 @@
-"""What the models that look at a reference recording are given: spectrograms and a speaker vector.
+"""What the models read of a reference recording: spectrograms, and the vector of its speaker.
 
 Must never read recordings or decode audio.
 """
@@ -49,14 +49,7 @@ KALDI_MEL_BREAK_HZ = 700.0
 
 
 def tokenizer_log_mel(audio: Tensor) -> Tensor:
-    """Return the log-mel spectrogram the speech tokenizer reads.
-
-    Args:
-        audio: float32 [n] at 16 kHz, n > 200.
-
-    Returns:
-        float32 [128, n // 160].
-    """
+    """Return the log-mel of the speech tokenizer [128, n // 160] for 16 kHz audio [n], n > 200."""
     window = torch.hann_window(TOKENIZER_FFT_SAMPLES, device=audio.device)
     spectrum = torch.stft(
         audio, TOKENIZER_FFT_SAMPLES, TOKENIZER_HOP_SAMPLES, window=window, return_complex=True
@@ -73,11 +66,7 @@ def tokenizer_log_mel(audio: Tensor) -> Tensor:
 def speaker_filter_bank(audio: Tensor) -> Tensor:
     """Return Kaldi's log filter bank with each bin's mean over time removed.
 
-    Args:
-        audio: float32 [n] at 16 kHz in -1 ... 1, n >= 400.
-
-    Returns:
-        float32 [1 + (n - 400) // 160, 80].
+    The audio is float32 [n] at 16 kHz in -1 ... 1, n >= 400; the result [1 + (n - 400) // 160, 80].
     """
     power = speaker_power(audio)
     energies = power @ kaldi_filters().to(power).T  # [T, 80]
@@ -116,14 +105,7 @@ def kaldi_filters() -> Tensor:
 
 
 def voice_log_mel(audio: Tensor) -> Tensor:
-    """Return the log-mel spectrogram the flow continues from.
-
-    Args:
-        audio: float32 [n] at 24 kHz, n > 720.
-
-    Returns:
-        float32 [80, n // 480].
-    """
+    """Return the log-mel the flow continues from [80, n // 480] for 24 kHz audio [n], n > 720."""
     margin = (VOICE_FFT_SAMPLES - VOICE_HOP_SAMPLES) // 2
     padded = F.pad(audio[None, None], (margin, margin), mode="reflect")[0, 0]
     spectrum = torch.stft(
@@ -165,11 +147,6 @@ def _filters(step_in: int, step_out: int) -> tuple[NDArray[np.float32], int]:
 def resample(audio: NDArray[np.float32], from_hz: int, to_hz: int) -> NDArray[np.float32]:
     """Convert audio between sample rates.
 
-    Args:
-        audio: float32 [n] at `from_hz`.
-        from_hz: sample rate of `audio`.
-        to_hz: wanted sample rate.
-
     Returns:
         float32 [ceil(n * to_hz / from_hz)].
 
@@ -193,17 +170,10 @@ SPEAKER_SIZE = 192
 
 
 class SpeakerEncoder:
-    """Runs `campplus.onnx`; the graph is read when it is first needed.
-
-    Attributes:
-        path: the graph's file.
-    """
+    """Runs `campplus.onnx`; the graph is read when it is first needed."""
 
     def __init__(self, path: Path) -> None:
-        """Remember where the graph is.
-
-        Args:
-            path: the `.onnx` file.
+        """Remember where the `.onnx` graph is.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -214,13 +184,7 @@ class SpeakerEncoder:
         self._session: onnxruntime.InferenceSession | None = None
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the embedding of one speaker.
-
-        Args:
-            filter_bank: float32 [T, 80], see `speaker_filter_bank`.
-
-        Returns:
-            float32 [1, 192], not normalised.
+        """Return the embedding of one speaker, float32 [1, 192], not normalised.
 
         Raises:
             ValueError: the graph gives another shape.

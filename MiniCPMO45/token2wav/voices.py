@@ -48,30 +48,15 @@ class VoiceSampleError(ValueError):
 
 
 class VoiceEncoder:
-    """Everything that turns a recording into a voice.
-
-    Attributes:
-        tokenizer: recording to speech tokens.
-        speaker: recording to speaker embedding.
-    """
+    """Turns a recording into a voice, on the speech tokenizer's device."""
 
     def __init__(self, tokenizer: SpeechTokenizer, speaker: SpeakerEncoder) -> None:
-        """Join the two models.
-
-        Args:
-            tokenizer: on the device the voice is wanted on, float32.
-            speaker: runs on the CPU.
-        """
         self.tokenizer = tokenizer
         self.speaker = speaker
 
     @classmethod
     def from_folder(cls, folder: Path, device: torch.device) -> VoiceEncoder:
         """Load both models from the checkpoint's `assets/token2wav`.
-
-        Args:
-            folder: holds the speech tokenizer and the speaker encoder as ONNX graphs.
-            device: where the tokenizer runs and where voices are put.
 
         Raises:
             FileNotFoundError: one of the two files is missing.
@@ -86,9 +71,6 @@ class VoiceEncoder:
 
         Args:
             audio: float32 [n] at 16 kHz in -1 ... 1, from 0.5 s; its first 16.88 s are used.
-
-        Returns:
-            The voice, on the tokenizer's device.
 
         Raises:
             VoiceSampleError: the recording is too short or not a finite waveform.
@@ -105,10 +87,7 @@ class VoiceEncoder:
 
 
 def check_voice_sample(audio: NDArray[np.float32]) -> None:
-    """Refuse what cannot become a voice.
-
-    Args:
-        audio: float32 [n] at 16 kHz.
+    """Refuse what cannot become a voice, of float32 [n] at 16 kHz.
 
     Raises:
         VoiceSampleError: wrong shape, a value that is not finite, or too short.
@@ -131,11 +110,7 @@ def fit_frames(mel: Tensor, n_frames: int) -> Tensor:
 
 
 def voice_key(audio: NDArray[np.float32]) -> str:
-    """Return a name for the voice a recording gives; equal recordings give equal names.
-
-    Args:
-        audio: float32 [n] at 16 kHz.
-    """
+    """Return a name for the voice a recording gives; equal recordings give equal names."""
     return hashlib.sha256(audio.astype("<f4").tobytes()).hexdigest()
 
 
@@ -143,13 +118,7 @@ FIXED_VOICE_FILE = "fixed_voice.safetensors"
 
 
 def read_fixed_voice(folder: Path) -> VoicePrompt | None:
-    """Read the checkpoint's only voice.
-
-    Args:
-        folder: `assets/token2wav` of the checkpoint.
-
-    Returns:
-        The voice on the CPU; None when the checkpoint takes any voice.
+    """Read the only voice of a checkpoint; None when it takes any voice.
 
     Raises:
         CheckpointError: the file is damaged or holds something else.
@@ -172,9 +141,8 @@ ONLY_VOICE = "the only voice"
 class VoiceLibrary:
     """The vocoder's starting points for the voices used last; the oldest leaves first.
 
-    Attributes:
-        max_voices: voices kept; one costs 0.1 to 0.28 GB at the published size on a card.
-        has_one_voice: every recording is answered with the same voice.
+    A voice costs 0.1 to 0.28 GB at the published size on a card. A `VoicePrompt` in the place of
+    the encoder is the only voice: it answers every recording.
     """
 
     def __init__(
@@ -184,17 +152,7 @@ class VoiceLibrary:
         *,
         max_voices: int = 8,
     ) -> None:
-        """Start empty.
-
-        Args:
-            encoder: turns a recording into a voice; or the only voice there is, which then
-                answers every recording, whatever it is.
-            vocoder: runs the voice's prompt once.
-            max_voices: voices kept, at least 1.
-
-        Raises:
-            ValueError: `max_voices` is below 1.
-        """
+        """Start empty."""
         if max_voices < 1:
             raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
         self.max_voices = max_voices
@@ -204,7 +162,6 @@ class VoiceLibrary:
         self._bases: OrderedDict[str, VoiceBase] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of voices kept."""
         return len(self._bases)
 
     @property

@@ -21,8 +21,8 @@ from MiniCPMO45.loading.checkpoint_source import (
     find_checkpoint,
     require_full_precision,
 )
-from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS
+from MiniCPMO45.model.audio_encoder import AudioEncoder
+from MiniCPMO45.model.transformer import CausalLM, DecoderLayer, MiniCPMTTS, Projector
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 from MiniCPMO45.settings import Weights
 
@@ -58,9 +58,7 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
             config.resampler_heads,
         )
         self.apm = AudioEncoder(config.audio_config)
-        self.audio_projection_layer = AudioProjection(
-            config.audio_config.d_model, config.hidden_size
-        )
+        self.audio_projection_layer = Projector(config.audio_config.d_model, config.hidden_size)
         self.tts = MiniCPMTTS(config.tts_config)
         self.post_init()
 

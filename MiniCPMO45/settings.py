@@ -16,7 +16,7 @@ GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax 
 
 
 class Weights(StrEnum):
-    """How the language model's weights are kept; see `loading.quantising`."""
+    """How the language model's weights are kept; see `loading.checkpoint`."""
 
     BF16 = "bf16"  # as published; float32 on a CPU
     FP8 = "fp8"

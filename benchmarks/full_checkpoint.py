@@ -17,7 +17,7 @@ import typer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.tiny.assets import (
+from MiniCPMO45.tiny.checkpoint import (
     write_assets,
     write_campplus_onnx,
     write_speech_tokenizer_onnx,

@@ -29,13 +29,13 @@ from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, LoadOptions, Weights
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
-from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
 from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
 
@@ -176,7 +176,7 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
     """Return a voice of random numbers in the right shapes."""
     flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
-    frames = MEL_FRAMES_PER_CODE * n_codes
+    frames = UPSAMPLING * n_codes
     return VoicePrompt(
         torch.randint(0, flow.vocab_size, (1, n_codes), generator=generator),
         torch.randn(1, flow.spk_embed_dim, generator=generator),

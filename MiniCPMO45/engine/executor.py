@@ -64,7 +64,7 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import LEAST_CONVERSATIONS, CacheKind, LoadOptions
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.token2wav.voices import VoiceLibrary
 
@@ -303,9 +303,7 @@ class Executor:
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
-        return self._vocoder().stream_many(
-            [StreamCall(each.state, each.codes, each.is_last) for each in requests]
-        )
+        return self._vocoder().stream_many(requests)
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
         if self.voices is None:

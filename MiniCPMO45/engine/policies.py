@@ -22,7 +22,11 @@ from MiniCPMO45.settings import GREEDY, DuplexSettings, GenerationSettings
 
 def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
     """Divide positive logits [V] of each distinct id by the penalty, multiply negative ones."""
-    return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
+    if penalty == 1.0 or not ids:
+        return logits
+    index = torch.tensor(sorted(set(ids)), device=logits.device)
+    found = logits[index]
+    return logits.index_put((index,), torch.where(found > 0, found / penalty, found * penalty))
 
 
 def penalise_frequency(
@@ -38,11 +42,6 @@ def penalise_frequency(
     )
     factor = torch.full_like(logits, penalty).pow(counts)
     return torch.where(logits < 0, logits * factor, logits / factor)
-
-
-def scale_terminators(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    """Make ending less likely for `penalty` > 1: the length penalty on the ids in `ids`."""
-    return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
 
 
 def add_bias(logits: Tensor, token: int, bias: float) -> Tensor:
@@ -110,18 +109,6 @@ def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
     return [(word >> (WORD_BITS - FLOAT_BITS)) * 2.0**-FLOAT_BITS for word in words]
 
 
-def _scale_at(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    if not ids:
-        return logits
-    index = _distinct(ids, logits)
-    found = logits[index]
-    return logits.index_put((index,), torch.where(found > 0, found / penalty, found * penalty))
-
-
-def _distinct(ids: Sequence[int], logits: Tensor) -> Tensor:
-    return torch.tensor(sorted(set(ids)), device=logits.device)
-
-
 KEEPS_ALL = 2.0  # a top-p no sum of probabilities reaches
 MAX_UNIT_CHARACTERS = 28  # characters at which a unit is cut; docs/specification/model.md#6.4
 MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
@@ -182,7 +169,7 @@ class UnitPolicy:
         size = settings.text_repetition_window_size
         recent = history[-size:] if size > 0 else []
         logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
-        return scale_terminators(logits, (self.tokens.turn_eos,), settings.length_penalty)
+        return penalise_repetition(logits, (self.tokens.turn_eos,), settings.length_penalty)
 
 
 def _rank(logits: Tensor, token: int) -> int:
@@ -227,7 +214,7 @@ class ReplyPolicy:
         logits = penalise_repetition(
             logits, ids[-REPLY_PENALTY_WINDOW:], settings.repetition_penalty
         )
-        logits = scale_terminators(logits, terminators, settings.length_penalty)
+        logits = penalise_repetition(logits, terminators, settings.length_penalty)
         return self._draw(logits, settings, generator)
 
     def next_one_shot(

@@ -16,8 +16,14 @@ from torch import Tensor
 
 from MiniCPMO45.kernels.device import HAS_TRITON, Piece, upload_array
 from MiniCPMO45.model.transformer import fuse_attention
-from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
-from MiniCPMO45.processing.patch_grid import PatchGrid, PatchSize, patch_grid, side_codes
+from MiniCPMO45.model.vision import (
+    PatchGrid,
+    PatchSize,
+    Resampler,
+    SiglipVisionTransformer,
+    patch_grid,
+    side_codes,
+)
 from MiniCPMO45.processing.pictures import PATCH_SIDE, PATCH_VALUES, PixelSlice, Slice, patches_of
 
 USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture 1:1, 16:9 or 4:3, either way up

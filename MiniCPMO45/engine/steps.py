@@ -17,7 +17,7 @@ from MiniCPMO45.model.audio_encoder import AudioCache
 from MiniCPMO45.processing.mel import CONV_STRIDE, encoder_frame_count
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+from MiniCPMO45.token2wav.vocoder_state import Vocode
 
 CODES_PER_UNIT = SpeechTiming().codes_per_second
 CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop is noticed within a second
@@ -220,18 +220,6 @@ class DrawnCodes:
 
     codes: tuple[int, ...]
     has_ended: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Vocode:
-    """Turn speech codes into waveform.
-
-    Answer: float32 Tensor [samples] at 24 kHz.
-    """
-
-    state: SpeechStream
-    codes: tuple[int, ...]
-    is_last: bool
 
 
 @dataclass(frozen=True, eq=False)

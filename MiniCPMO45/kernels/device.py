@@ -230,6 +230,18 @@ def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
     return copy
 
 
+def cached_tensor(
+    values: np.ndarray, device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """A tensor fit to outlive the call that asked for it.
+
+    Made outside inference mode: a tensor born in it could not serve a later call that records
+    gradients.
+    """
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=dtype)
+
+
 class Staging:
     """Host memory beside a device table of the same shape, int32 [rows, columns] each, zeroed."""
 

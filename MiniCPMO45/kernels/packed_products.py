@@ -7,11 +7,42 @@ subtracted from sums over the row alone (one row) or from the number (some rows)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from MiniCPMO45.kernels.device import await_rows, let_next_start, overlaps_launches, tl, triton
-from MiniCPMO45.kernels.product_plans import FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, value_of
+
+
+@dataclass(frozen=True)
+class OneRowPlan:
+    """How the product is cut into programs.
+
+    Attributes:
+        block_n: output columns of a program.
+        block_k: inputs taken at a time.
+    """
+
+    block_n: int
+    block_k: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class FewRowsPlan:
+    """How the product is cut into programs.
+
+    Attributes:
+        block_n: output columns of a program.
+        block_k: inputs taken at a time; divides the number of inputs.
+        stages: weight tiles in flight.
+    """
+
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
 
 
 @triton.jit

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import tl, triton
-from MiniCPMO45.processing.patch_grid import cached_tensor
+from MiniCPMO45.kernels.device import cached_tensor, tl, triton
 from MiniCPMO45.processing.pictures import (
     CHANNELS,
     PATCH_SIDE,

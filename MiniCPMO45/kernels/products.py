@@ -1,6 +1,6 @@
 """Norms, matrix products and rotary positions of a decoder, and the layers that hold its matrices.
 
-A weight is dense or quantised; the plans of `product_plans` say which kernel multiplies it. A layer
+A weight is dense or quantised; the plans of `row_products` say which kernel multiplies it. A layer
 keeps its published name; quantised it has two buffers, `values` and `scales`, for `weight`."""
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from MiniCPMO45.kernels.device import (
     tl,
     triton,
 )
-from MiniCPMO45.kernels.product_plans import OneRowPlan, product_plan
+from MiniCPMO45.kernels.packed_products import OneRowPlan
 from MiniCPMO45.kernels.quantised import (
     QuantisedWeight,
     Scheme,
     Weight,
-    dense,
     stored_shapes,
     take_rows,
+    unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, product_plan
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -85,6 +85,19 @@ def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
             return torch.addmm(residual, x, dense(weight, x.dtype).t())
         return multiply_rows(x, weight, residual, is_gated=False, plan=plan)
     return residual + F.linear(x, dense(weight, x.dtype))
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Map x [..., in] to [..., out] and apply the tanh approximation of GELU, fused on a card."""
+    if not x.is_cuda or torch.is_grad_enabled():
+        return F.gelu(F.linear(x, weight, bias), approximate="tanh")
+    flat = torch._addmm_activation(bias, x.flatten(0, -2), weight.T, use_gelu=True)
+    return flat.unflatten(0, x.shape[:-1])
+
+
+def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
+    """Return a matrix as [outputs, inputs] of a floating dtype; one that is dense as it is."""
+    return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
 
 
 NORM_WARPS = 8

@@ -135,10 +135,8 @@ def _pack(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
     return words.reshape(count, -1), scales[..., 0].bfloat16()
 
 
-def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """Return a matrix as [outputs, inputs] of a floating dtype; one that is dense as it is."""
-    if isinstance(weight, Tensor):
-        return weight
+def unpacked(weight: QuantisedWeight, dtype: torch.dtype) -> Tensor:
+    """Return a matrix as [outputs, inputs] of a floating dtype."""
     if runs_kernels(weight.values):
         return _launch_unpack(weight, dtype)
     if not weight.is_packed:

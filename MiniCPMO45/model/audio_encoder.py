@@ -139,19 +139,6 @@ class AudioEncoder(nn.Module):
         return AudioBatch(is_sound, 0, seen, DenseAttention(self.heads, mask))
 
 
-class AudioProjection(nn.Module):
-    """Weights of the projection into the language model (`audio_projection_layer.*`)."""
-
-    def __init__(self, audio_width: int, llm_width: int) -> None:
-        super().__init__()
-        self.linear1 = nn.Linear(audio_width, llm_width)
-        self.linear2 = nn.Linear(llm_width, llm_width)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Project encoder frames [..., audio_width] to [..., llm_width]."""
-        return self.linear2(F.relu(self.linear1(rows)))
-
-
 def pool(rows: Tensor, step: int = POOL_STEP) -> Tensor:
     """Average every `step` rows of [T, D]: [T // step, D]; an incomplete group is left out."""
     n_groups = rows.shape[0] // step

@@ -142,7 +142,7 @@ class CausalLM(nn.Module):
 
 
 class Projector(nn.Module):
-    """Language-model width to speech width: linear, ReLU, linear."""
+    """From the width of one part of the model to that of another: linear, ReLU, linear."""
 
     def __init__(self, from_width: int, to_width: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Projector(nn.Module):
         self.linear2 = nn.Linear(to_width, to_width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map [n, from_width] to [n, to_width]."""
+        """Map [..., from_width] to [..., to_width]."""
         return self.linear2(F.relu(self.linear1(hidden)))
 
 
@@ -311,11 +311,3 @@ def add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm) -> tuple[Tens
         return x, gated_norm(x, change, None, affine, norm.eps, x.dtype)
     x = x if change is None else x + change
     return x, norm(x)
-
-
-def linear_tanh_gelu(linear: nn.Linear, x: Tensor) -> Tensor:
-    """Map x [..., in] to [..., out] and apply the tanh approximation of GELU, fused on a card."""
-    if not x.is_cuda or torch.is_grad_enabled():
-        return F.gelu(linear(x), approximate="tanh")
-    flat = torch._addmm_activation(linear.bias, x.flatten(0, -2), linear.weight.T, use_gelu=True)
-    return flat.unflatten(0, x.shape[:-1])

@@ -7,7 +7,7 @@ Source: docs/specification/model.md#5.2, #5.5 and #5.7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -145,14 +145,7 @@ class ChatCapability:
         settings: GenerationSettings,
         options: PieceOptions | None,
     ) -> Prompt:
-        rendering = PromptOptions(max_tokens=settings.max_input_tokens)
-        if options is not None:
-            rendering = PromptOptions(
-                max_slice_nums=options.max_slice_nums,
-                use_image_id=options.use_image_id,
-                omni_mode=options.omni_mode,
-                max_tokens=rendering.max_tokens,
-            )
+        rendering = replace(options or PromptOptions(), max_tokens=settings.max_input_tokens)
         return self.messages.processor.render(
             messages,
             rendering,

@@ -38,28 +38,22 @@ STREAMING_SLICES = 1  # slices per picture where the caller does not say; source
 
 
 @dataclass(frozen=True)
-class PieceOptions:
-    """How one message or piece is read.
+class PieceOptions(PromptOptions):
+    """How one message or piece is read; its pictures are numbered in a whole history alone.
 
     Attributes:
-        max_slice_nums: most slices per picture.
-        omni_mode: join parts with nothing between them instead of a line feed.
         stream_input: the user's sound is the next part of a live stream, not a whole clip.
         is_last_chunk: nothing follows this piece in the user's turn.
         enable_thinking: the replies of this conversation begin with a thought.
         use_tts_template: the replies of this conversation can be spoken.
-        use_image_id: number the pictures of a whole history; None for the folder's default.
-        max_tokens: refuse a longer prompt; None for no limit.
     """
 
-    max_slice_nums: int = STREAMING_SLICES
+    max_slice_nums: int | None = STREAMING_SLICES
     omni_mode: bool = True
     stream_input: bool = False
     is_last_chunk: bool = False
     enable_thinking: bool = False
     use_tts_template: bool = True
-    use_image_id: bool | None = None
-    max_tokens: int | None = None
 
 
 class MessageInput:
@@ -76,9 +70,8 @@ class MessageInput:
         content = message.content
         if message.role == "user" and not isinstance(content, str):
             content = self._led_by_silence(session.hearing, list(content))
-        return self.processor.render_piece(
-            content, _frame(session, message.role, options), self._prompt_options(options)
-        )
+        frame = _frame(session, message.role, options)
+        return self.processor.render_piece(content, frame, replace(options, use_image_id=False))
 
     def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
         """Lay out a whole closed history with the chat template.
@@ -87,8 +80,7 @@ class MessageInput:
             ProcessingError: a part of a message cannot be used.
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
-        numbered = replace(self._prompt_options(options), use_image_id=options.use_image_id)
-        return self.processor.render(messages, numbered)
+        return self.processor.render(messages, options)
 
     def embed_message(
         self, session: Session, prompt: Prompt, role: str, options: PieceOptions
@@ -109,14 +101,6 @@ class MessageInput:
         pictures = yield from embed_pictures(prompt)
         sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
         return lay_out(prompt, pictures, sounds)
-
-    def _prompt_options(self, options: PieceOptions) -> PromptOptions:
-        return PromptOptions(
-            max_slice_nums=options.max_slice_nums,
-            use_image_id=False,
-            omni_mode=options.omni_mode,
-            max_tokens=options.max_tokens,
-        )
 
     def _led_by_silence(self, hearing: HearingState, content: list) -> list:
         """Lead the first sound of a conversation by zeros up to the first chunk's length."""

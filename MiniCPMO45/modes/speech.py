@@ -71,7 +71,7 @@ class CodeRun:
         eos: int,
         heard: list[int] | None = None,
     ) -> None:
-        """Start a run; the penalty sees codes in `heard`, which grows, or those of this run alone."""
+        """Start a run; the penalty sees the codes in `heard`, which grows, or this run's alone."""
         self.session = session
         self.rule = rule
         self.budget = budget

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from MiniCPMO45.processing.tokenizer import SpecialTokens
+from MiniCPMO45.settings import WindowSettings
 
 IMAGE_MARKER = "<image>./</image>"
 AUDIO_MARKER = "<audio>./</audio>"
@@ -23,7 +24,7 @@ SPEECH_END = "<|tts_eos|>"
 
 DUPLEX_SYSTEM_PROMPT = "Streaming Omni Conversation."
 SERVICE_DUPLEX_SYSTEM_PROMPT = "You are a helpful assistant."
-CONTEXT_MARKER = "\n\nprevious: "
+CONTEXT_MARKER = WindowSettings.context_marker
 
 Voice = TypeVar("Voice")
 

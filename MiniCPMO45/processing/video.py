@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.pictures import Grid, Size, require_rgb, resize
 
-SAMPLE_RATE_HZ = 16_000
 MIN_LAST_SAMPLES = 1600  # the last piece of sound is padded to this length
 
 

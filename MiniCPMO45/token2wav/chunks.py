@@ -119,7 +119,6 @@ def finish_unit(
     return np.concatenate((np.zeros(missing, np.float32), stepped))
 
 
-TIMING = SpeechTiming()
 MAX_FRAMES = 1000  # prompt, history and one usual chunk; section 7.1
 LARGEST_CHUNK_FRAMES = 56  # 28 codes without look-ahead
 LARGEST_VOICE_FRAMES = MAX_FRAMES - HISTORY_FRAMES - LARGEST_CHUNK_FRAMES

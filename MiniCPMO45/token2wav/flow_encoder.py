@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from MiniCPMO45.kernels.products import linear_gelu
 from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
 from MiniCPMO45.kernels.stream_norms import gated_norm
 from MiniCPMO45.token2wav.chunks import ChunkBatch
@@ -49,13 +50,6 @@ class PackedLinear:
         torch.addmm(self.bias, x.flatten(0, -2), self.weight.T, out=out.flatten(0, -2))
         return out
 
-    def gelu(self, x: Tensor) -> Tensor:
-        """Map [..., in] to [..., out] and apply GELU, approximated with tanh."""
-        if not x.is_cuda:
-            return F.gelu(self(x), approximate="tanh")
-        flat = torch._addmm_activation(self.bias, x.flatten(0, -2), self.weight.T, use_gelu=True)
-        return flat.unflatten(0, x.shape[:-1])
-
 
 class Linear(nn.Linear):
     packed: PackedLinear | None = None
@@ -72,9 +66,8 @@ class Linear(nn.Linear):
 
     def gelu(self, x: Tensor) -> Tensor:
         """Map [..., C_in] to [..., C_out] and apply GELU, approximated with tanh."""
-        if self.packed is None:
-            return F.gelu(super().forward(x), approximate="tanh")
-        return self.packed.gelu(x)
+        layer = self if self.packed is None else self.packed
+        return linear_gelu(x, layer.weight, layer.bias)
 
 
 class TapConvolution(nn.Conv1d):

@@ -27,9 +27,8 @@ from MiniCPMO45.kernels.convolutions import (
     upsample,
 )
 from MiniCPMO45.kernels.wave_transforms import cross_fade, excite, fourier, overlap_add, polar
-from MiniCPMO45.token2wav.config import F0Config, HiFTConfig
+from MiniCPMO45.token2wav.config import OVERLAP_FRAMES, F0Config, HiFTConfig
 
-OVERLAP_FRAMES = 8  # mel frames computed again with the next piece and cross-faded
 F0_LAYERS = 5
 LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
 

@@ -37,6 +37,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
     Ledgers,
     SpeechStream,
     StreamMemory,
+    Vocode,
     VoiceBase,
     VoicePrompt,
     ledgers_for,
@@ -50,22 +51,6 @@ CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # what follows a voice's prompt
 OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
-
-
-@dataclass(frozen=True)
-class StreamCall:
-    """The next codes of one stream, the last 3 of them look-ahead unless the turn ends with them.
-
-    The stream is updated when the call succeeds.
-    """
-
-    state: SpeechStream
-    codes: Sequence[int]
-    is_last: bool = False
-
-    @property
-    def n_codes(self) -> int:
-        return len(self.codes) - (0 if self.is_last else TIMING.lookahead_codes)
 
 
 def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,10 +200,10 @@ class Token2Wav:
 
     def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
         """Answer one stream; see `stream_many`."""
-        return self.stream_many([StreamCall(state, codes, is_last)])[0]
+        return self.stream_many([Vocode(state, codes, is_last)])[0]
 
     @torch.no_grad()
-    def stream_many(self, calls: Sequence[StreamCall]) -> list[Tensor]:
+    def stream_many(self, calls: Sequence[Vocode]) -> list[Tensor]:
         """Answer several streams in as few batches as their ODE steps allow.
 
         Returns:
@@ -261,7 +246,7 @@ class Token2Wav:
             pieces.append(piece)
         return pieces
 
-    def _answer(self, calls: Sequence[StreamCall]) -> list[Tensor]:
+    def _answer(self, calls: Sequence[Vocode]) -> list[Tensor]:
         program, run = self._prepared(self._key_of(calls))
         inputs = [ChunkInput.of(call.state, call.codes, call.n_codes) for call in calls]
         try:
@@ -273,7 +258,7 @@ class Token2Wav:
             samples = samples[: len(calls)].clone()  # the next replay writes over the original
         return [self._finish(*each) for each in zip(calls, after, samples.unbind(0), strict=True)]
 
-    def _key_of(self, calls: Sequence[StreamCall]) -> ProgramKey:
+    def _key_of(self, calls: Sequence[Vocode]) -> ProgramKey:
         """What a batch needs: the next fixed size, or its own."""
         states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
         n_steps = states[0].base.n_steps
@@ -284,7 +269,7 @@ class Token2Wav:
         shape = ChunkShape(n_codes, history, is_exact=True)
         return ProgramKey(n_steps, len(calls), shape, has_overlap=states[0].has_started)
 
-    def _finish(self, call: StreamCall, after: Ledgers, samples: Tensor) -> Tensor:
+    def _finish(self, call: Vocode, after: Ledgers, samples: Tensor) -> Tensor:
         """Adopt a chunk in its stream and cut out what it says."""
         state, per_frame = call.state, self.config.hift.samples_per_frame
         held = OVERLAP_FRAMES * per_frame

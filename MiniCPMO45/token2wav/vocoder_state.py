@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.kernels.stream_memory import DROPPED
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
@@ -24,8 +25,6 @@ from MiniCPMO45.token2wav.config import (
     UPSAMPLING,
     Token2WavConfig,
 )
-
-MEL_FRAMES_PER_CODE = 2  # 50 mel frames and 25 codes per second
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class VoicePrompt:
             raise ValueError(f"voice codes must be [1, P] with P > 0, got {list(self.codes.shape)}")
         if self.speaker.dim() != 2 or self.speaker.shape[0] != 1:
             raise ValueError(f"speaker vector must be [1, D], got {list(self.speaker.shape)}")
-        frames = self.codes.shape[1] * MEL_FRAMES_PER_CODE
+        frames = self.codes.shape[1] * UPSAMPLING
         if self.mel.dim() != 3 or tuple(self.mel.shape[:2]) != (1, frames):
             raise ValueError(f"prompt mel must be [1, {frames}, bins], got {list(self.mel.shape)}")
 
@@ -354,3 +353,24 @@ class SpeechStream:
             of_frames.filled(range(n_frames)),
         )
         self.has_started = False
+
+
+@dataclass(frozen=True, eq=False)
+class Vocode:
+    """Turn the next codes of a stream into waveform; the stream changes when that succeeds.
+
+    Answer: float32 Tensor [samples] at 24 kHz.
+
+    Attributes:
+        codes: speech codes, the last 3 of them look-ahead unless `is_last`.
+        is_last: nothing follows in this turn.
+    """
+
+    state: SpeechStream
+    codes: Sequence[int]
+    is_last: bool = False
+
+    @property
+    def n_codes(self) -> int:
+        """Codes that are consumed."""
+        return len(self.codes) - (0 if self.is_last else SpeechTiming.lookahead_codes)

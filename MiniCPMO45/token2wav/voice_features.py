@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.processing.mel import mel_filter_bank
+from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ, mel_filter_bank
 
-SAMPLE_RATE_HZ = 16_000  # of the speech tokenizer and of the speaker encoder
 TOKENIZER_HOP_SAMPLES = 160
 TOKENIZER_FFT_SAMPLES = 400
 TOKENIZER_MELS = 128

@@ -20,9 +20,10 @@ from torch.nn import functional as F
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.token2wav.chunks import LARGEST_VOICE_FRAMES
+from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voice_features import (
     SAMPLE_RATE_HZ,
     VOICE_RATE_HZ,
@@ -38,7 +39,7 @@ SPEAKER_FILE = "campplus.onnx"
 
 SAMPLES_PER_CODE = SAMPLE_RATE_HZ // 25
 MIN_VOICE_S = 0.5
-MAX_VOICE_CODES = LARGEST_VOICE_FRAMES // MEL_FRAMES_PER_CODE
+MAX_VOICE_CODES = LARGEST_VOICE_FRAMES // UPSAMPLING
 MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
 MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
 
@@ -82,7 +83,7 @@ class VoiceEncoder:
         codes = self.tokenizer.encode(tokenizer_log_mel(wave).to(device))[None]  # [1, P]
         speaker = torch.from_numpy(self.speaker.embed(speaker_filter_bank(wave).numpy()))
         upsampled = torch.from_numpy(resample(wave.numpy(), SAMPLE_RATE_HZ, VOICE_RATE_HZ))
-        mel = fit_frames(voice_log_mel(upsampled), MEL_FRAMES_PER_CODE * codes.shape[1])
+        mel = fit_frames(voice_log_mel(upsampled), UPSAMPLING * codes.shape[1])
         return VoicePrompt(codes, speaker.to(device), mel.T[None].contiguous().to(device))
 
 

@@ -15,10 +15,10 @@ from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
-    AudioProjection,
     new_audio_cache,
     pool,
 )
+from MiniCPMO45.model.transformer import Projector
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
@@ -51,7 +51,7 @@ class Hearing:
     """Encoder and projection of a tiny checkpoint, with what their configuration says."""
 
     encoder: AudioEncoder
-    projection: AudioProjection
+    projection: Projector
     block_frames: int
     pool_step: int
 
@@ -84,7 +84,7 @@ def load_hearing(folder: GoldenFolder) -> Hearing:
     config = folder.config
     with torch.device("meta"):
         encoder = AudioEncoder(config.audio_config)
-        projection = AudioProjection(config.audio_config.d_model, config.hidden_size)
+        projection = Projector(config.audio_config.d_model, config.hidden_size)
     encoder.load_state_dict(folder.weights("apm."), assign=True)
     projection.load_state_dict(folder.weights("audio_projection_layer."), assign=True)
     block_frames = round(config.audio_chunk_length * ENCODER_FRAMES_PER_S)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.policies import UnitPolicy, draw, scale_terminators
+from MiniCPMO45.engine.policies import UnitPolicy, draw, penalise_repetition
 from MiniCPMO45.engine.session import Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
 from MiniCPMO45.modes.duplex import DuplexCapability
@@ -51,7 +51,7 @@ class RecordedUnitPolicy(UnitPolicy):
         logits = logits.index_fill(0, self._never, -torch.inf)
         recent = sorted(set(self.said[-size:] if size > 0 else []))
         logits[recent] /= settings.text_repetition_penalty
-        logits = scale_terminators(logits, (tokens.turn_eos,), settings.length_penalty)
+        logits = penalise_repetition(logits, (tokens.turn_eos,), settings.length_penalty)
         logits[tokens.im_end] *= settings.listen_prob_scale
         rank = int((logits > logits[tokens.im_end]).sum())
         if settings.listen_top_k is not None and rank < settings.listen_top_k:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.token2wav.chunks import LARGEST_CALL_CODES
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import (
     ColumnLedger,
     Ledgers,
@@ -37,7 +38,7 @@ class RecordedVocoder(Token2Wav):
         return stream
 
     @torch.no_grad()
-    def stream_many(self, calls: Sequence[StreamCall]) -> list[Tensor]:
+    def stream_many(self, calls: Sequence[Vocode]) -> list[Tensor]:
         """Answer streams, then cut their token-rate history the recorded way."""
         samples = super().stream_many(calls)
         for state in (call.state for call in calls):

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from MiniCPMO45.engine.slice_encoder import SliceEncoder
-from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
-from MiniCPMO45.processing.patch_grid import PatchSize, patch_grid
+from MiniCPMO45.model.vision import PatchSize, Resampler, SiglipVisionTransformer, patch_grid
 from MiniCPMO45.processing.pictures import (
     Patches,
     SlicedImage,

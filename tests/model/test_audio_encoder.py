@@ -19,10 +19,10 @@ from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
-    AudioProjection,
     new_audio_cache,
     pool,
 )
+from MiniCPMO45.model.transformer import Projector
 from MiniCPMO45.processing.mel import LogFloor, MelState, embedding_count, push
 from tests.fakes.textbook_mel import textbook_log_mel
 
@@ -39,7 +39,7 @@ class Ears:
     """Toy weights."""
 
     encoder: AudioEncoder
-    projection: AudioProjection
+    projection: Projector
 
     @cached_property
     def frames(self) -> AudioEmbedder:
@@ -55,7 +55,7 @@ class Ears:
 @pytest.fixture(scope="module")
 def ears() -> Ears:
     generator = torch.Generator().manual_seed(7)
-    modules = Ears(AudioEncoder(CONFIG), AudioProjection(CONFIG.d_model, LLM_WIDTH))
+    modules = Ears(AudioEncoder(CONFIG), Projector(CONFIG.d_model, LLM_WIDTH))
     for module in (modules.encoder, modules.projection):
         module.requires_grad_(False)
         for name, weight in module.named_parameters():
@@ -90,7 +90,7 @@ def _run(ears: Ears, units: list[Tensor], cache: AudioCache | None = None) -> li
 def test_parameters_bear_the_checkpoint_names() -> None:
     with torch.device("meta"):
         encoder = AudioEncoder(CONFIG)
-        projection = AudioProjection(CONFIG.d_model, LLM_WIDTH)
+        projection = Projector(CONFIG.d_model, LLM_WIDTH)
     names = {"conv1", "conv2", "layer_norm"}
     parts = "self_attn.q_proj self_attn.v_proj self_attn.out_proj self_attn_layer_norm fc1 fc2"
     for i in range(CONFIG.encoder_layers):
@@ -342,7 +342,7 @@ def test_modules_are_the_same_after_use(ears: Ears) -> None:
 def test_bfloat16_weights_take_float32_mels(ears: Ears) -> None:
     with torch.device("meta"):
         encoder = AudioEncoder(CONFIG)
-        projection = AudioProjection(CONFIG.d_model, LLM_WIDTH)
+        projection = Projector(CONFIG.d_model, LLM_WIDTH)
     encoder.load_state_dict(ears.encoder.state_dict(), assign=True)
     projection.load_state_dict(ears.projection.state_dict(), assign=True)
     encoder, projection = encoder.bfloat16(), projection.bfloat16()

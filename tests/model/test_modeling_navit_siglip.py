@@ -11,8 +11,7 @@ from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransfo
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
 from MiniCPMO45.model.transformer import fuse_attention
-from MiniCPMO45.model.vision import SiglipVisionTransformer
-from MiniCPMO45.processing.patch_grid import PatchSize, patch_grid
+from MiniCPMO45.model.vision import PatchSize, SiglipVisionTransformer, patch_grid
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 SIZES = [(3, 4), (2, 2), (1, 5)]

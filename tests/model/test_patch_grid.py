@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from MiniCPMO45.processing.patch_grid import PatchGrid, PatchSize, patch_grid, position_buckets
+from MiniCPMO45.model.vision import PatchGrid, PatchSize, patch_grid, position_buckets
 
 BUCKETS = 70
 # Counts up to 140 where float32 rounding moves a bucket. Source: docs/specification/model.md#1.4.

@@ -8,8 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from MiniCPMO45.model.vision import LAYER_NORM_EPS, Resampler, ResamplerAttention
-from MiniCPMO45.processing.patch_grid import PatchGrid, PatchSize, patch_grid, sincos_table
+from MiniCPMO45.model.vision import (
+    LAYER_NORM_EPS,
+    PatchGrid,
+    PatchSize,
+    Resampler,
+    ResamplerAttention,
+    patch_grid,
+    sincos_table,
+)
 
 QUERIES, WIDTH, KV_DIM, HEADS = 8, 32, 12, 2
 SIZES = [(3, 4), (2, 2), (1, 5)]

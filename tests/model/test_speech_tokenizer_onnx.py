@@ -11,7 +11,11 @@ import pytest
 import torch
 from onnx import ModelProto, helper, numpy_helper
 
-from MiniCPMO45.tiny.assets import TINY_TOKENIZER, write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.tiny.checkpoint import (
+    TINY_TOKENIZER,
+    write_campplus_onnx,
+    write_speech_tokenizer_onnx,
+)
 from MiniCPMO45.token2wav.speech_tokenizer import (
     SpeechTokenizerFileError,
     load_speech_tokenizer,

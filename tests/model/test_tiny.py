@@ -20,8 +20,7 @@ from MiniCPMO45.processing.pictures import Patches
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.tiny.__main__ import main
-from MiniCPMO45.tiny.assets import voice_sample
-from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, write_tiny_checkpoint
+from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, voice_sample, write_tiny_checkpoint
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.voices import VoiceEncoder
 from tests.goldens.places import COMMITTED

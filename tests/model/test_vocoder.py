@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.chunks import Piece, SpeechBuffer, VoiceTooLongError, check_voice_length
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
 from tests.fakes.vocoder_lengths import count_samples
@@ -154,7 +155,7 @@ def test_a_padded_batch_of_all_ages_speaks_like_each_stream_alone(
     for step, counts in enumerate(TURNS):
         spoken = [(i, toy_codes(n, 10 * step + i)) for i, n in enumerate(counts) if n]
         expected = [exact.stream(states[i], codes) for i, codes in spoken]
-        samples = padded.stream_many([StreamCall(streams[i], codes) for i, codes in spoken])
+        samples = padded.stream_many([Vocode(streams[i], codes) for i, codes in spoken])
         assert_near(samples, expected, atol=WAVE_TOLERANCE, rtol=0.0)
         for i, _ in spoken:
             assert_near(memory_of(streams[i]), memory_of(states[i]))
@@ -215,7 +216,7 @@ def test_many_streams_at_once_equal_each_alone(vocoder: Token2Wav, bases: list[V
     copies = [state.clone() for state in states]
     codes = [toy_codes(n, seed=n) for n in (28, 28, 28, 12, 5)]
     ends = [False, False, False, False, True]
-    calls = [StreamCall(*each) for each in zip(states, codes, ends, strict=True)]
+    calls = [Vocode(*each) for each in zip(states, codes, ends, strict=True)]
     answers = vocoder.stream_many(calls)
     alone = [vocoder.stream(*each) for each in zip(copies, codes, ends, strict=True)]
     assert_near(answers, alone, atol=WAVE_TOLERANCE, rtol=0.0)
@@ -227,7 +228,7 @@ def test_more_streams_than_a_batch_holds_are_all_answered(
     vocoder: Token2Wav, bases: list[VoiceBase]
 ) -> None:
     streams = [vocoder.new_state(bases[i % 2]) for i in range(66)]
-    answers = vocoder.stream_many([StreamCall(stream, toy_codes(13)) for stream in streams])
+    answers = vocoder.stream_many([Vocode(stream, toy_codes(13)) for stream in streams])
     assert [len(samples) for samples in answers] == [9600] * 66
     for i in (1, 64, 65):
         torch.testing.assert_close(answers[i], answers[i % 2], atol=WAVE_TOLERANCE, rtol=0.0)
@@ -237,7 +238,7 @@ def test_streams_of_other_step_counts_are_answered_in_one_call(vocoder: Token2Wa
     bases = [vocoder.set_up(toy_voice(), n_steps=n) for n in (2, 4)]
     assert [base.memory.estimator.shape[0] for base in bases] == [2 * 2, 4 * 2]
     streams = [vocoder.new_state(base) for base in bases]
-    answers = vocoder.stream_many([StreamCall(stream, toy_codes(WHOLE)) for stream in streams])
+    answers = vocoder.stream_many([Vocode(stream, toy_codes(WHOLE)) for stream in streams])
     alone = [vocoder.stream(vocoder.new_state(base), toy_codes(WHOLE)) for base in bases]
     assert_near(answers, alone, atol=WAVE_TOLERANCE, rtol=0.0)
 
@@ -271,7 +272,7 @@ def test_dropped_streams_free_their_memory_whatever_is_asked_next(
     vocoder: Token2Wav, base: VoiceBase
 ) -> None:
     streams = [vocoder.new_state(base) for _ in range(2)]
-    vocoder.stream_many([StreamCall(stream, toy_codes(WHOLE)) for stream in streams])
+    vocoder.stream_many([Vocode(stream, toy_codes(WHOLE)) for stream in streams])
     watched = [weakref.ref(tensor) for stream in streams for tensor in tensors_of(stream)]
     del streams
     gc.collect()
@@ -332,9 +333,9 @@ def test_a_wrong_call_is_refused_and_changes_nothing(
     if started:
         say(vocoder, stream)
     before = [memory_of(each) for each in (stream, bystander)]
-    good = StreamCall(bystander, toy_codes(WHOLE))
+    good = Vocode(bystander, toy_codes(WHOLE))
     with pytest.raises(ValueError, match="codes are too"):
-        vocoder.stream_many([good, StreamCall(stream, toy_codes(n_codes), is_last)])
+        vocoder.stream_many([good, Vocode(stream, toy_codes(n_codes), is_last)])
     for each, tensors in zip((stream, bystander), before, strict=True):
         assert_same(memory_of(each), tensors)
 
@@ -342,7 +343,7 @@ def test_a_wrong_call_is_refused_and_changes_nothing(
 def test_one_stream_cannot_be_asked_twice_at_once(vocoder: Token2Wav, base: VoiceBase) -> None:
     state = vocoder.new_state(base)
     with pytest.raises(ValueError, match="only once"):
-        vocoder.stream_many([StreamCall(state, toy_codes(28))] * 2)
+        vocoder.stream_many([Vocode(state, toy_codes(28))] * 2)
 
 
 def test_a_long_voice_is_refused(vocoder: Token2Wav) -> None:

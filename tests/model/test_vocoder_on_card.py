@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.kernels.device import capture_all
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import (
@@ -22,7 +23,7 @@ from MiniCPMO45.token2wav.config import (
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, TailLayout
 from tests.fakes.toy_vocoder import PITCH_HZ, toy_codes, toy_voice
 
@@ -86,7 +87,7 @@ def largest_errors(card: Token2Wav, plain: Token2Wav) -> tuple[float, float]:
         codes = [toy_codes(n_codes, 10 * step + i) for i in range(len(voices))]
         answers, expected = (
             vocoder.stream_many(
-                [StreamCall(s, each, is_last) for s, each in zip(group, codes, strict=True)]
+                [Vocode(s, each, is_last) for s, each in zip(group, codes, strict=True)]
             )
             for vocoder, group in ((card, streams), (plain, states))
         )
@@ -109,7 +110,7 @@ def test_closed_streams_free_the_card_s_memory_after_the_batch_size_changes() ->
     bystander = vocoder.new_state(base)
 
     def speak(streams: list[SpeechStream]) -> None:
-        vocoder.stream_many([StreamCall(stream, toy_codes(28)) for stream in streams])
+        vocoder.stream_many([Vocode(stream, toy_codes(28)) for stream in streams])
 
     speak([bystander])
     torch.cuda.synchronize()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.tiny.assets import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.tiny.checkpoint import write_campplus_onnx, write_speech_tokenizer_onnx
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voices import (
     FIXED_VOICE_FILE,

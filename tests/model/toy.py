@@ -19,17 +19,16 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.loading.quantising import reserve_quantised, stored_tensors
+from MiniCPMO45.loading.checkpoint import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights
-from MiniCPMO45.tiny.assets import write_vocoder
-from MiniCPMO45.tiny.config import model_config, vocoder_config
+from MiniCPMO45.tiny.checkpoint import write_vocoder
 from MiniCPMO45.tiny.tokenizer import make_tokenizer, train_vocabulary
-from MiniCPMO45.tiny.weights import tiny_tensors
+from MiniCPMO45.tiny.weights import model_config, tiny_tensors, vocoder_config
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav

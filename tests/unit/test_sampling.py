@@ -20,7 +20,6 @@ from MiniCPMO45.engine.policies import (
     keep_top_p_ascending,
     penalise_frequency,
     penalise_repetition,
-    scale_terminators,
 )
 
 SIZE = 12
@@ -41,14 +40,6 @@ def test_repetition_makes_each_distinct_id_less_likely(
 ) -> None:
     expected = [_signed(x, penalty) if i in ids else x for i, x in enumerate(logits.tolist())]
     torch.testing.assert_close(penalise_repetition(logits, ids, penalty), torch.tensor(expected))
-
-
-@given(rows, some_ids, penalties)
-def test_terminators_are_scaled_like_repetitions(
-    logits: Tensor, ids: list[int], penalty: float
-) -> None:
-    expected = penalise_repetition(logits, ids, penalty)
-    assert torch.equal(scale_terminators(logits, ids, penalty), expected)
 
 
 @given(rows, some_ids, penalties, st.integers(1, 20))
@@ -115,7 +106,6 @@ def test_a_bias_multiplies_the_odds(logits: Tensor, scale: float) -> None:
 CHANGES: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("penalise_repetition", lambda row: penalise_repetition(row, [0, 1], 1.5)),
     ("penalise_frequency", lambda row: penalise_frequency(row, [0, 1], 1.5)),
-    ("scale_terminators", lambda row: scale_terminators(row, [0, 1], 1.5)),
     ("add_bias", lambda row: add_bias(row, 0, 2.0)),
     ("keep_top_k", lambda row: keep_top_k(row, 1)),
     ("keep_top_p", lambda row: keep_top_p(row, 0.1)),
@@ -131,7 +121,7 @@ def test_the_input_row_stays_as_it_was(change: Callable[[Tensor], Tensor]) -> No
     assert torch.equal(logits, before)
 
 
-@pytest.mark.parametrize("penalise", [penalise_repetition, penalise_frequency, scale_terminators])
+@pytest.mark.parametrize("penalise", [penalise_repetition, penalise_frequency])
 def test_forbidden_ids_stay_forbidden(penalise: Callable[..., Tensor]) -> None:
     logits = torch.tensor([-math.inf, 1.0])
     assert penalise(logits, [0, 0, 1], 1.3)[0] == -math.inf

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.transformer import CausalLM
+from MiniCPMO45.model.audio_encoder import AudioEncoder
+from MiniCPMO45.model.transformer import CausalLM, Projector
 from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, UNIT_SAMPLES
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
@@ -70,9 +70,7 @@ class Brain(nn.Module):
         super().__init__()
         self.config = config
         self.apm = AudioEncoder(config.audio_config).requires_grad_(False)
-        self.audio_projection_layer = AudioProjection(
-            config.audio_config.d_model, config.hidden_size
-        )
+        self.audio_projection_layer = Projector(config.audio_config.d_model, config.hidden_size)
         self.llm = CausalLM(config.decoder, config.vocab_size)
         for name, parameter in self.llm.named_parameters():
             if parameter.ndim > 1:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, SHARD_PREFIX
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.tiny.assets import write_assets
+from MiniCPMO45.tiny.checkpoint import write_assets
 from MiniCPMO45.tiny.tokenizer import write_json
 from training.nano import shapes
 from training.nano.card import write_card

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
-from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.transformer import DenseAttention
+from MiniCPMO45.model.audio_encoder import AudioEncoder
+from MiniCPMO45.model.transformer import DenseAttention, Projector
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     DROP_FROM_SAMPLES,
@@ -96,7 +96,7 @@ def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
     return torch.cat(pieces, dim=1)
 
 
-def embed_frames(projection: AudioProjection, frames: Tensor) -> Tensor:
+def embed_frames(projection: Projector, frames: Tensor) -> Tensor:
     """Project and pool frames [B, T, width]: [B, T // 5, llm width]."""
     projected = projection(frames)
     n_groups = projected.shape[1] // POOL_STEP

@@ -22,7 +22,6 @@ from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.tiny.config import model_config
 from MiniCPMO45.tiny.tokenizer import (
     TinyVocabulary,
     make_tokenizer,
@@ -30,6 +29,7 @@ from MiniCPMO45.tiny.tokenizer import (
     training_texts,
     write_json,
 )
+from MiniCPMO45.tiny.weights import model_config
 from training.nano.domain.catalogue import intents, reply_texts
 from training.nano.domain.facts import ROLES, draw_facts, system_text
 from training.nano.domain.kinds import Question

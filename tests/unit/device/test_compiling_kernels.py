@@ -91,7 +91,7 @@ SHARED_MEMORY = """
 from MiniCPMO45.kernels import attention_kernels, row_products
 from MiniCPMO45.kernels.attention import AttentionPlan
 from MiniCPMO45.kernels.device import stages_within
-from MiniCPMO45.kernels.product_plans import BYTES_MANY, DEEP, SHALLOW
+from MiniCPMO45.kernels.row_products import BYTES_MANY, DEEP, SHALLOW
 
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 TYPES = dict(x="*bf16", N="i32", M="i32", out="*bf16")

@@ -25,7 +25,6 @@ from MiniCPMO45.kernels.attention import (
     attend,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.product_plans import PRODUCTS, FewRowsPlan, OneRowPlan
 from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
@@ -34,7 +33,13 @@ from MiniCPMO45.kernels.products import (
     rms_norm,
     silu_gate,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from MiniCPMO45.kernels.row_products import (
+    PRODUCTS,
+    FewRowsPlan,
+    OneRowPlan,
+    multiply_row,
+    multiply_rows,
+)
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 

@@ -9,23 +9,24 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels import products, quantised
-from MiniCPMO45.kernels.product_plans import (
-    BYTE_PRODUCTS,
-    PACKED_PRODUCTS,
-    FewRowsPlan,
-    OneRowPlan,
-)
 from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu
 from MiniCPMO45.kernels.quantised import (
     GROUP,
     QuantisedWeight,
     Scheme,
-    dense,
     quantise,
     stored_shapes,
     take_rows,
+    unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows
+from MiniCPMO45.kernels.row_products import (
+    BYTE_PRODUCTS,
+    PACKED_PRODUCTS,
+    FewRowsPlan,
+    OneRowPlan,
+    multiply_row,
+    multiply_rows,
+)
 from tests.unit.device.test_kernels import EPS, assert_near, on_both, with_kernels
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
@@ -44,12 +45,12 @@ def drawn(scheme: Scheme, outputs: int = COLUMNS, inputs: int = INPUTS) -> Quant
 class TestRoundTrip:
     def test_the_error_is_that_of_the_scheme(self, scheme: Scheme) -> None:
         weight = torch.randn(64, 1024)
-        error = (dense(quantise(weight, scheme, "cpu"), torch.float32) - weight).norm()
+        error = (unpacked(quantise(weight, scheme, "cpu"), torch.float32) - weight).norm()
         assert error < MOST_ERROR[scheme] * weight.norm()
 
     def test_no_value_is_farther_off_than_a_step(self, scheme: Scheme) -> None:
         weight = torch.randn(8, GROUP)  # one group a row
-        read = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        read = unpacked(quantise(weight, scheme, "cpu"), torch.float32)
         largest = weight.abs().amax(1, keepdim=True)
         assert ((read - weight).abs() <= MOST_STEP[scheme] * largest).all()
 
@@ -57,15 +58,15 @@ class TestRoundTrip:
         weight = torch.randn(3, 2 * GROUP)
         weight[1] = 0
         weight[2, :GROUP] = 0
-        read = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        read = unpacked(quantise(weight, scheme, "cpu"), torch.float32)
         assert not read[1].any() and not read[2, :GROUP].any() and read[2, GROUP:].any()
 
     def test_rows_do_not_touch_each_other(self, scheme: Scheme) -> None:
         weight = torch.randn(6, 64)
-        whole = dense(quantise(weight, scheme, "cpu"), torch.float32)
+        whole = unpacked(quantise(weight, scheme, "cpu"), torch.float32)
         with patch.object(quantised, "ELEMENTS_AT_ONCE", 128):
             parts = quantise(weight, scheme, "cpu")
-        assert torch.equal(dense(parts, torch.float32), whole)
+        assert torch.equal(unpacked(parts, torch.float32), whole)
 
     def test_what_is_stored_is_what_was_announced(self, scheme: Scheme) -> None:
         weight = drawn(scheme)
@@ -78,7 +79,7 @@ class TestRoundTrip:
 def test_rows_of_a_table_are_those_of_the_matrix() -> None:
     table, ids = drawn(Scheme.INT8), torch.tensor([[3, 0], [20, 3]], dtype=torch.int32)
     rows = take_rows(table, ids, torch.float32)
-    assert torch.equal(rows, dense(table, torch.float32)[ids.long()])
+    assert torch.equal(rows, unpacked(table, torch.float32)[ids.long()])
 
 
 def test_inputs_that_fill_no_word_are_refused() -> None:
@@ -95,9 +96,9 @@ def at(device: str, weight: QuantisedWeight) -> QuantisedWeight:
 class TestKernels:
     def test_unpacking(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
         weight = at(device, drawn(scheme))
-        plain = dense(weight, dtype)
+        plain = unpacked(weight, dtype)
         with patch.object(quantised, "runs_kernels", lambda _: True):
-            assert torch.equal(dense(weight, dtype), plain)
+            assert torch.equal(unpacked(weight, dtype), plain)
 
     @pytest.mark.parametrize("inputs", [INPUTS, 192], ids=["groups", "one group"])
     def test_one_row(self, device: str, dtype: torch.dtype, scheme: Scheme, inputs: int) -> None:

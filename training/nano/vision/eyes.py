@@ -6,8 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
-from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
-from MiniCPMO45.processing.patch_grid import PatchGrid, patch_grid, sincos_table
+from MiniCPMO45.model.vision import (
+    PatchGrid,
+    Resampler,
+    SiglipVisionTransformer,
+    patch_grid,
+    sincos_table,
+)
 from MiniCPMO45.processing.pictures import plan_slices
 from training.nano import shapes
 from training.nano.vision.pictures import to_patches

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.token2wav.config import UPSAMPLING
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.pronunciation import LEAD_CODES
@@ -23,7 +24,7 @@ def fixed_voice(recordings: Recordings) -> VoicePrompt:
     index = recordings.texts.index(PROMPT_TEXT)
     first = int(recordings.starts[index]) + LEAD_CODES
     stop = first + PROMPT_CODES
-    frames = slice(first * MEL_FRAMES_PER_CODE, stop * MEL_FRAMES_PER_CODE)
+    frames = slice(first * UPSAMPLING, stop * UPSAMPLING)
     codes = recordings.codes[first:stop]
     assert stop <= int(recordings.starts[index + 1]) and bool((codes != SILENCE).any())
     # A speaker is a direction; with one speaker any will do.

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
-from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
@@ -90,7 +91,7 @@ def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
     filled = [each for _ in range(size) for each in _fill_row(recordings, random)]
     at, place, length, count = torch.tensor(filled).to(device).unbind(1)
     codes = torch.where(place < length, recordings.codes[at], SILENCE)
-    frames = at[:, None] * MEL_FRAMES_PER_CODE + torch.arange(MEL_FRAMES_PER_CODE, device=device)
+    frames = at[:, None] * UPSAMPLING + torch.arange(UPSAMPLING, device=device)
     mel = recordings.mel[frames.flatten()].float()
     parts = (codes, mel, place, length, count)
     return FlowBatch(*(each.unflatten(0, (size, -1)) for each in parts))
@@ -146,7 +147,7 @@ def flow_loss(
         layout.upsampled().sees,
     )
     is_counted = F.pad(batch.place < batch.count, (n_prompt, 0), value=True)
-    weight = is_counted.repeat_interleave(MEL_FRAMES_PER_CODE, 1)[..., None]
+    weight = is_counted.repeat_interleave(UPSAMPLING, 1)[..., None]
     total = weight.sum() * mel.shape[2]
     matching = ((velocity - (mel - draws.noise)).square() * weight).sum() / total
     return matching, ((mu - mel).abs() * weight).sum() / total
@@ -192,7 +193,7 @@ def train_flow(
         return matching.detach(), distance.detach()
 
     step = ReplayedStep(learn, [optimizer])
-    n_frames = voice.frames + ROW_CODES * MEL_FRAMES_PER_CODE
+    n_frames = voice.frames + ROW_CODES * UPSAMPLING
     for tick in clock.ticks("flow"):
         set_rate(optimizer, tick, peak)
         batch = draw_batch(recordings, batch_size, random)

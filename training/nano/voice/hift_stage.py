@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
-from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.discriminators import Judges, deceit_loss, feature_loss, judge_loss
 from training.nano.voice.fixed import fixed_voice
@@ -120,8 +120,8 @@ def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generato
         noise = torch.randn(shape, generator=generator, device=device)
         spoken = integrate(flow, voice, codes, counts.to(device), noise, FLOW_STEPS)
         for row, index in enumerate(some):
-            first = int(recordings.starts[index]) * MEL_FRAMES_PER_CODE
-            n_frames = int(counts[row]) * MEL_FRAMES_PER_CODE
+            first = int(recordings.starts[index]) * UPSAMPLING
+            n_frames = int(counts[row]) * UPSAMPLING
             mel[first : first + n_frames] = spoken[row, :n_frames].to(mel.dtype)
             frames.append(torch.arange(first, first + max(1, n_frames - SEGMENT_FRAMES)))
     return FlowMels(mel, torch.cat(frames).to(device))

@@ -124,8 +124,7 @@ def _load_executor(
         return Executor(model, options=options)
     vocoder = load_token2wav(assets, options, device=options.device)
     voices = VoiceLibrary(
-        read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device),
-        vocoder,
+        read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device), vocoder
     )
     options.report("preparing the engine")
     return Executor(model, vocoder, voices, options=options)

@@ -125,22 +125,15 @@ class LoadOptions:
 
     Attributes:
         dtype: of the model; the vocoder's weights are always float32.
-        weights: whether the language model's are quantised while they are loaded, and how.
-        overlay: a `.pt` file applied over the checkpoint.
-        with_speech: load the vocoder; without it replies are text.
-        flow_steps: ODE steps of the vocoder's flow.
         flow_dtype: of the flow's products, keys and values; None is float16 on a card, whose
             mantissa is that of TF32, and float32 elsewhere.
         has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a card.
-        duplex_defaults: settings of duplex sessions that bring none.
-        slots: conversations at once that a card has memory for; more wait for pages.
         most_rows: rows of one prefill pass; longer input is fed in several.
         text_cache: how keys and values of the language model are held: as they are computed, or as
             8-bit codes with a scale per row.
         tokens_each: what a conversation's text holds on average.
         text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
             is free, at most what all conversations need at `tokens_each`.
-        speech_cache_bytes: memory of all speech-decoder caches, likewise.
         on_progress: called with what is being loaded, and how much of it is there, 0 to 1, if
             known.
     """

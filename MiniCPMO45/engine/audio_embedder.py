@@ -92,9 +92,8 @@ class AudioEmbedder:
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:
         """Embed whole clips in one padded batch; a clip does not depend on the others.
 
-        Args:
-            mels: log-mels [80, f], f ≤ 3000; lengths may differ.
-            block_frames: see `AudioEncoder.clip_batch`.
+        Log-mels are [80, f], f ≤ 3000; lengths may differ. `block_frames` is that of
+        `AudioEncoder.clip_batch`.
 
         Returns:
             One tensor [t, llm_width] per clip, t = ((f - 1) // 2 + 1) // pool_step, perhaps 0.

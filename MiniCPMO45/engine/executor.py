@@ -84,11 +84,8 @@ class Executor:
     """Weights, the stores their caches live in, and one method: `answer`.
 
     It is used by the thread that makes it, whose current device becomes that of the weights.
-
-    Attributes:
-        vocoder: flow and HiFT; None when the checkpoint has no Token2wav assets.
-        voices: makes and keeps voices; None without the assets.
-        memory_at_start: the card's, right after all graphs are captured; None without graphs.
+    Without Token2wav assets there is neither vocoder nor voices. `memory_at_start` is the card's,
+    right after all graphs are captured; None without graphs.
     """
 
     def __init__(

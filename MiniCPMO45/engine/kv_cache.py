@@ -38,11 +38,8 @@ class CacheFullError(RuntimeError):
 class KvRows:
     """Cached rows taken out of a handle.
 
-    Attributes:
-        keys: [layers, kv heads, n, d], rotated for positions start ... start+n-1.
-        values: [layers, kv heads, n, d].
-        start: position of the first row.
-        scales: float32 [2, layers, kv heads, n] of keys and of values that are codes.
+    Keys and values are [layers, kv heads, n, d], rotated for positions from `start` on; scales
+    float32 [2, layers, kv heads, n] of keys and of values that are codes.
     """
 
     keys: Tensor

@@ -33,11 +33,9 @@ class FedRows:
     """Consecutive new rows of one conversation.
 
     Attributes:
-        kv: the conversation's cache; it has room for them.
         ids: id of each row; 0 where only a vector is fed.
         vectors: (index of its first row, [n, width]) of each run of rows that bring vectors.
         offset: rows of the conversation that precede these and are not counted as held yet.
-        has_last: the conversation brings no more rows.
     """
 
     kv: KvHandle

@@ -52,9 +52,6 @@ class WindowState:
         suffix_ids: ids that follow the carried text.
         marker_ids: ids put before the carried text.
         carried_ids: text of dropped units, without the marker.
-        units: units in the cache, oldest first.
-        rounds: messages in the cache, oldest first.
-        next_unit: number the next unit gets.
         evictions: how often something was dropped.
     """
 
@@ -225,8 +222,6 @@ class HearingState:
     """What of the input audio is not yet inside the language model's cache.
 
     Attributes:
-        mel: the stream's log-mel state.
-        cache: the audio encoder's attention cache.
         pending: float32 [n] samples received and not yet consumed.
         units: duplex units heard so far.
         audio_units: pieces of streamed audio encoded so far.
@@ -254,7 +249,6 @@ class SpeechState:
 
     Attributes:
         kv: the speech decoder's cache; its length is the position of the next row.
-        codes: codes of this turn.
         buffer: codes that wait for their look-ahead.
         vocoder: the voice and the vocoder's streaming caches; None gives text only.
     """
@@ -280,16 +274,13 @@ class TurnState:
     """Where the conversation stands.
 
     Attributes:
-        has_ended: no speaking turn is running.
         logits: [vocabulary] after the last prefill, waiting for a decision.
         unit_start: cache length at which the open unit began; None between units.
-        pending: the unit to finalize.
         closing: ids that end the last unit and wait for the next prefill.
         decisions: generate calls of this conversation.
         force_next_listen: set by a break; the next unit listens.
         vision_slices: slices encoded in the open unit.
         opening: turn-based: what the cache ends with, as the next user piece sees it.
-        round: turn-based: number of the running round.
     """
 
     has_ended: bool = True

@@ -73,10 +73,8 @@ class LlmForward:
 class LlmOutput:
     """Answer to `LlmForward`.
 
-    Attributes:
-        logits: [vocabulary] after the last row, in the model's dtype; None if not asked for.
-        hidden: [n, hidden] of every row fed, after the final norm.
-        token: the decided token; None if no decision was asked for.
+    `logits` [vocabulary] follow the last row, in the model's dtype; `hidden` [n, hidden] belongs to
+    every row fed, after the final norm. What was not asked for is None.
     """
 
     logits: Tensor | None
@@ -97,13 +95,10 @@ class ChooseToken:
 
 @dataclass(frozen=True, eq=False)
 class EncodeClips:
-    """Encode whole clips.
+    """Encode whole clips, log-mels [80, frames], with full attention or in blocks of encoder
+    frames.
 
     Answer: one Tensor [t, hidden] per clip.
-
-    Attributes:
-        mels: log-mel [80, frames] each.
-        block_frames: encoder frames per attention block; None for full attention.
     """
 
     mels: tuple[Tensor, ...]
@@ -228,9 +223,8 @@ class OpenVoice:
 
     Answer: `SpeechStream` at the start of a turn.
 
-    Attributes:
-        audio: float32 [n] at 16 kHz, the reference recording.
-        generator: draws the excitation noise; None leaves it out.
+    `audio` is the reference recording, float32 [n] at 16 kHz. Without a generator the excitation
+    has no noise.
     """
 
     audio: np.ndarray

@@ -19,13 +19,7 @@ from MiniCPMO45.kernels.attention_kernels import (
     rotate_and_store,
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
-from MiniCPMO45.kernels.device import (
-    fitting_stages,
-    overlaps_launches,
-    runs_kernels,
-    tl,
-    triton,
-)
+from MiniCPMO45.kernels.device import fitting_stages, overlaps_launches, runs_kernels, tl, triton
 from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
@@ -37,8 +31,6 @@ class Span:
     """Consecutive rows of one sequence, and what they may attend to.
 
     Attributes:
-        rows: in the pass.
-        length: tokens of the sequence up to the last of the rows.
         pages: of these tokens, in order; a slice where they can be read and written as one.
         mask: bool [rows, length], True where a row may attend; None when one row sees all.
     """
@@ -129,7 +121,6 @@ class AttentionPlan:
 
     Attributes:
         splits: ranges the keys of a tile are cut into, a power of two.
-        stages: loads in flight.
         early_pages: of a split asked for before the rows are there; in decoding.
     """
 
@@ -359,16 +350,10 @@ def attend(
 ) -> Tensor:
     """Rotate queries and keys, store keys and values in their pages, and attend.
 
-    Args:
-        qkv: [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head.
-        norms: [D] norm weights of queries and of keys; None without norms.
-        eps: of these norms.
-        tables: cos and sin, float32 [P, D] each, by position.
-        rows: which sequence and position each row has.
-        kv_layer: [pages, 2, KVH, PAGE_TOKENS, D] one layer of the pool; rows are written into
-            it. What was never written may hold anything.
-        kv_scales: float32 [pages, 2, KVH, PAGE_TOKENS] where the pages hold int8 codes; see
-            `cached_rows`.
+    `qkv` is [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head; `tables` are
+    cos and sin by position, float32 [P, D] each. Rows are written into `kv_layer` [pages, 2, KVH,
+    PAGE_TOKENS, D], one layer of the pool; what was never written may hold anything. `kv_scales`
+    lack the D where the pages hold int8 codes, see `cached_rows`.
 
     Returns:
         [M, H * D] in the dtype of `qkv`; zeros for padding rows.

@@ -57,11 +57,7 @@ def snake_of(x, alpha, eps):
 
 
 def branch(
-    x: Tensor,
-    upsampled: Tensor | None,
-    alphas: Tensor,
-    lengths: Tensor | None,
-    dtype: torch.dtype,
+    x: Tensor, upsampled: Tensor | None, alphas: Tensor, lengths: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Add the upsampled signal and apply the Snake of every block that follows.
 
@@ -274,11 +270,7 @@ def convolve(
     weight, bias = layer.weight.to(x.dtype), layer.bias
     assert bias is not None
     y = F.conv1d(
-        x.transpose(1, 2),
-        weight,
-        bias.to(x.dtype),
-        padding=layer.padding,
-        dilation=layer.dilation,
+        x.transpose(1, 2), weight, bias.to(x.dtype), padding=layer.padding, dilation=layer.dilation
     )
     total = _in_order(y)
     for each in added:

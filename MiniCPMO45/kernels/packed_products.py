@@ -19,9 +19,7 @@ from MiniCPMO45.kernels.quantised import PLACES, QuantisedWeight, value_of
 class OneRowPlan:
     """How the product is cut into programs.
 
-    Attributes:
-        block_n: output columns of a program.
-        block_k: inputs taken at a time.
+    A program takes `block_k` inputs at a time for `block_n` output columns.
     """
 
     block_n: int
@@ -33,10 +31,8 @@ class OneRowPlan:
 class FewRowsPlan:
     """How the product is cut into programs.
 
-    Attributes:
-        block_n: output columns of a program.
-        block_k: inputs taken at a time; divides the number of inputs.
-        stages: weight tiles in flight.
+    A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
+    `stages` weight tiles are in flight.
     """
 
     block_n: int

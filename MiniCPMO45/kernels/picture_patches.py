@@ -57,7 +57,6 @@ class AxisWeights:
     Attributes:
         first: int32 [result], first source pixel of each window.
         weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero behind a window's end.
-        bounds: the same windows on the host, int64 [result, 2], first pixel and end.
     """
 
     first: Tensor

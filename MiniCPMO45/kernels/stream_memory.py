@@ -392,14 +392,7 @@ def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
 
 
 @triton.jit(
-    do_not_specialize=[
-        "plan_stride",
-        "cache_at",
-        "targets_at",
-        "first_layer",
-        "n_rows",
-        "n_frames",
-    ]
+    do_not_specialize=["plan_stride", "cache_at", "targets_at", "first_layer", "n_rows", "n_frames"]
 )
 def _store_frames(
     new,

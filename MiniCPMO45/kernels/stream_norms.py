@@ -61,11 +61,7 @@ def gated_norm_unfold(
 
 
 def norm_mish_unfold(
-    x: Tensor,
-    norm: Affine,
-    eps: float,
-    tails: tuple[Tensor, Tensor],
-    n_frames: Tensor | None,
+    x: Tensor, norm: Affine, eps: float, tails: tuple[Tensor, Tensor], n_frames: Tensor | None
 ) -> Tensor:
     """Normalise x [S * group, T, C], apply Mish and lay out as `gated_norm_unfold` does."""
     if runs_kernels(x):

@@ -24,15 +24,7 @@ from MiniCPMO45.kernels.device import (
 MOST_RECENT = 512  # ids a repetition penalty looks back at
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
 NO_TOKEN = -1  # of logits that are not numbers
-INTEGERS = (
-    "chunk_eos",
-    "turn_eos",
-    "listen",
-    "is_greedy",
-    "top_k",
-    "listen_top_k",
-    "n_recent",
-)
+INTEGERS = ("chunk_eos", "turn_eos", "listen", "is_greedy", "top_k", "listen_top_k", "n_recent")
 REALS = (
     "temperature",
     "top_p",

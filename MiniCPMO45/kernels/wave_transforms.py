@@ -27,10 +27,8 @@ SMALLEST_ENVELOPE = 1e-11  # below it no window has reached a sample, as in torc
 class Fourier:
     """The short transforms as products with small matrices.
 
-    Attributes:
-        forward: samples to real and imaginary parts, window included [n_fft, n_fft + 2].
-        inverse: real and imaginary parts to windowed samples [n_fft + 2, n_fft].
-        squared_window: [n_fft].
+    `forward` takes samples to real and imaginary parts, window included [n_fft, n_fft + 2];
+    `inverse` takes these to windowed samples.
     """
 
     forward: Tensor
@@ -196,8 +194,7 @@ def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
 
 
 @triton.jit(
-    do_not_specialize=["length_stride", "n_columns"],
-    do_not_specialize_on_alignment=["lengths"],
+    do_not_specialize=["length_stride", "n_columns"], do_not_specialize_on_alignment=["lengths"]
 )
 def _polar_columns(
     x,

@@ -359,11 +359,7 @@ def _require_capable(weights: Weights, device: torch.device) -> None:
 
 
 def stored_tensors(
-    name: str,
-    source: Tensor,
-    scheme: Scheme | None,
-    device: torch.device | str,
-    dtype: torch.dtype,
+    name: str, source: Tensor, scheme: Scheme | None, device: torch.device | str, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Return what a weight becomes on the device, by name; without a scheme it is dense."""
     if scheme is None:

@@ -153,7 +153,6 @@ class AudioCache:
         kv: [layers, 1, heads, capacity, 2 * head_dim], key and value of a column side by side, as
             `stream_memory.ColumnCache` describes the memory of streams.
         length: encoder frames held, 50 per second.
-        max_frames: frames at which the cache stops growing.
     """
 
     kv: Tensor

@@ -21,12 +21,7 @@ from torch import Tensor, nn
 from MiniCPMO45.configuration_minicpmo import VisionConfig
 from MiniCPMO45.kernels.device import cached_tensor
 from MiniCPMO45.kernels.products import linear_gelu
-from MiniCPMO45.model.transformer import (
-    DenseAttention,
-    EncoderLayer,
-    SelfAttention,
-    run_layers,
-)
+from MiniCPMO45.model.transformer import DenseAttention, EncoderLayer, SelfAttention, run_layers
 
 PatchSize = tuple[int, int]
 """Rows and columns of patches of one slice."""
@@ -265,16 +260,10 @@ class ResamplerAttention(nn.Module):
 
 
 class Resampler(nn.Module):
-    """Learned queries that read one slice each time.
-
-    Args:
-        num_queries: vectors per slice.
-        embed_dim: width H of the language model, a multiple of 4.
-        kv_dim: width of the vision features.
-        num_heads: attention heads; divides `embed_dim`.
+    """Learned queries that read one slice each time, for a language model of width H (`embed_dim`).
 
     Raises:
-        ValueError: the widths do not divide as required.
+        ValueError: H is no multiple of 4, or the heads do not divide it.
     """
 
     def __init__(self, num_queries: int, embed_dim: int, kv_dim: int, num_heads: int) -> None:

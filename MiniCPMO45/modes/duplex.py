@@ -17,11 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import (
-    MiniCPMOConfig,
-    SliceConfig,
-    SpeechTiming,
-)
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig, SpeechTiming
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
     HearingState,

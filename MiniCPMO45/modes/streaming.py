@@ -42,10 +42,8 @@ class _Reply:
 
     Attributes:
         ids: tokens drawn; the last one is not fed until its successor is wanted.
-        hidden: state [hidden] of every token fed.
         given: tokens that are fed before any is drawn.
         grouped: tokens handed to speech or to the caller.
-        text_from: token from which text is decoded; what stands before it was handed out.
         text_sent: characters after that token that were handed to the caller.
     """
 

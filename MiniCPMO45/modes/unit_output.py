@@ -94,11 +94,9 @@ class UnitResult:
         current_time: units heard so far.
         cost_llm: deciding and decoding text.
         cost_tts_prep: building the speech condition and its first step.
-        cost_tts: drawing speech codes.
         cost_token2wav: codes to waveform.
         vision_tokens: their embeddings.
         barge_in: a running turn was cut by this unit.
-        early_samples: samples that were handed out early.
     """
 
     is_listen: bool
@@ -260,7 +258,6 @@ class UnitSpeech:
     Attributes:
         waveform: float32 [samples] at 24 kHz, without the part that left early; None when nothing
             is due.
-        early_samples: samples that left early.
     """
 
     waveform: np.ndarray | None = None

@@ -23,12 +23,10 @@ from transformers import audio_utils
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
-    """Return triangular filters on Slaney's scale, each of unit area in Hz.
+    """Return triangular filters on Slaney's scale, each of unit area in Hz: [n_mels, n_fft // 2 +
+    1].
 
     The result is shared between callers and must not be written to.
-
-    Returns:
-        float32 [n_mels, n_fft // 2 + 1] on the CPU.
 
     Raises:
         ValueError: the band is empty or reaches above half the sample rate.
@@ -247,11 +245,9 @@ class MelState:
     """What one stream remembers. Mel frames are counted from the start of the stream.
 
     Attributes:
-        buffer: audio still there.
         base_frames: first mel frame of the buffer; earlier audio was dropped.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be handed out [80, k].
-        frames_start: number of the first of these.
         core_end: one past the last frame that was handed out, without convolution context.
     """
 
@@ -307,12 +303,7 @@ class MelState:
         return replace(self)
 
 
-def push(
-    state: MelState,
-    samples: np.ndarray | Tensor,
-    *,
-    is_last: bool = False,
-) -> Tensor:
+def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Add audio and return the next mel frames once they can no longer change.
 
     One call hands out at most one unit: its frames with convolution context on both sides (none

@@ -37,10 +37,7 @@ PATCH_VALUES = CHANNELS * PATCH_SIDE**2
 class SlicePlan:
     """Where the slices of a picture come from, known from its size alone.
 
-    Attributes:
-        source: size of the overview picture.
-        grid: columns and rows of cells, None when the overview is the only slice.
-        cell: size of one cell, None when there is no grid.
+    `source` is the overview's size; without a grid of cells it is the only slice.
     """
 
     source: Size
@@ -181,8 +178,6 @@ class PixelSlice:
 
     Attributes:
         pixels: uint8 [height, width, 3], the whole picture, RGB; never written to.
-        resized: size the whole picture is resized to.
-        corner: left and top of the slice in the resized picture.
         extent: width and height of the slice, multiples of the patch side.
     """
 

@@ -89,11 +89,8 @@ class PromptOptions:
 class Prompt:
     """A prompt ready to be embedded.
 
-    Attributes:
-        ids: token ids; media slots hold `<unk>`.
-        pictures: the sliced pictures, in order.
-        image_spans: (start, stop) in `ids`, one per slice of every picture, in order.
-        audio_spans: (start, stop) in `ids`, one per sound of the content, in order.
+    Slots in `ids` hold `<unk>`. `image_spans` are (start, stop) of every slice, `audio_spans` those
+    of every sound, in order.
     """
 
     text: str

@@ -75,9 +75,6 @@ def stack_frames(frames: Sequence[Image.Image]) -> Image.Image:
     Two or three frames stand in a row or a column, whichever is nearer to a square; four form
     2x2; any other number forms a row. Cells are as large as the largest frame; smaller frames are
     enlarged to fit, centred on white. Black lines of 6 pixels separate the cells.
-
-    Raises:
-        ValueError: there is no frame, or one is not RGB.
     """
     if not frames:
         raise ValueError("no frames to stack")
@@ -108,10 +105,7 @@ def _stack_layout(count: int, width: int, height: int) -> Grid:
 
 
 def _canvas_size(cols: int, rows: int, width: int, height: int) -> Size:
-    return (
-        cols * width + (cols - 1) * SEPARATOR_PX,
-        rows * height + (rows - 1) * SEPARATOR_PX,
-    )
+    return (cols * width + (cols - 1) * SEPARATOR_PX, rows * height + (rows - 1) * SEPARATOR_PX)
 
 
 def _letterbox(frame: Image.Image, width: int, height: int) -> Image.Image:

@@ -81,7 +81,7 @@ def vocoder_config() -> dict[str, Any]:
                     "num_heads": 2,
                     "head_dim": 16,
                     "hidden_size": WIDTH,
-                },
+                }
             },
         },
         "hift": {"base_channels": 32, "f0_predictor": {"cond_channels": 16}},

@@ -73,9 +73,6 @@ class SpeechBuffer:
             self.waiting.clear()
         return pieces
 
-    def clone(self) -> SpeechBuffer:
-        return SpeechBuffer(list(self.waiting))
-
     def reset(self) -> None:
         self.waiting = SpeechBuffer().waiting
 
@@ -137,7 +134,6 @@ class FlowSchedule:
     The scales have their 1 added, so that they are the weights of a layer norm.
 
     Attributes:
-        deltas: length of each Euler step, N values that add up to 1.
         blocks: shifts, scales and gates per step and block [N, depth, 9, C].
         final: shift and scale of the output layer per step [N, 2, C].
     """
@@ -185,12 +181,8 @@ class ChunkInput:
 class ChunkBatch:
     """The inputs of a chunk of S streams.
 
-    Attributes:
-        token_rate: those of the encoder's layers at 25/s.
-        mel_rate: those of its layers at 50/s.
-        start: starting points of the flow, float32 [S, T, bins].
-        speaker: the estimator's speaker condition, float32 [S, bins].
-        prompt: mel given as condition, float32 [S, T, bins]; None for speech.
+    `start` [S, T, bins] are the starting points of the flow, `speaker` [S, bins] its condition, and
+    `prompt` [S, T, bins] the mel given as condition; None for speech.
     """
 
     def __init__(

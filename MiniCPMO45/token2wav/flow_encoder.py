@@ -141,7 +141,6 @@ class PackedAttention:
     """Weights of an attention as it is computed.
 
     Attributes:
-        qkv: queries, keys and values; the queries' bias holds the content bias too.
         position_shift: position bias minus content bias [heads, 1, d].
         places: projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1].
     """

@@ -48,12 +48,9 @@ class Ends:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The end of a piece, which the next piece begins with.
+    """The end of a piece, which the next piece begins with: its last 8 mel frames [S, 8, bins].
 
-    Attributes:
-        mel: last 8 mel frames [S, 8, bins].
-        source: their excitation [S, 8 * samples_per_frame].
-        speech: their waveform [S, 8 * samples_per_frame].
+    `source` and `speech` are their excitation and waveform [S, 8 * samples_per_frame].
     """
 
     mel: Tensor

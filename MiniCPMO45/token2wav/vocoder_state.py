@@ -200,7 +200,6 @@ class StreamMemory:
         estimator: keys and values [steps * depth, 2, heads, columns, 2 * head_dim].
         token_rate: of the encoder's layers at 25/s [layers, 1, heads, columns / 2, 2 * head_dim].
         mel_rate: of its layers at 50/s [layers, 1, heads, columns, 2 * head_dim].
-        tails: everything of fixed size, float32, see `TailLayout`.
     """
 
     estimator: Tensor
@@ -243,10 +242,6 @@ class StreamMemory:
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
 
-    def clone(self) -> StreamMemory:
-        estimator, token_rate, mel_rate = (cache.clone() for cache in self.caches)
-        return StreamMemory(estimator, token_rate, mel_rate, self.tails.clone())
-
     def load(self, other: StreamMemory) -> None:
         """Copy what another one with as many or fewer columns remembers; in its places."""
         for mine, theirs in zip(self.caches, other.caches, strict=True):
@@ -272,8 +267,6 @@ class VoiceBase:
     """Memory right after a voice prompt; every turn of every stream starts from a copy.
 
     Attributes:
-        frames: P, mel frames of the prompt.
-        n_steps: ODE steps of its streams.
         speaker: the estimator's speaker condition [1, bins].
         noise: starting noise of the flow [1, bins, N].
         memory: what the prompt leaves, exactly P columns in order.
@@ -330,14 +323,6 @@ class SpeechStream:
     def nbytes(self) -> int:
         """Memory this stream owns; the base is not counted."""
         return self.memory.nbytes
-
-    def clone(self) -> SpeechStream:
-        """Return a snapshot that goes on exactly like this stream; the base is shared."""
-        generator = None
-        if self.generator is not None:
-            generator = torch.Generator(device=self.generator.device)
-            generator.set_state(self.generator.get_state())
-        return replace(self, memory=self.memory.clone(), generator=generator)
 
     def reset(self) -> None:
         """Start a new turn with the same voice; copies the prompt's columns only.

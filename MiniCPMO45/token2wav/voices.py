@@ -147,11 +147,7 @@ class VoiceLibrary:
     """
 
     def __init__(
-        self,
-        encoder: VoiceEncoder | VoicePrompt,
-        vocoder: Token2Wav,
-        *,
-        max_voices: int = 8,
+        self, encoder: VoiceEncoder | VoicePrompt, vocoder: Token2Wav, *, max_voices: int = 8
     ) -> None:
         """Start empty."""
         if max_voices < 1:

@@ -20,7 +20,7 @@ from training.nano.domain.catalogue import intents, questions
 from training.nano.domain.kinds import Question
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.inputs import InputError, fetch
-from training.nano.user_voices.cast import HELD_OUT
+from training.nano.user_voices.make import HELD_OUT
 from training.nano.user_voices.engines import (
     SAMPLE_RATE_HZ,
     Engine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,13 @@ from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, run_flow
-from MiniCPMO45.token2wav.vocoder_state import StreamMemory, VoiceBase, VoicePrompt, ledgers_for
+from MiniCPMO45.token2wav.vocoder_state import (
+    SpeechStream,
+    StreamMemory,
+    VoiceBase,
+    VoicePrompt,
+    ledgers_for,
+)
 
 PROMPT_CODES = 52  # a little over two seconds: P = 104 frames, so that trimming keeps both ends
 PITCH_HZ = 150.0
@@ -147,3 +154,13 @@ class FlowStreams:
         mel, _, new = run_flow(self.vocoder.flow, batch)
         store_tails(new, batch.table)
         return mel
+
+
+def copy_of(stream: SpeechStream) -> SpeechStream:
+    """Return a stream that goes on exactly like this one; the base is shared."""
+    generator = None
+    if stream.generator is not None:
+        generator = torch.Generator(device=stream.generator.device)
+        generator.set_state(stream.generator.get_state())
+    memory = StreamMemory(*(each.clone() for each in vars(stream.memory).values()))
+    return replace(stream, memory=memory, generator=generator)

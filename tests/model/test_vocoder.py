@@ -15,7 +15,7 @@ from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.chunks import Piece, SpeechBuffer, VoiceTooLongError, check_voice_length
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
-from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
+from tests.fakes.toy_vocoder import PROMPT_CODES, copy_of, toy_codes, toy_vocoder, toy_voice
 from tests.fakes.vocoder_lengths import count_samples
 
 WAVE_TOLERANCE = 2e-5  # float32 sums in another order; the excitation adds up phases
@@ -186,7 +186,7 @@ def test_a_snapshot_goes_on_exactly_alike(vocoder: Token2Wav, base: VoiceBase) -
     pieces = turn(150)
     state = vocoder.new_state(base, seeded(4))
     speak(vocoder, state, pieces[:2])
-    snapshot = state.clone()
+    snapshot = copy_of(state)
     first = speak(vocoder, state, pieces[2:])
     rolled_back = snapshot.clone()
     assert_same(memory_of(rolled_back), memory_of(snapshot))
@@ -213,7 +213,7 @@ def test_many_streams_at_once_equal_each_alone(vocoder: Token2Wav, bases: list[V
     states = [vocoder.new_state(bases[i % 2], seeded(i)) for i in range(5)]
     for index in (1, 2):
         say(vocoder, states[index])
-    copies = [state.clone() for state in states]
+    copies = [copy_of(state) for state in states]
     codes = [toy_codes(n, seed=n) for n in (28, 28, 28, 12, 5)]
     ends = [False, False, False, False, True]
     calls = [Vocode(*each) for each in zip(states, codes, ends, strict=True)]

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from training.nano.user_voices.cast import HELD_OUT, draw_voice
-from training.nano.user_voices.make import SHARES
+from training.nano.user_voices.make import HELD_OUT, SHARES, draw_voice
 
 DRAWS = 2000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from core.nano_assets import verify
 from core.processors.backend import read_card
 from core.schemas.worker import ModelKind
-from training.nano.card import write_card
 from training.nano.domain.catalogue import intents, words_of
+from training.nano.export import write_card
 
 
 def test_the_card_is_read_by_the_server_and_suggests_what_is_understood(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import LoadOptions
 from tests.source_tree import ROOT
 from tests.training.conftest import Nano
-from training.nano.export import export
+from training.nano.export import export, mix, restore
 from training.nano.listening import FILE
-from training.nano.restore import mix, restore
 from training.nano.vision.stages import FILE as VISION_FILE
 from training.nano.voice.export import speech_decoder_tensors
 

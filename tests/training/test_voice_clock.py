@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.nano.voice.replayed import ReplayedStep
 from training.nano.voice.stage_clock import (
     LAST_RATE_SHARE,
     RESUMED_RATE_SHARE,
     WARM_UP_STEPS,
     Average,
+    ReplayedStep,
     StageClock,
     resume,
     save,

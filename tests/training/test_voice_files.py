@@ -15,8 +15,7 @@ from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING
 from training.nano.voice.export import write_voice_assets
 from training.nano.voice.flow_stage import train_flow
-from training.nano.voice.fundamental import train_fundamental
-from training.nano.voice.hift_stage import train_hift
+from training.nano.voice.hift_stage import train_fundamental, train_hift
 from training.nano.voice.recordings import Recordings
 from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
 from training.nano.voice.stage_clock import StageClock

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from training.nano.voice.alphabet import CODES_USED, SILENCE, TIMING
-from training.nano.voice.fixed import PROMPT_TEXT
 from training.nano.voice.pronunciation import LEAD_CODES, Utterance
-from training.nano.voice.recordings import Recordings, write
+from training.nano.voice.recordings import PROMPT_TEXT, Recordings, write
 
 FILE_NAME = "voice.npz"
 TEXTS = (PROMPT_TEXT, "The sky is blue.", "One, two, three, four.")

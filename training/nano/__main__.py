@@ -17,10 +17,9 @@ from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
-from training.nano.export import export
+from training.nano.export import export, mix, restore
 from training.nano.inputs import fetch, fetch_pico
 from training.nano.ranks import Ranks
-from training.nano.restore import mix, restore
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings

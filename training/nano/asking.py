@@ -55,7 +55,6 @@ class Asked:
 
     @property
     def duration_s(self) -> float:
-        """Length of the sound."""
         return len(self.samples) / SAMPLE_RATE_HZ
 
 
@@ -63,12 +62,7 @@ class Asked:
 class Talk:
     """One conversation's facts and memory, and the questions asked in it.
 
-    Attributes:
-        bank: recorded questions.
-        random: of this conversation.
-        context: what replies depend on.
-        system_text: the system prompt.
-        mishears: some answers are those to other questions.
+    If it `mishears`, some answers are those to other questions.
     """
 
     bank: Bank
@@ -104,8 +98,7 @@ class Talk:
     def ask_in_writing(self, *, practises: bool = False) -> Question:
         """Draw a question from all that may be learned, recorded or not.
 
-        Args:
-            practises: ask most for what has to be worked out or looked up in the conversation.
+        Practice asks most for what has to be worked out or looked up in the conversation.
         """
         weights = self._weights()
         if practises:

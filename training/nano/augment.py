@@ -34,14 +34,7 @@ class Augmenter:
     generator: torch.Generator
 
     def __call__(self, audio: Tensor) -> Tensor:
-        """Change sounds as rooms and devices do.
-
-        Args:
-            audio: float32 [B, n] at 16 kHz.
-
-        Returns:
-            The same shape; some sequences are left as they are.
-        """
+        """Change sounds [B, n] at 16 kHz as rooms and devices do; some are left as they are."""
         touched = self._chance(audio, 1 - UNTOUCHED)
         heard = torch.where(self._chance(audio, IN_ROOM), self._in_room(audio), audio)
         heard = torch.where(self._chance(audio, ON_LINE), self._on_line(heard), heard)
@@ -56,14 +49,11 @@ class Augmenter:
     def spectrograms(self, mels: Sequence[Tensor]) -> list[Tensor]:
         """Move formants and leave a band out; nothing moves in time.
 
+        The spectrograms, [B, 80, frames] each, are of the same B sequences; all of one change
+        alike.
+
         Sources: N. Jaitly and G. Hinton 2013 (vocal tract length perturbation); D. Park et al.
         2019 (SpecAugment).
-
-        Args:
-            mels: [B, 80, frames] each, of the same B sequences; all of one change alike.
-
-        Returns:
-            The same shapes.
         """
         like = mels[0][:, 0]
         throats = _throats(like.device)

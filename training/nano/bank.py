@@ -33,15 +33,10 @@ class UnrecordedError(LookupError):
 
 @dataclass(frozen=True)
 class Recording:
-    """One utterance inside the file of samples.
+    """One utterance inside the file of samples, at 16 kHz and without silence at its ends.
 
     Attributes:
-        text: the words.
         intent: of a question; `OWN_VOICE` for a reply in the nano's own voice.
-        slots: of the question.
-        voice: engine and voice.
-        start: first sample.
-        n_samples: at 16 kHz, silence at both ends cut off.
         cut: sample at which a pause may be put without ending the sentence; 0 for nowhere.
     """
 
@@ -55,24 +50,16 @@ class Recording:
 
     @property
     def engine(self) -> str:
-        """What made it."""
         return self.voice.partition(":")[0]
 
     @property
     def question(self) -> Question:
-        """What is asked."""
         return Question(self.text, self.intent, self.slots)
 
 
 class BankWriter:
-    """Appends recordings to a folder."""
-
     def __init__(self, folder: Path) -> None:
-        """Begin an empty bank.
-
-        Args:
-            folder: made if needed; an earlier bank in it is replaced.
-        """
+        """Begin an empty bank; an earlier one in the folder is replaced."""
         folder.mkdir(parents=True, exist_ok=True)
         self._samples = (folder / SAMPLES_FILE).open("wb")
         self._list = (folder / LIST_FILE).open("w", encoding="utf8")
@@ -88,25 +75,13 @@ class BankWriter:
         self._length += len(samples)
 
     def close(self) -> None:
-        """Finish both files."""
         self._samples.close()
         self._list.close()
 
 
 class Bank:
-    """Recordings of one or more folders.
-
-    Attributes:
-        recordings: all of them.
-        duration_s: length of all together.
-    """
-
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Open folders that `BankWriter` filled.
-
-        Args:
-            folders: at least one with recordings.
-        """
+        """Open folders that `BankWriter` filled, at least one of them with recordings."""
         self.recordings: list[Recording] = []
         self._waves: list[NDArray[np.int16]] = []
         self._wave_of: list[int] = []
@@ -158,7 +133,6 @@ class Bank:
         return random.choice(engines[engine])
 
     def draw_any(self, random: Random) -> int:
-        """Draw any question."""
         return self.draw(random, random.choice(list(self._questions)))
 
     def own_voice(self, text: str) -> Samples | None:
@@ -167,7 +141,6 @@ class Bank:
         return None if index is None else self.samples(index)
 
     def own_texts(self) -> Sequence[str]:
-        """Return the replies recorded in the nano's own voice."""
         return list(self._own)
 
 

@@ -40,21 +40,15 @@ class Batch:
     """Padded sequences; sounds are still sounds.
 
     Attributes:
-        ids: int64 [B, T]; slots and padding hold `<unk>`.
         weights: float32 [B, T], of predicting each id; 0 in padding.
         stream: int16 [B, samples] of the units; empty for turns.
         unit_places: flat positions of the units' rows, in stream order, int64 [B * U * 10].
         clips: int16 [N, samples] of all clips, zero behind their ends.
-        clip_sizes: samples of each clip, int64 [N].
         clip_rows: which of the padded clips' pooled rows are real, flat, int64 [R].
-        clip_places: flat positions of these rows.
         has_blocked_clips: clips are encoded in blocks of a second.
-        picture_places: flat positions of the pictures' rows, in order.
         picture_words: id of the word that stands in each of these rows until there are eyes; -1
             in pictures that mean nothing.
-        replies: what is said in each sequence.
         heard: ids of the words in the units' sound, one sequence after the other.
-        heard_sizes: words of each sequence.
         blank: id that stands for no word.
     """
 
@@ -132,15 +126,9 @@ class Conversations(IterableDataset[Batch]):
     ) -> None:
         """Name the inputs; they are opened in the process that reads them.
 
-        Args:
-            folders: of the bank.
-            checkpoint: folder with the nano's tokenizer and preprocessor files.
-            units: of all sequences of a batch together.
-            seed: of every conversation.
-            first: step to begin with; a batch depends on seed, step and rank alone.
-            longest: units of a conversation at most.
-            practice: share of the batches in which everything is typed.
-            ranks: all that train; each draws batches of its own.
+        `units` counts those of all sequences of a batch, and `longest` those of one. A batch
+        depends on seed, step and rank alone, from the step `first` on. `practice` is the share of
+        the batches in which everything is typed.
         """
         self.practice = practice
         self.ranks = ranks
@@ -152,7 +140,6 @@ class Conversations(IterableDataset[Batch]):
         self.lengths = [n for n in UNITS if n <= longest]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield batches for ever."""
         worker = torch.utils.data.get_worker_info()
         share, shares = (worker.id, worker.num_workers) if worker else (0, 1)
         bank = Bank(self.folders)
@@ -167,12 +154,7 @@ class Conversations(IterableDataset[Batch]):
             is_one_shot = random.random() < PRACTISED_ONE_SHOT
             return [
                 TurnsSession(
-                    bank,
-                    processor,
-                    random,
-                    is_one_shot=is_one_shot,
-                    practises=True,
-                    mishears=True,
+                    bank, processor, random, is_one_shot=is_one_shot, practises=True, mishears=True
                 ).compose()
                 for _ in range(max(1, self.units // UNITS_PRACTISED))
             ]
@@ -190,12 +172,7 @@ class Conversations(IterableDataset[Batch]):
         width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
         return [
             DuplexSession(
-                bank,
-                processor.tokenizer,
-                random,
-                n_units,
-                has_pictures=has_pictures,
-                mishears=True,
+                bank, processor.tokenizer, random, n_units, has_pictures=has_pictures, mishears=True
             ).compose()
             for _ in range(max(1, self.units // n_units // width))
         ]

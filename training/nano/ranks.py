@@ -33,13 +33,11 @@ class Ranks:
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
-        """End the meeting."""
         if self.count > 1:
             dist.destroy_process_group()
 
     @property
     def is_first(self) -> bool:
-        """This process saves and reports."""
         return self.number == 0
 
     def device(self, name: str) -> torch.device:

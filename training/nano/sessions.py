@@ -49,9 +49,7 @@ class Example:
     """A training sequence with its sounds.
 
     Attributes:
-        layout: ids, weights and slots.
         stream: float32 samples of the units, led by the first unit's zeros; empty without units.
-        clips: float32 samples of each clip.
         caption: ids of what every picture shows; empty for pictures that mean nothing.
         has_blocked_clips: clips are encoded in blocks of a second.
     """
@@ -64,8 +62,6 @@ class Example:
 
 
 class DuplexSession:
-    """Composes one duplex conversation of a given length."""
-
     def __init__(
         self,
         bank: Bank,
@@ -76,16 +72,6 @@ class DuplexSession:
         has_pictures: bool = False,
         mishears: bool = False,
     ) -> None:
-        """Draw the setting.
-
-        Args:
-            bank: recorded questions.
-            tokenizer: of the nano.
-            random: decides everything.
-            n_units: length.
-            has_pictures: every unit brings one.
-            mishears: some answers are those to other questions; see `Talk.misheard`.
-        """
         self.random = random
         self.n_units = n_units
         self.has_pictures = has_pictures
@@ -100,7 +86,6 @@ class DuplexSession:
         self._tokenizer = tokenizer
 
     def compose(self) -> Example:
-        """Play the conversation to its last unit."""
         voice = self.talk.voice_sample()
         self.layout.begin(self.talk.system_text, embedding_count(len(voice)))
         if self.random.random() >= QUIET_SESSIONS:

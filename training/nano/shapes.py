@@ -82,7 +82,6 @@ def renew_vocabulary() -> TinyVocabulary:
 
 
 def config() -> MiniCPMOConfig:
-    """Return the nano's configuration."""
     tiny = model_config(vocabulary())
     return MiniCPMOConfig(
         model_variant=VARIANT,
@@ -125,7 +124,6 @@ def config() -> MiniCPMOConfig:
 
 
 def write_side_files(folder: Path) -> None:
-    """Write configuration and tokenizer of a nano checkpoint into an existing folder."""
     stored = config()
     stored.dtype = torch.float16
     stored.save_pretrained(folder)
@@ -134,7 +132,6 @@ def write_side_files(folder: Path) -> None:
 
 
 def tokenizer() -> MiniCPMOTokenizerFast:
-    """Return the nano's tokenizer."""
     return make_tokenizer(vocabulary())
 
 

@@ -34,13 +34,7 @@ _PICTURE = Image.new("RGB", (448, 448))
 
 
 class TurnsSession:
-    """Composes one conversation in turns.
-
-    Attributes:
-        messages: what was said, as a client would send it.
-        is_one_shot: the whole history is one prompt.
-        can_be_spoken: the replies are to be spoken.
-    """
+    """Composes one conversation in turns."""
 
     def __init__(
         self,
@@ -52,16 +46,7 @@ class TurnsSession:
         practises: bool = False,
         mishears: bool = False,
     ) -> None:
-        """Draw the setting.
-
-        Args:
-            bank: recorded questions.
-            processor: of the nano.
-            random: decides everything else.
-            is_one_shot: the whole history is one prompt; None draws that, too.
-            practises: everything is typed, and most of it has to be worked out.
-            mishears: some answers are those to other questions; see `Talk.misheard`.
-        """
+        """Draw the setting; in practice everything is typed, and most has to be worked out."""
         self.random = random
         self.processor = processor
         self.practises = practises
@@ -81,7 +66,6 @@ class TurnsSession:
         self.can_be_spoken = random.random() < 0.8
 
     def compose(self) -> Example:
-        """Play the conversation."""
         (self._one_shot if self.is_one_shot else self._streamed)()
         caption = self.processor.tokenizer.encode(shown_words(self.talk.context.scene))
         nothing = np.zeros(0, np.float32)
@@ -104,9 +88,7 @@ class TurnsSession:
             opening = self.layout.opening
             self.messages.append(Message("user", asked))
             self._piece(
-                asked,
-                partial(prompts.user_piece, opening=opening),
-                is_first_sound=number == 0,
+                asked, partial(prompts.user_piece, opening=opening), is_first_sound=number == 0
             )
             self.layout.open_reply(can_be_spoken=self.can_be_spoken)
             self.messages.append(Message("assistant", self._answer(question, is_one_shot=False)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
-from training.nano.domain.kinds import Context, Intent, Question, Scene, slotted
+from training.nano.domain.kinds import Intent, Reply, Scene, slotted
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
 
@@ -45,33 +46,16 @@ def shown_words(scene: Scene | None) -> str:
     return f" {scene.count} {scene.colour} {shape} {scene.digit or shape}"
 
 
-def _colour(_q: Question, context: Context, _r: Random) -> str:
-    scene = context.scene
-    return BLIND if scene is None else f"It is {scene.colour}."
+def _seen(say: Callable[[Scene], str]) -> Reply:
+    return lambda _q, context, _r: BLIND if context.scene is None else say(context.scene)
 
 
-def _shape(_q: Question, context: Context, _r: Random) -> str:
-    scene = context.scene
-    if scene is None:
-        return BLIND
+def _shape(scene: Scene) -> str:
     return "It is a number." if scene.shape == DIGIT else f"It is a {scene.shape}."
 
 
-def _digit(_q: Question, context: Context, _r: Random) -> str:
-    scene = context.scene
-    if scene is None:
-        return BLIND
+def _digit(scene: Scene) -> str:
     return f"It is the number {scene.digit}." if scene.digit else NO_DIGIT
-
-
-def _count(_q: Question, context: Context, _r: Random) -> str:
-    scene = context.scene
-    return BLIND if scene is None else f"I see {scene.count}."
-
-
-def _all(_q: Question, context: Context, _r: Random) -> str:
-    scene = context.scene
-    return BLIND if scene is None else f"I see {caption(scene)}."
 
 
 INTENTS = (
@@ -85,7 +69,7 @@ INTENTS = (
                 "(what is|what's|tell me) the color (|of this|of that|here)?",
             ),
         ),
-        _colour,
+        _seen(lambda scene: f"It is {scene.colour}."),
         2.0,
         ("What color is this?",),
     ),
@@ -99,7 +83,7 @@ INTENTS = (
                 "(what is|what's|tell me) the shape (|of this|of that|here)?",
             ),
         ),
-        _shape,
+        _seen(_shape),
         2.0,
     ),
     Intent(
@@ -111,7 +95,7 @@ INTENTS = (
                 "(what is|what's|read me|tell me) the (number|digit) (|here)?",
             ),
         ),
-        _digit,
+        _seen(_digit),
         2.0,
     ),
     Intent(
@@ -123,7 +107,7 @@ INTENTS = (
                 "(can you|please) count (them|these|the things|what you see).",
             ),
         ),
-        _count,
+        _seen(lambda scene: f"I see {scene.count}."),
         2.0,
     ),
     Intent(
@@ -136,7 +120,7 @@ INTENTS = (
                 "(describe|tell me) what you see.",
             ),
         ),
-        _all,
+        _seen(lambda scene: f"I see {caption(scene)}."),
         3.0,
         ("What do you see?",),
     ),

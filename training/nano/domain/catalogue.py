@@ -37,13 +37,7 @@ def intents() -> dict[str, Intent]:
 
 
 def answer(question: Question, context: Context, random: Random) -> str:
-    """Return the reply to a question.
-
-    Args:
-        question: of any intent.
-        context: what else the reply depends on; a told name is remembered in it.
-        random: chooses among equal replies.
-    """
+    """Return the reply to a question; a name that is told is remembered in the context."""
     if question.intent == "my_name":
         context.name = question.slots[0]
     return intents()[question.intent].reply(question, context, random)
@@ -62,7 +56,6 @@ def words_of(text: str) -> list[str]:
 
 
 def questions(*, held_out: bool) -> list[Question]:
-    """Return every question of one side of the split."""
     return [
         question
         for intent in intents().values()
@@ -86,7 +79,6 @@ def by_slots(asked: Iterable[Question]) -> list[list[Question]]:
 
 
 def reply_texts() -> list[str]:
-    """Return every reply the domain can give, each once, sorted."""
     return sorted(set(_replies()))
 
 

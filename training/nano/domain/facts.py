@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from MiniCPMO45.processing import prompts
-from training.nano.domain.kinds import Context, Intent, Question, expand
+from training.nano.domain.kinds import Context, Intent, Question, slotted
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, clock_words, date_words
 from training.nano.domain.words import NAMES
 
@@ -45,7 +45,6 @@ class Facts:
     name: str = ""
 
     def sentences(self) -> list[str]:
-        """Return the facts as the system prompt tells them, one sentence each."""
         told = []
         if self.hour is not None:
             told.append(f"The time is {self.hour:02d}:{self.minute:02d}.")
@@ -58,7 +57,6 @@ class Facts:
         return told
 
     def context(self) -> Context:
-        """Return the facts in the words of replies."""
         return Context(
             name=self.name,
             clock="" if self.hour is None else clock_words(self.hour, self.minute),
@@ -68,7 +66,6 @@ class Facts:
 
 
 def draw_facts(random: Random) -> Facts:
-    """Draw which facts are told, and their values."""
     month = random.randrange(12)
     tells_all = random.random() < 0.5
     chance = 1.0 if tells_all else 0.4
@@ -83,13 +80,11 @@ def draw_facts(random: Random) -> Facts:
 
 
 def system_text(role: str, facts: Facts) -> str:
-    """Return a system prompt: the part to play, then the facts."""
     return " ".join(part for part in (role, *facts.sentences()) if part)
 
 
 def _questions(name: str, *phrases: str) -> list[Question]:
-    texts = [text for phrase in phrases for text in expand(phrase)]
-    return [Question(text, name) for text in dict.fromkeys(texts)]
+    return slotted(name, phrases)
 
 
 def _shifted(day: str, days: int) -> str:

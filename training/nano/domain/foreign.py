@@ -15,11 +15,7 @@ RUN = 3  # words in a row that also stand in a question of the domain make a sen
 
 
 def foreign(texts: Iterable[str]) -> list[str]:
-    """Return the sentences that are neither replies nor like any question of the domain.
-
-    Args:
-        texts: plain sentences, perhaps with replies of the nano among them.
-    """
+    """Return the sentences that are neither replies nor like any question of the domain."""
     ours = _own_runs()
     replies = set(reply_texts())
     return [

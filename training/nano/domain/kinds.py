@@ -28,10 +28,7 @@ class Scene:
     """What a camera sees.
 
     Attributes:
-        colour: of the shape or digit in the middle.
-        shape: its name, or "digit".
         digit: the digit as a word; empty for a shape.
-        count: how many of them, as a word.
     """
 
     colour: str
@@ -46,10 +43,6 @@ class Context:
 
     Attributes:
         name: of the user, from the system prompt or told earlier; empty when unknown.
-        clock: the time in words; empty when the system prompt does not tell it.
-        day: of the week; empty when unknown.
-        date: in words; empty when unknown.
-        scene: what the camera shows; None without pictures.
         last_reply: the newest reply that says something; empty before it.
         unsaid: what an interrupted reply still had to say; empty if nothing.
     """
@@ -71,9 +64,7 @@ class Intent:
     """One thing the nano understands.
 
     Attributes:
-        name: what questions refer to.
         questions: every way to ask, all slots filled.
-        reply: the program that answers.
         weight: how often it is asked, relative to others.
         examples: ways to ask, for "try saying".
     """
@@ -86,17 +77,8 @@ class Intent:
 
 
 def fixed(name: str, asked: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
-    """Return an intent whose reply is one of a few sentences.
-
-    Args:
-        name: of the intent.
-        asked: phrases, each expanded by `expand`.
-        replies: sentences, drawn at random.
-        weight: how often it is asked.
-    """
-    texts = [text for phrase in asked for text in expand(phrase)]
-    questions = [Question(text, name) for text in dict.fromkeys(texts)]
-    return Intent(name, questions, lambda _q, _c, random: random.choice(replies), weight)
+    """Return an intent whose reply is one of a few sentences, drawn at random."""
+    return Intent(name, slotted(name, asked), lambda _q, _c, random: random.choice(replies), weight)
 
 
 def slotted(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
@@ -106,14 +88,7 @@ def slotted(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
 
 
 def expand(phrase: str) -> list[str]:
-    """Return every reading of a phrase with alternatives.
-
-    Args:
-        phrase: text in which `(a|b|)` stands for a, b or nothing; not nested.
-
-    Returns:
-        The readings without double spaces, in order.
-    """
+    """Return every reading of a phrase in which `(a|b|)` stands for a, b or nothing; not nested."""
     before, bracket, rest = phrase.partition("(")
     if not bracket:
         return [tidy(phrase)]

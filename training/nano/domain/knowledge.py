@@ -68,11 +68,7 @@ def _ignoring_context(reply: Callable[[Question], str]) -> Callable[..., str]:
 
 
 def _looked_up(
-    name: str,
-    table: Mapping[str, str],
-    phrases: Sequence[str],
-    sentence: str,
-    weight: float = 2.0,
+    name: str, table: Mapping[str, str], phrases: Sequence[str], sentence: str, weight: float = 2.0
 ) -> Intent:
     """An intent whose reply puts slot and entry of a table into a sentence."""
 

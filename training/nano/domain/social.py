@@ -133,12 +133,7 @@ _TALK = (
         ),
         "I can not see the weather from here.",
     ),
-    fixed(
-        "coin",
-        ("(|please|can you) (flip|toss|throw) a coin.",),
-        "It is heads.",
-        "It is tails.",
-    ),
+    fixed("coin", ("(|please|can you) (flip|toss|throw) a coin.",), "It is heads.", "It is tails."),
 )
 
 _ITSELF = (

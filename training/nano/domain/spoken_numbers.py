@@ -40,12 +40,7 @@ def ordinal(number: int) -> str:
 
 
 def clock_words(hour: int, minute: int) -> str:
-    """Return a time of day: "two oh five in the afternoon".
-
-    Args:
-        hour: 0 to 23.
-        minute: 0 to 59.
-    """
+    """Return a time of day: "two oh five in the afternoon"."""
     twelve = hour % NOON or NOON
     part = "in the morning" if hour < NOON else "in the afternoon"
     if hour >= EVENING:

@@ -43,7 +43,6 @@ class Espeak:
     """eSpeak NG: rule-based, many accents and variants."""
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Speak with `accent+variant`."""
         return _spoken(
             [
                 *("espeak-ng", "-v", voice, "-s", str(random.randint(120, 190))),
@@ -56,7 +55,6 @@ class Flite:
     """CMU Flite: recorded and statistical voices."""
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Speak with a voice at a random pace."""
         stretch = random.uniform(0.85, 1.3)
         return _spoken(
             [
@@ -70,15 +68,9 @@ class Pico:
     """SVOX Pico: two small voices, at pitches that make more of them."""
 
     def __init__(self, package: Path) -> None:
-        """Load the program.
-
-        Args:
-            package: folder that holds the `py_nanotts` package.
-        """
         self._program: Any = _imported("py_nanotts", package).NanoTTS()
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Speak with a voice at a random pace and pitch."""
         pace, pitch = random.uniform(0.75, 1.35), random.uniform(0.6, 1.7)
         spoken = self._program.speak(text, voice=voice, speed=pace, pitch=pitch, volume=0.5)
         return trimmed(np.frombuffer(spoken, "<i2").astype(np.float32) / INT16_PEAK)
@@ -88,11 +80,6 @@ class Hibari:
     """The target voice itself, which is also one of the voices to listen to."""
 
     def __init__(self, package: Path) -> None:
-        """Load the model.
-
-        Args:
-            package: folder that holds the `hibari` package.
-        """
         self._model: Any = _imported("hibari", package).Hibari()
 
     def phonemes(self, text: str) -> str:
@@ -116,12 +103,7 @@ class Hibari:
 class Kokoro:
     """Kokoro-82M: natural voices, and mixtures of two of them as further ones.
 
-    Attributes:
-        model: its file.
-        styles: of the voices.
-        hibari: pronounces.
-        kept: folder for what was computed, by the content of the model and of what it was given.
-            None: nothing is kept.
+    What was computed is kept in a folder, by the content of the model and of what it was given.
     """
 
     model: Path
@@ -209,7 +191,6 @@ def _spoken(command: list[str]) -> Samples:
 
 
 def styles_of(folder: Path) -> dict[str, Path]:
-    """Return Kokoro's voice files by name."""
     return {path.stem: path for path in sorted(folder.glob("*.bin"))}
 
 

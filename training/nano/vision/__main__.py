@@ -91,13 +91,7 @@ def examine(
 
 
 def _setting(
-    stencils_file: Path,
-    out: Path,
-    device: str,
-    steps: int,
-    minutes: float,
-    batch: int,
-    rate: float,
+    stencils_file: Path, out: Path, device: str, steps: int, minutes: float, batch: int, rate: float
 ) -> stages.Setting:
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True

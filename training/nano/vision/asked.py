@@ -58,15 +58,7 @@ class SeeingBrain(Brain):
     def __init__(
         self, brain: Brain, eyes: Eyes, painter: Painter, ids: list[list[int]], seed: int
     ) -> None:
-        """Put eyes before a trained brain.
-
-        Args:
-            brain: its modules are taken over.
-            eyes: what sees.
-            painter: draws what is to be seen.
-            ids: of the words of each place, from `word_ids`.
-            seed: of the cameras.
-        """
+        """Put a vision encoder before a trained brain, whose modules are taken over."""
         nn.Module.__init__(self)
         self.config = brain.config
         self.apm = brain.apm

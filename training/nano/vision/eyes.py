@@ -28,11 +28,6 @@ class Eyes(nn.Module):
     """From pictures to the rows that the language model reads."""
 
     def __init__(self, config: MiniCPMOConfig) -> None:
-        """Make fresh weights.
-
-        Args:
-            config: of the nano.
-        """
         super().__init__()
         width = config.vision_config.hidden_size
         self.patch_side = config.vision_config.patch_size
@@ -55,53 +50,29 @@ class Eyes(nn.Module):
         self.vpm.embeddings.position_embedding.weight.data.copy_(table)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """See pictures of one size.
-
-        Args:
-            pictures: float32 [B, 3, H, W] between 0 and 1, both sides multiples of a patch.
-
-        Returns:
-            [B, 64, width of the language model].
-        """
+        """Encode pictures [B, 3, H, W] between 0 and 1, whole patches a side: [B, 64, width]."""
         size = self.patches(pictures)
         return self.condense(self.features(pictures, self.positions(size, size)), size)
 
     def features(self, pictures: Tensor, positions: Tensor) -> Tensor:
-        """Return what the tower makes of every patch.
-
-        Args:
-            pictures: [B, 3, H, W].
-            positions: of their patches, from `positions`.
-
-        Returns:
-            [B, L, width of the tower].
-        """
+        """Return what the tower makes of every patch of pictures: [B, L, width of the tower]."""
         patches = to_patches(pictures, self.patch_side)
         return self.vpm(patches, positions.expand(len(patches), -1))
 
     def positions(
         self, size: tuple[int, int], whole: tuple[int, int], start: tuple[int, int] = (0, 0)
     ) -> Tensor:
-        """Return rows of the tower's table of positions for a window of a picture.
+        """Return rows of the tower's table of positions for a window: int64 [rows * columns].
 
-        Args:
-            size: rows and columns of patches of the window.
-            whole: of the picture.
-            start: row and column at which the window begins.
-
-        Returns:
-            int64 [rows * columns].
+        Sizes are rows and columns of patches: of the window, of the `whole` picture, and where it
+        starts.
         """
         ids = self._grid(whole, 1).ids.view(whole)
         return ids[start[0] : start[0] + size[0], start[1] : start[1] + size[1]].flatten()
 
     @torch.no_grad()
     def begin(self, pictures: Tensor) -> None:
-        """Let fresh weights of the patches be the principal components of pictures, whitened.
-
-        Args:
-            pictures: [B, 3, H, W], like those to come.
-        """
+        """Let fresh weights of the patches be the principal components of pictures, whitened."""
         patches = to_patches(pictures, self.patch_side).flatten(0, 1).double()
         centre = patches.mean(0)
         powers, components = torch.linalg.eigh((patches - centre).T.cov())
@@ -133,8 +104,6 @@ class Eyes(nn.Module):
 def served_size(camera: tuple[int, int], resolution: int) -> tuple[int, int]:
     """Return width and height at which the tower gets a camera's picture.
 
-    Args:
-        camera: width and height of its pictures.
-        resolution: side of a square with the area of a slice; `SERVED_RESOLUTION` as served.
+    `resolution` is the side of a square with the area of a slice.
     """
     return plan_slices(*camera, 1, SliceConfig(scale_resolution=resolution)).source

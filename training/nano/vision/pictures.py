@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from functools import cache
 from random import Random
 
 import torch
@@ -11,10 +12,65 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.nano.domain.camera import MOST_THINGS
-from training.nano.vision.colours import draw_apart, draw_colours
-from training.nano.vision.jpeg import through_jpeg
+from training.nano.domain.words import SCENE_COLOURS
 from training.nano.vision.scenes import Labels, Placing, place
 from training.nano.vision.stencils import Stencils
+
+BLOCK = 8
+# Source: ITU-T T.81, annex K, tables K.1 and K.2.
+_LUMINANCE = (
+    (16, 11, 10, 16, 24, 40, 51, 61), (12, 12, 14, 19, 26, 58, 60, 55),
+    (14, 13, 16, 24, 40, 57, 69, 56), (14, 17, 22, 29, 51, 87, 80, 62),
+    (18, 22, 37, 56, 68, 109, 103, 77), (24, 35, 55, 64, 81, 104, 113, 92),
+    (49, 64, 78, 87, 103, 121, 120, 101), (72, 92, 95, 98, 112, 100, 103, 99),
+)  # fmt: skip
+_CHROMINANCE = (
+    (17, 18, 24, 47, 99, 99, 99, 99), (18, 21, 26, 66, 99, 99, 99, 99),
+    (24, 26, 56, 99, 99, 99, 99, 99), (47, 66, 99, 99, 99, 99, 99, 99),
+    *((99,) * 8,) * 4,
+)  # fmt: skip
+# Source: ITU-T T.871.
+_TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))
+
+
+def through_jpeg(pictures: Tensor, quality: int) -> Tensor:
+    """Return pictures [B, 3, H, W] as they come back from a JPEG file of full colour."""
+    device, (height, width) = pictures.device, pictures.shape[2:]
+    padded = F.pad(pictures, (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")
+    basis, colours, steps = _basis(device), _colours(device), _steps(device, quality)
+    ycc = torch.einsum("kc,bchw->bkhw", colours, padded * 255 - 128)
+    blocks = ycc.unflatten(3, (-1, BLOCK)).unflatten(2, (-1, BLOCK))  # [B, 3, r, 8, c, 8]
+    waves = torch.einsum("ui,bkricj,vj->bkrucv", basis, blocks, basis)
+    steps = steps[None, :, None, :, None, :]
+    waves = (waves / steps).round() * steps
+    blocks = torch.einsum("ui,bkrucv,vj->bkricj", basis, waves, basis)
+    ycc = blocks.flatten(4, 5).flatten(2, 3)
+    restored = torch.einsum("ck,bkhw->bchw", torch.linalg.inv(colours), ycc)
+    return ((restored + 128) / 255).clamp(0, 1)[:, :, :height, :width]
+
+
+@cache
+def _basis(device: torch.device) -> Tensor:
+    """Cosine transform, [frequency, place]."""
+    rows = [
+        [math.cos((2 * place + 1) * wave * math.pi / (2 * BLOCK)) for place in range(BLOCK)]
+        for wave in range(BLOCK)
+    ]
+    basis = torch.tensor(rows, device=device) * math.sqrt(2 / BLOCK)
+    basis[0] /= math.sqrt(2)
+    return basis
+
+
+@cache
+def _colours(device: torch.device) -> Tensor:
+    return torch.tensor(_TO_YCC, device=device)
+
+
+def _steps(device: torch.device, quality: int) -> Tensor:
+    scale = 5000 / quality if quality < 50 else 200 - 2 * quality
+    tables = torch.tensor((_LUMINANCE, _CHROMINANCE, _CHROMINANCE), device=device)
+    return ((tables * scale + 50) / 100).floor().clamp(1, 255)
+
 
 CONTRAST = 0.42  # least distance between a thing and what is behind it
 TURN_DEGREES = 24.0
@@ -26,22 +82,67 @@ REGIONS = 4
 SHARP_EDGES = 12.0
 
 
+# Hue in degrees, saturation and value: from, to. Wide gaps lie between neighbours, so that light
+# may change a colour without changing its name.
+RANGES = {
+    "red": ((-8, 6), (0.75, 1.0), (0.62, 1.0)),
+    "green": ((95, 150), (0.5, 1.0), (0.35, 0.85)),
+    "blue": ((205, 245), (0.65, 1.0), (0.5, 1.0)),
+    "yellow": ((50, 60), (0.72, 1.0), (0.88, 1.0)),
+    "orange": ((22, 36), (0.82, 1.0), (0.9, 1.0)),
+    "purple": ((268, 292), (0.5, 0.95), (0.4, 0.8)),
+    "pink": ((318, 345), (0.28, 0.6), (0.92, 1.0)),
+    "black": ((0, 360), (0.0, 0.3), (0.0, 0.12)),
+    "white": ((0, 360), (0.0, 0.05), (0.93, 1.0)),
+    "brown": ((14, 30), (0.55, 0.9), (0.28, 0.48)),
+}
+
+
+def draw_colours(names: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a colour, red, green and blue between 0 and 1, for each index into `SCENE_COLOURS`."""
+    table = torch.tensor([RANGES[name] for name in SCENE_COLOURS], device=names.device)
+    low, high = table[names].unbind(-1)  # [..., 3] each
+    drawn = low + (high - low) * _uniform(low.shape, generator)
+    return hsv_to_rgb(drawn[..., 0] / 360 % 1.0, drawn[..., 1], drawn[..., 2])
+
+
+def draw_apart(others: Tensor, least: float, generator: torch.Generator) -> Tensor:
+    """Draw any colour [..., 3] at a distance in the colour cube, out of at most 1.7, from another.
+
+    It is the first of eight candidates that is far enough, or the farthest.
+    """
+    shape = (8, *others.shape)
+    candidates = _uniform(shape, generator)
+    greys = candidates.mean(-1, keepdim=True)
+    candidates = greys + (candidates - greys) * _uniform((8, *others.shape[:-1], 1), generator)
+    candidates = (candidates - 0.5) * 1.3 + 0.5
+    candidates = candidates.clamp(0.02, 0.98)
+    distance = (candidates - others).norm(dim=-1)
+    order = torch.arange(8, 0, -1, device=others.device).view(-1, *[1] * (others.ndim - 1))
+    score = torch.where(distance > least, 10.0 + order, distance)
+    best = score.argmax(0)[None, ..., None].expand(1, *others.shape)
+    return candidates.gather(0, best)[0]
+
+
+def hsv_to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
+    """Convert to red, green and blue [..., 3]; everything between 0 and 1."""
+    offsets = torch.tensor([5.0, 3.0, 1.0], device=hue.device)
+    k = (offsets + hue[..., None] * 6) % 6
+    ramp = torch.minimum(k, 4 - k).clamp(0, 1)
+    return value[..., None] * (1 - saturation[..., None] * ramp)
+
+
+def _uniform(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
 class Painter:
-    """Draws pictures of one generator's choosing."""
-
     def __init__(self, stencils: Stencils, generator: torch.Generator) -> None:
-        """Keep what is drawn with.
-
-        Args:
-            stencils: of shapes and digits.
-            generator: on the device of the stencils.
-        """
         self._stencils = stencils
         self._generator = generator
         self._random = Random(generator.initial_seed())  # of what a batch shares; needs no device
 
     def draw_labels(self, n: int) -> Labels:
-        """Draw what n pictures show."""
         return Labels.draw(n, self._generator)
 
     def place(self, labels: Labels, width: int, height: int, least_radius_px: float) -> Placing:
@@ -52,17 +153,7 @@ class Painter:
     def paint(
         self, labels: Labels, width: int, height: int, placing: Placing | None = None
     ) -> Tensor:
-        """Draw one picture per label.
-
-        Args:
-            labels: on the painter's device.
-            width: pixels.
-            height: pixels.
-            placing: where the things lie; None leaves it to the painter.
-
-        Returns:
-            float32 [B, 3, height, width], whole 255ths between 0 and 1.
-        """
+        """Draw one picture per label: [B, 3, height, width], whole 255ths between 0 and 1."""
         with torch.autocast(self._generator.device.type, enabled=False):
             placing = placing or place(labels, width, height, self._generator)
             colours = draw_colours(labels.colour.clamp(min=0), self._generator)  # [B, 3]
@@ -133,9 +224,8 @@ class Painter:
     def _strains(self, placing: Placing) -> tuple[Tensor, ...]:
         """Draw how each stencil is turned, stretched and sheared.
 
-        Returns:
-            u = ax + by + c and v = dx + ey + f are a pixel's place in the stencil, and 1 for
-            things that are not there; [B, 5] each.
+        u = ax + by + c and v = dx + ey + f are a pixel's place in the stencil; the last is 1 for
+        things that are not there; [B, 5] each.
         """
         shape = placing.radii.shape
         angle = (2 * self._rand(*shape) - 1) * (TURN_DEGREES * math.pi / 180)
@@ -187,15 +277,7 @@ class Painter:
 
 
 def to_patches(pictures: Tensor, side: int) -> Tensor:
-    """Cut pictures as `MiniCPMO45.processing.pictures.to_patches` does, in one go.
-
-    Args:
-        pictures: float32 [B, 3, rows * side, cols * side] between 0 and 1.
-        side: of a patch, in pixels.
-
-    Returns:
-        float32 [B, rows * cols, 3 * side * side] between -1 and 1.
-    """
+    """Cut pictures as `processing.pictures.to_patches` does: [B, L, 3 * side * side]."""
     tiles = pictures.unflatten(3, (-1, side)).unflatten(2, (-1, side))  # [B, 3, r, p, c, p]
     return (tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2) - 0.5) / 0.5
 

@@ -1,4 +1,4 @@
-"""What each of a picture's rows tells, and how a telling is judged."""
+"""What each of a picture's rows and each of its patches tells, and how a telling is judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.nano.domain.camera import DIGIT, MOST_THINGS, shown_words
 from training.nano.domain.kinds import Scene
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
-from training.nano.vision.scenes import N_SHAPES, Labels
+from training.nano.vision.scenes import N_SHAPES, Labels, Placing
 
 NAMES = ("count", "colour", "shape", "digit")
 PLACES = len(NAMES)
@@ -51,11 +51,6 @@ class Readers(nn.Module):
     """One linear reader per place; they teach the eyes before there is a language model."""
 
     def __init__(self, width: int) -> None:
-        """Make fresh weights.
-
-        Args:
-            width: of a row.
-        """
         super().__init__()
         self.heads = nn.ModuleList(nn.Linear(width, size) for size in SIZES)
 
@@ -68,14 +63,7 @@ class EmbeddingReaders(nn.Module):
     """Reads rows by the embeddings of the words that may stand there."""
 
     def __init__(self, embeddings: Tensor, ids: list[list[int]]) -> None:
-        """Take the words' embeddings over.
-
-        Attribute `power` is the mean square length of an embedding.
-
-        Args:
-            embeddings: of the language model, [vocabulary, width].
-            ids: from `word_ids`.
-        """
+        """Take over the words' embeddings; `power` is their mean square length."""
         super().__init__()
         for place, column in enumerate(ids):
             known = embeddings[torch.tensor(column, device=embeddings.device)].detach().float()
@@ -121,3 +109,45 @@ def is_right(read: list[Tensor], wanted: Tensor) -> Tensor:
         for place, scores in enumerate(read)
     ]
     return torch.stack(columns, dim=1)
+
+
+ON_THING_RADII = 0.85  # a patch whose centre is so near lies on the thing
+N_KINDS = N_SHAPES + 10
+# Kind, colour and number of the things; the last of each is for patches beside them.
+PATCH_SIZES = (N_KINDS + 1, len(SCENE_COLOURS) + 1, MOST_THINGS + 1)
+
+
+def patch_labels(labels: Labels, placing: Placing, size: tuple[int, int], side: int) -> Tensor:
+    """Return what every patch of `side` pixels should tell: int64 [B, L, 3], see `PATCH_SIZES`."""
+    rows, columns = (
+        (torch.arange(count, device=labels.count.device) + 0.5) * side for count in size
+    )
+    is_there = (placing.radii > 0)[..., None, None]
+    distances = placing.distances(columns, rows).masked_fill(~is_there, 9.0)
+    is_on = (distances.amin(1) < ON_THING_RADII).flatten(1)[..., None]  # [B, L, 1]
+    told = torch.stack((labels.kinds, labels.colour, labels.count), dim=1)[:, None]
+    nothing = torch.tensor(PATCH_SIZES, device=told.device) - 1
+    return torch.where(is_on, told, nothing)
+
+
+class PatchReaders(nn.Module):
+    """One linear reader of the tower's features per attribute."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(width, sum(PATCH_SIZES))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        """Read features [B, L, width]: [B, L, size] per attribute."""
+        return self.head(features).float().split(PATCH_SIZES, dim=-1)
+
+
+def patch_loss(read: tuple[Tensor, ...], wanted: Tensor) -> Tensor:
+    """Return the mean surprise, in nats; patches on things count as much as all beside them."""
+    is_on = wanted[..., 0] != PATCH_SIZES[0] - 1  # [B, L]
+    weights = is_on / is_on.sum().clamp(min=1) + ~is_on / (~is_on).sum().clamp(min=1)
+    losses = [
+        F.cross_entropy(scores.flatten(0, 1), wanted[..., number].flatten(), reduction="none")
+        for number, scores in enumerate(read)
+    ]
+    return 0.5 * (torch.stack(losses).mean(0) * weights.flatten()).sum()

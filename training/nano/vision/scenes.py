@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +47,6 @@ class Labels:
 
     @classmethod
     def draw(cls, n: int, generator: torch.Generator) -> Labels:
-        """Draw the labels of n pictures."""
         is_digit = _chance(n, DIGIT_SHARE, generator)
         is_empty = _chance(n, EMPTY_SHARE, generator)
         shape = torch.where(is_digit, N_SHAPES, _below(n, N_SHAPES, generator))
@@ -58,33 +56,12 @@ class Labels:
         columns = (colour, shape, digit, count)
         return cls(*(torch.where(is_empty, NOTHING, column) for column in columns))
 
-    @classmethod
-    def of(cls, scenes: Sequence[Scene | None], device: torch.device) -> Labels:
-        """Return the labels of given scenes."""
-        digits = [cardinal(n) for n in range(10)]
-        counts = [cardinal(n + 1) for n in range(MOST_THINGS)]
-        rows = []
-        for scene in scenes:
-            if scene is None:
-                rows.append([NOTHING] * 4)
-                continue
-            is_digit = scene.shape == DIGIT
-            shape = N_SHAPES if is_digit else SCENE_SHAPES.index(scene.shape)
-            digit = digits.index(scene.digit) if is_digit else NOTHING
-            colour = SCENE_COLOURS.index(scene.colour)
-            rows.append([colour, shape, digit, counts.index(scene.count)])
-        return cls(*torch.tensor(rows, device=device).unbind(1))
-
     def scenes(self) -> list[Scene | None]:
-        """Return the labels as scenes of the domain."""
+        columns = torch.stack((self.colour, self.shape, self.digit, self.count), dim=1)
         return [
             None if colour == NOTHING else _scene(colour, shape, digit, count)
-            for colour, shape, digit, count in self.columns().tolist()
+            for colour, shape, digit, count in columns.tolist()
         ]
-
-    def columns(self) -> Tensor:
-        """Return int64 [B, 4]: colour, shape, digit, count."""
-        return torch.stack((self.colour, self.shape, self.digit, self.count), dim=1)
 
     @property
     def kinds(self) -> Tensor:
@@ -108,26 +85,13 @@ class Placing:
     panels: Tensor
 
     def nearest(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return which thing is nearest to each point of a grid.
-
-        Args:
-            x: float32 [w], pixels.
-            y: float32 [h], pixels.
-
-        Returns:
-            int64 [B, h, w]; things count by their distance in radii.
-        """
+        """Return which thing is nearest to each point of a grid, in its radii: int64 [B, h, w]."""
         return self.distances(x, y).argmin(1)
 
     def distances(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return how far each thing is from each point of a grid, in its radii.
+        """Return how far each thing is from each point, in its radii: float32 [B, 5, h, w].
 
-        Args:
-            x: float32 [w], pixels.
-            y: float32 [h], pixels.
-
-        Returns:
-            float32 [B, 5, h, w]: the larger of both axes' distances.
+        That is the larger of both axes' distances.
         """
         radii = self.radii.clamp(min=1e-3)[..., None]
         across = (x - self.centres[..., :1]).abs() / radii  # [B, 5, w]
@@ -144,12 +108,7 @@ def place(
 ) -> Placing:
     """Lay out the things of each picture so that they do not touch.
 
-    Args:
-        labels: what there is.
-        width: of the pictures, in pixels.
-        height: of the pictures, in pixels.
-        generator: on the labels' device.
-        least_radius_px: where there is room for it.
+    `least_radius_px` holds where there is room for it.
     """
     n, device = len(labels.count), labels.count.device
     table = torch.tensor(GRIDS, device=device)  # [5, choices, 2]

@@ -16,18 +16,19 @@ from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import loader
 from training.nano.brain import Brain
-from training.nano.listening import FILE as LISTENING_FILE
-from training.nano.listening import SIDE_FOLDER, resume_trained, to_device
+from training.nano.listening import SIDE_FOLDER, load_brain, to_device
 from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.vision.asked import PicturedConversations, SeeingBrain
 from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
-from training.nano.vision.patches import PatchReaders, patch_labels, patch_loss
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import (
     NAMES,
     EmbeddingReaders,
+    PatchReaders,
     Readers,
     is_right,
+    patch_labels,
+    patch_loss,
     reading_loss,
     told,
     word_ids,
@@ -56,14 +57,8 @@ FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 class Setting:
     """What every stage needs.
 
-    Attributes:
-        stencils: file of `write_stencils`.
-        out: takes `FILE`, where a stage also goes on from.
-        clock: when to stop.
-        device: where to train.
-        batch: pictures of the served size per step.
-        rate: of learning, at its peak.
-        seed: of weights and pictures.
+    The folder `out` takes `FILE`, where a stage also goes on from; `batch` counts pictures of the
+    served size.
     """
 
     stencils: Path
@@ -80,8 +75,6 @@ class Drawn:
     """Pictures of one size, and what is in them.
 
     Attributes:
-        labels: what they show.
-        placing: where.
         pictures: float32 [B, 3, H, W] between 0 and 1.
         whole: width and height of the pictures that these are windows of.
     """
@@ -96,11 +89,6 @@ class Teaching(nn.Module):
     """Eyes with everything that teaches them before there is a language model."""
 
     def __init__(self, config: MiniCPMOConfig) -> None:
-        """Make fresh weights.
-
-        Args:
-            config: of the nano.
-        """
         super().__init__()
         self.eyes = Eyes(config)
         self.readers = Readers(config.hidden_size)
@@ -121,8 +109,7 @@ class Teaching(nn.Module):
     def forward(self, drawn: Drawn, random: Random) -> tuple[Tensor, Tensor]:
         """See a batch, somewhere in the pictures that it is a window of.
 
-        Returns:
-            The rows [B, 64, width], and the loss of the patches.
+        Returns the rows [B, 64, width], and the loss of the patches.
         """
         eyes, size = self.eyes, self.eyes.patches(drawn.pictures)
         width, height = drawn.whole
@@ -156,12 +143,7 @@ def learn_attributes(setting: Setting) -> Eyes:
 
 
 def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
-    """Train eyes whose rows are the embeddings of the words that tell what they see.
-
-    Args:
-        setting: as for every stage.
-        llm_folder: holds the trained language model.
-    """
+    """Train eyes whose rows are the embeddings of the words that tell what they see."""
     teaching = Teaching.load(setting)
     brain = load_brain(llm_folder, None).to(setting.device)
     words = _words(brain, llm_folder)
@@ -188,15 +170,7 @@ def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
 def learn_questions(
     setting: Setting, llm_folder: Path, banks: Sequence[Path], encoder: Path, processes: int
 ) -> Eyes:
-    """Train eyes on spoken and typed questions about pictures, through the frozen model.
-
-    Args:
-        setting: as for every stage.
-        llm_folder: holds the trained language model.
-        banks: recorded questions.
-        encoder: file with the frozen audio encoder.
-        processes: that compose conversations.
-    """
+    """Train eyes on spoken and typed questions about pictures, through the frozen model."""
     torch.manual_seed(setting.seed)
     eyes = Eyes(shapes.config())
     resume(eyes, setting.out / FILE)
@@ -236,15 +210,6 @@ def examine(setting: Setting, llm_folder: Path) -> dict[str, float]:
     resume(eyes, setting.out / FILE)
     brain = load_brain(llm_folder, None).to(setting.device)
     return _examine(eyes, _words(brain, llm_folder), setting)
-
-
-def load_brain(folder: Path, encoder: Path | None) -> Brain:
-    """Return the trained language model with its ears; a random one for a rehearsal."""
-    brain = Brain(shapes.config())
-    if encoder is not None:
-        brain.load_encoder(encoder)
-    resume_trained(brain, folder / LISTENING_FILE)
-    return brain.eval()
 
 
 @torch.no_grad()

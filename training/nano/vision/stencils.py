@@ -51,13 +51,7 @@ class Stencils:
 
     @classmethod
     def load(cls, path: Path, device: torch.device, *, held_out: bool = False) -> Stencils:
-        """Read a file of `write_stencils`.
-
-        Args:
-            path: the file.
-            device: where the masks shall live.
-            held_out: the fonts kept out of training, with all shapes.
-        """
+        """Read a file of `write_stencils`: the fonts held out, or the others, with all shapes."""
         with np.load(path) as stored:
             kinds, is_held_out = stored["kinds"], stored["is_held_out"]
             kept = (is_held_out == held_out) | (kinds < len(SCENE_SHAPES))
@@ -75,15 +69,7 @@ class Stencils:
 
 
 def write_stencils(path: Path, fonts: Path) -> tuple[int, int]:
-    """Draw every stencil.
-
-    Args:
-        path: file to write.
-        fonts: folder with TrueType fonts, such as /usr/share/fonts/truetype.
-
-    Returns:
-        Stencils, and how many of them are held out.
-    """
+    """Draw every stencil; returns their number, and how many of them are held out."""
     masks, kinds, held_out = [], [], []
     for kind, shape in enumerate(SCENE_SHAPES):
         for mask in _shape_masks(shape):

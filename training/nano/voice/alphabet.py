@@ -24,11 +24,9 @@ CODES_USED = (*range(len(PHONEMES) * PITCH_CLASSES), SILENCE)
 
 @dataclass(frozen=True)
 class Sound:
-    """What a code stands for.
+    """What a code stands for: one of `PHONEMES`, or nothing for silence, and a pitch class.
 
-    Attributes:
-        phoneme: one character of `PHONEMES`; empty for silence.
-        pitch_class: 0 for unvoiced, then rising.
+    0 is unvoiced, then classes rise.
     """
 
     phoneme: str
@@ -36,7 +34,6 @@ class Sound:
 
     @property
     def code(self) -> int:
-        """The speech code of this sound."""
         if not self.phoneme:
             return SILENCE
         return PHONEMES.index(self.phoneme) * PITCH_CLASSES + self.pitch_class

@@ -17,10 +17,9 @@ from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from MiniCPMO45.token2wav.voice_features import resample
 from MiniCPMO45.token2wav.voices import FIXED_VOICE_FILE
 from training.nano.voice.alphabet import TIMING
-from training.nano.voice.fixed import PROMPT_TEXT, fixed_voice
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
 from training.nano.voice.hift_stage import FILE as HIFT_FILE
-from training.nano.voice.recordings import Recordings
+from training.nano.voice.recordings import PROMPT_TEXT, Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_sizes
 from training.nano.voice.tts_stage import FILE as TTS_FILE
 
@@ -33,13 +32,7 @@ VOICE_FOLDER = Path("assets", "token2wav")
 
 
 def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> None:
-    """Write `assets` of a checkpoint.
-
-    Args:
-        weights: holds `flow.pt` and `hift.pt`.
-        recordings: hold the prompt of the fixed voice.
-        folder: the checkpoint.
-    """
+    """Write `assets` of a checkpoint."""
     target = folder / VOICE_FOLDER
     target.mkdir(parents=True, exist_ok=True)
     for name in (FLOW_FILE, HIFT_FILE):
@@ -54,7 +47,6 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
 
 
 def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
-    """Write the only voice of a checkpoint into its `assets/token2wav`."""
     tensors = {
         "codes": voice.codes.to(torch.int32),
         "speaker": voice.speaker.half(),

@@ -49,11 +49,8 @@ class Layout:
     def of(cls, n_prompt: int, place: Tensor, length: Tensor) -> Layout:
         """Lay out a prompt and rows of utterances behind it, at the codes' rate.
 
-        Args:
-            n_prompt: codes of the prompt.
-            place: of each code in its utterance, int64 [B, n]; each utterance begins at 0.
-            length: codes of the utterance each belongs to, int64 [B, n]; places from there on
-                are padding.
+        `place` of each code in its utterance, int64 [B, n], begins at 0; from `length` of its
+        utterance on, it is padding.
         """
         n_rows, n_codes = place.shape
         number = (place == 0).cumsum(1)
@@ -87,13 +84,7 @@ class Layout:
 
     @classmethod
     def apart(cls, n_prompt: int, n_codes: int, lengths: Tensor) -> Layout:
-        """Lay out a prompt and one utterance a row behind it.
-
-        Args:
-            n_prompt: codes of the prompt.
-            n_codes: codes of the longest utterance.
-            lengths: codes of each, int64 [B].
-        """
+        """Lay out a prompt and one utterance a row behind it."""
         place = torch.arange(n_codes, device=lengths.device).expand(len(lengths), -1)
         return cls.of(n_prompt, place, lengths[:, None].expand_as(place))
 
@@ -107,16 +98,7 @@ class Layout:
 
 
 def encode(flow: Flow, codes: Tensor, layout: Layout) -> Tensor:
-    """Encode prompts and utterances.
-
-    Args:
-        flow: the weights.
-        codes: int64 [B, T].
-        layout: of these T positions.
-
-    Returns:
-        mu [B, 2T, bins].
-    """
+    """Encode prompts and utterances of codes [B, T]: mu [B, 2T, bins]."""
     encoder = flow.encoder
     x = encoder.embed(flow.input_embedding(codes)) * layout.is_real[..., None]
     width = x.shape[2]
@@ -129,17 +111,9 @@ def encode(flow: Flow, codes: Tensor, layout: Layout) -> Tensor:
 
 
 def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor) -> Tensor:
-    """Estimate velocities, each row at a time of its own.
+    """Estimate velocities [B, T, bins], each row at a time of its own.
 
-    Args:
-        dit: the weights.
-        x: the flow's state [B, T, bins].
-        condition: mu, speaker and prompt mel joined [B, T, 3 * bins].
-        times: float32 [B].
-        sees: bool [B, T, T].
-
-    Returns:
-        [B, T, bins].
+    The condition is mu, speaker and prompt mel joined [B, T, 3 * bins]; `sees` is bool [B, T, T].
     """
     embedded = dit.t_embedder(times)  # [B, C]
     hidden = dit.in_proj(torch.cat((x, condition), dim=2))
@@ -152,14 +126,7 @@ def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor
 
 
 def join_condition(flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
-    """Join what the estimator is told [B, T, 3 * bins].
-
-    Args:
-        flow: the weights.
-        mu: encoder output [B, T, bins].
-        speaker: speaker vector [1, 192].
-        prompt: mel of the prompt in front, zeros behind it [B, T, bins].
-    """
+    """Join what the estimator is told [B, T, 3 * bins]."""
     projected = flow.project_speaker(speaker)[:, None].expand_as(mu)
     return torch.cat((mu, projected, prompt), dim=2)
 
@@ -168,18 +135,9 @@ def join_condition(flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor) -> T
 def integrate(
     flow: Flow, voice: VoicePrompt, codes: Tensor, lengths: Tensor, noise: Tensor, n_steps: int
 ) -> Tensor:
-    """Speak whole utterances with guidance, as a turn of each would be served.
+    """Speak whole utterances with guidance, as a turn of each would be served: mel [B, 2n, bins].
 
-    Args:
-        flow: the weights.
-        voice: the prompt in front of each.
-        codes: int64 [B, n], padded.
-        lengths: codes of each, int64 [B].
-        noise: starting points of prompt and utterance [B, 2P + 2n, bins].
-        n_steps: ODE steps.
-
-    Returns:
-        mel [B, 2n, bins].
+    `noise` [B, 2P + 2n, bins] holds starting points of prompt and utterance.
     """
     size, rate = len(codes), flow.config.cfg_rate
     layout = Layout.apart(voice.codes.shape[1], codes.shape[1], lengths)

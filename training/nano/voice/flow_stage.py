@@ -15,13 +15,20 @@ from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from training.nano.voice.alphabet import SILENCE, TIMING
-from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
 from training.nano.voice.pronunciation import LEAD_CODES
-from training.nano.voice.recordings import Recordings
-from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
+from training.nano.voice.recordings import Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_config
-from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
+from training.nano.voice.stage_clock import (
+    Average,
+    ReplayedStep,
+    StageClock,
+    half_precision,
+    rate_for,
+    resume,
+    save,
+    set_rate,
+)
 
 PEAK_RATE = 1e-3
 WEIGHT_DECAY = 0.01
@@ -40,8 +47,6 @@ class FlowBatch:
     """Rows of utterances and of crops of them, with padding in between and at the end.
 
     Attributes:
-        codes: int64 [B, n].
-        mel: float32 [B, 2n, 80].
         place: of each code in its utterance, int64 [B, n].
         length: codes of the utterance each belongs to, int64 [B, n].
         count: how far that utterance is like what is served, in codes, int64 [B, n]; a crop that
@@ -80,13 +85,7 @@ class FlowDraws:
 
 
 def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
-    """Fill rows with utterances drawn at random.
-
-    Args:
-        recordings: where from.
-        size: number of rows.
-        random: of the choice.
-    """
+    """Fill rows with utterances drawn at random."""
     device = recordings.codes.device
     filled = [each for _ in range(size) for each in _fill_row(recordings, random)]
     at, place, length, count = torch.tensor(filled).to(device).unbind(1)
@@ -123,14 +122,7 @@ def _draw_crop(recordings: Recordings, random: Random) -> tuple[int, int]:
 def flow_loss(
     flow: Flow, voice: VoicePrompt, batch: FlowBatch, draws: FlowDraws
 ) -> tuple[Tensor, Tensor]:
-    """Return the flow-matching loss and the mean distance of mu from the mel.
-
-    Args:
-        flow: being trained.
-        voice: the prompt in front of every row, on the flow's device.
-        batch: the rows.
-        draws: what is random.
-    """
+    """Return the flow-matching loss and the mean distance of mu from the mel."""
     size = len(batch.codes)
     n_prompt = voice.codes.shape[1]
     layout = Layout.of(n_prompt, batch.place, batch.length)
@@ -156,15 +148,7 @@ def flow_loss(
 def train_flow(
     recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 32, seed: int = 0
 ) -> Flow:
-    """Train or go on training; writes `flow.pt`.
-
-    Args:
-        recordings: on the device to train on.
-        folder: where the weights are and go.
-        clock: when to stop.
-        batch_size: rows per step.
-        seed: of weights, utterances and noise.
-    """
+    """Train or go on training; writes `flow.pt`."""
     torch.manual_seed(seed)
     device = recordings.codes.device
     flow = Flow(vocoder_config().flow)
@@ -176,10 +160,7 @@ def train_flow(
     voice = fixed_voice(recordings)
     is_recorded = device.type == "cuda"
     optimizer = torch.optim.AdamW(
-        flow.parameters(),
-        rate_for(device, peak),
-        weight_decay=WEIGHT_DECAY,
-        capturable=is_recorded,
+        flow.parameters(), rate_for(device, peak), weight_decay=WEIGHT_DECAY, capturable=is_recorded
     )
 
     def learn(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -5,26 +5,39 @@ Its fundamental is predicted from the mel; the filter learns with the true one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from training.nano.voice.alphabet import SILENCE, TIMING
-from training.nano.voice.discriminators import Judges, deceit_loss, feature_loss, judge_loss
-from training.nano.voice.fixed import fixed_voice
+from training.nano.voice.discriminators import (
+    Judges,
+    SpectralLoss,
+    deceit_loss,
+    feature_loss,
+    judge_loss,
+)
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
-from training.nano.voice.fundamental import train_fundamental
-from training.nano.voice.recordings import INT16_PEAK, Recordings
-from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
+from training.nano.voice.recordings import INT16_PEAK, Recordings, fixed_voice
 from training.nano.voice.sizes import vocoder_config
-from training.nano.voice.spectral_loss import SpectralLoss
-from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
+from training.nano.voice.stage_clock import (
+    Average,
+    ReplayedStep,
+    StageClock,
+    half_precision,
+    rate_for,
+    resume,
+    save,
+    set_rate,
+)
 
 SEGMENT_FRAMES = 32
 PEAK_RATE = 5e-4
@@ -43,15 +56,42 @@ FILE = "hift.pt"
 JUDGES_FILE = "hift_judges.pt"
 
 
+F0_PEAK_RATE = 2e-3
+F0_OUTPUT_RATE_SCALE = 30.0  # the last layer speaks in Hz
+F0_WARM_UP_STEPS = 20
+F0_UNIT_HZ = 100.0
+
+
+def train_fundamental(hift: HiFT, draw: Callable[[], tuple[Tensor, Tensor]], n_steps: int) -> float:
+    """Train the predictor alone; returns the mean distance in Hz of the last tenth of the steps.
+
+    `draw` gives mels [B, 80, F] with their fundamentals in Hz [B, F], 0 where unvoiced.
+    """
+    predictor = hift.f0_predictor
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": list(predictor.condnet.parameters()), "scale": 1.0},
+            {"params": list(predictor.classifier.parameters()), "scale": F0_OUTPUT_RATE_SCALE},
+        ],
+        weight_decay=0.0,
+    )
+    distances: list[Tensor] = []
+    for step in range(n_steps):
+        share = min((step + 1) / F0_WARM_UP_STEPS, 1 - step / n_steps)
+        for group in optimizer.param_groups:
+            group["lr"] = F0_PEAK_RATE * share * group["scale"]
+        mel, f0_hz = draw()
+        loss = F.l1_loss(predictor(mel.transpose(1, 2)), f0_hz) / F0_UNIT_HZ
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        distances.append(loss.detach())
+    return float(torch.stack(distances[-max(1, n_steps // 10) :]).mean()) * F0_UNIT_HZ
+
+
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Short stretches of speech.
-
-    Attributes:
-        mel: float32 [B, 80, F].
-        wave: float32 [B, F * 480].
-        f0_hz: float32 [B, F].
-    """
+    """Short stretches of speech: mel [B, 80, F], wave [B, F * 480], fundamental in Hz [B, F]."""
 
     mel: Tensor
     wave: Tensor
@@ -69,14 +109,7 @@ class FlowMels:
 def draw_segments(
     recordings: Recordings, size: int, generator: torch.Generator, made: FlowMels | None
 ) -> Segments:
-    """Draw segments of 32 mel frames.
-
-    Args:
-        recordings: where from.
-        size: number of segments.
-        generator: on the recordings' device.
-        made: mels of the flow that replace half of the true ones.
-    """
+    """Draw segments of 32 mel frames; mels that the flow made replace half of the true ones."""
     device = recordings.mel.device
     last = len(recordings.mel) - SEGMENT_FRAMES
     first = torch.randint(last, (size,), generator=generator, device=device)
@@ -96,13 +129,7 @@ def draw_segments(
 
 @torch.no_grad()
 def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generator) -> FlowMels:
-    """Let the flow speak some of the recordings' codes.
-
-    Args:
-        recordings: on the flow's device.
-        flow: trained, in evaluation mode.
-        generator: on that device.
-    """
+    """Let the flow speak some of the recordings' codes."""
     device = recordings.mel.device
     voice = fixed_voice(recordings)
     lengths = recordings.starts.diff()
@@ -137,7 +164,6 @@ class HiFTLesson:
     """One step of the vocoder, and of its judges once they take part."""
 
     def __init__(self, hift: HiFT, judges: Judges) -> None:
-        """Make the optimizers on the modules' device."""
         self.hift = hift
         self.judges = judges
         device = next(hift.parameters()).device
@@ -155,13 +181,7 @@ class HiFTLesson:
         )
 
     def plain(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        """Learn from spectra alone.
-
-        Args:
-            mel: [B, 80, F].
-            wave: what it should become [B, L].
-            f0_hz: its fundamental [B, F].
-            noise: of the excitation [B, L, harmonics + 1].
+        """Learn from spectra alone: what mel [B, 80, F] with its fundamental should become, [B, L].
 
         Returns:
             Distance of log mels; zero, in the place of the deceit loss.
@@ -214,16 +234,10 @@ def train_hift(
     f0_steps: int = 4_000,
     seed: int = 0,
 ) -> HiFT:
-    """Train or go on training; writes `hift.pt` and the judges beside it.
+    """Train or go on training; writes `hift.pt` and the discriminators beside it.
 
-    Args:
-        recordings: on the device to train on.
-        folder: where the weights are and go; the flow's are used once they are there.
-        clock: when to stop.
-        batch_size: segments per step.
-        judges_from: share of the stage after which the judges join; 0 when going on.
-        f0_steps: steps of the fundamental's predictor, at the start and on the flow's mels.
-        seed: of weights, segments and noise.
+    The flow's weights are used once they are in the folder. `judges_from` is the share of the stage
+    after which the discriminators join; 0 when going on.
     """
     torch.manual_seed(seed)
     device = recordings.mel.device

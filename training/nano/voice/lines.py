@@ -17,9 +17,9 @@ from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.processing.prompts import Span
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import SpeechSampling
+from training.nano.brain import SpokenUnits
 from training.nano.layout import DuplexLayout, TurnsLayout
 from training.nano.pace import split_reply
-from training.nano.spoken import SpokenUnits
 from training.nano.voice.alphabet import SILENCE, TIMING
 
 UNIT_CODES = TIMING.codes_per_second
@@ -37,7 +37,6 @@ class Spoken:
     """A text and the codes it is spoken with.
 
     Attributes:
-        text: what is said.
         codes: speech codes behind the lead.
         word_codes: code at which each word of the text starts.
     """
@@ -54,8 +53,6 @@ class Line:
     Attributes:
         context: token ids of the language model.
         hidden: [len(context), width] what it made of them; None if it did not read them yet.
-        ids: text ids or codes, row by row.
-        is_code: the row holds a code.
         labels: code to say after each row; `NO_LABEL` where nothing is said.
         states: position in `context` whose state a row takes; `NO_STATE` for none.
     """
@@ -86,8 +83,6 @@ class Line:
 
 
 class LineWriter:
-    """Writes lines of the nano."""
-
     def __init__(self, tokenizer: MiniCPMOTokenizerFast, config: TTSConfig) -> None:
         self._tokenizer = tokenizer
         self._config = config
@@ -171,10 +166,6 @@ class LineWriter:
 
 def fit(spoken: Spoken, words_per_unit: Sequence[int]) -> list[int]:
     """Delay words until their unit has begun, with silence in front of them.
-
-    Args:
-        spoken: a text and its speech.
-        words_per_unit: words that become known in each unit.
 
     Returns:
         Codes of all units: 25 of each but the last.

@@ -35,14 +35,7 @@ PAUSE_S = 0.34  # behind a sentence that is not the last, before the next one's 
 
 @dataclass(frozen=True)
 class Phone:
-    """One stretch of one phoneme, or of silence where `symbol` is empty.
-
-    Attributes:
-        symbol: one character of `PHONEMES`.
-        start_s: in the recording.
-        stop_s: likewise.
-        place: of the symbol in what is spelt.
-    """
+    """One stretch of one phoneme, or of silence without `symbol`; `place` is in what is spelt."""
 
     symbol: str
     start_s: float
@@ -55,7 +48,6 @@ class Utterance:
     """A spoken text.
 
     Attributes:
-        text: what is said.
         wave: float32 [n] at 24 kHz, n a multiple of 960; begins with `LEAD_CODES` of silence.
         codes: speech codes of `wave`, n / 960 of them.
         f0_hz: fundamental per mel frame, 0 where unvoiced, float32 [n / 480].
@@ -71,7 +63,6 @@ class Utterance:
 
     @property
     def spoken(self) -> tuple[int, ...]:
-        """The codes behind the lead: what the speech decoder says."""
         return self.codes[LEAD_CODES:]
 
 
@@ -80,14 +71,7 @@ class UnspeakableTextError(ValueError):
 
 
 class Pronouncer:
-    """Speaks with the target voice."""
-
     def __init__(self, seed: int = 0) -> None:
-        """Load the voice.
-
-        Args:
-            seed: of the voice's noise.
-        """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -105,9 +89,6 @@ class Pronouncer:
 
     def speak(self, text: str) -> Utterance:
         """Say a text, sentence by sentence.
-
-        Args:
-            text: numbers written out.
 
         Raises:
             UnspeakableTextError: the text is empty, words cannot be told apart in what is said,
@@ -214,11 +195,6 @@ def loud_moments(wave: NDArray[np.float32]) -> NDArray[np.float64]:
 def place(phones: list[Phone], begin_s: float, n_codes: int) -> list[int]:
     """Give every code the phone it stands for; every phone but silence gets one at least.
 
-    Args:
-        phones: in order, without gaps.
-        begin_s: time of the first code.
-        n_codes: codes to fill.
-
     Returns:
         Index into `phones` per code; -1 is silence.
     """
@@ -289,11 +265,6 @@ def _add_pause(phones: list[Phone], start_s: float, stop_s: float, loud_s: NDArr
 
 def first_code(phones: list[Phone], places: list[int], symbol: int) -> int:
     """Return the first code of a word.
-
-    Args:
-        phones: of the sentence.
-        places: what `place` gave them.
-        symbol: place of the word's first symbol, which may be a stress mark.
 
     Raises:
         UnspeakableTextError: no phone of the word has a code.

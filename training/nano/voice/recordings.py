@@ -1,6 +1,7 @@
 """Recordings of the target voice: made in parallel, kept in one file, loaded as tensors.
 
 A recording set is a few flat arrays; everything about an utterance is found by its codes' range.
+The one voice the nano speaks with is two seconds of it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 from core.files import replacing
-from MiniCPMO45.token2wav.voice_features import voice_log_mel
-from training.nano.voice.alphabet import TIMING
-from training.nano.voice.pronunciation import Pronouncer, UnspeakableTextError, Utterance
+from MiniCPMO45.token2wav.config import UPSAMPLING
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, voice_log_mel
+from training.nano.voice.alphabet import SILENCE, TIMING
+from training.nano.voice.pronunciation import (
+    LEAD_CODES,
+    Pronouncer,
+    UnspeakableTextError,
+    Utterance,
+)
+from training.nano.voice.sizes import PROMPT_CODES
 
-FRAMES_PER_CODE = TIMING.mel_frames_per_code
 SAMPLES_PER_CODE = TIMING.samples_per_code
 INT16_PEAK = 32_767.0
 TEXTS_PER_JOB = 200
@@ -34,10 +42,8 @@ class Recordings:
     """Utterances one after the other.
 
     Attributes:
-        texts: what is said.
         word_codes: per text the code at which each word starts, counted behind the lead.
         starts: first code of each utterance, with its end in the next entry, int64 [U + 1].
-        codes: speech codes, int64 [C].
         wave: int16 [C * 960] at 24 kHz.
         f0_hz: float32 [C * 2], 0 where unvoiced.
         mel: log mel, float16 [C * 2, 80].
@@ -52,26 +58,18 @@ class Recordings:
     mel: Tensor
 
     def __len__(self) -> int:
-        """Return the number of utterances."""
         return len(self.texts)
 
     @property
     def duration_s(self) -> float:
-        """Length of all utterances together."""
         return len(self.codes) / TIMING.codes_per_second
 
     def codes_of(self, index: int) -> Tensor:
-        """Return the codes of one utterance, int64 [n]."""
         return self.codes[int(self.starts[index]) : int(self.starts[index + 1])]
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Recordings:
-        """Read a set and compute its spectrograms.
-
-        Args:
-            path: what `record` wrote.
-            device: where every tensor goes.
-        """
+        """Read a set and compute its spectrograms."""
         with np.load(path) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in ("starts", "codes", "wave")}
             f0_hz = torch.from_numpy(file["f0_hz"]).float()
@@ -94,12 +92,9 @@ class Recordings:
 
 
 def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
-    """Speak texts with the target voice on all cores and write one file.
+    """Speak texts with the target voice on all cores and write one `.npz` file.
 
-    Args:
-        texts: what to say; texts the voice does not say word by word are left out.
-        path: the file to write, `.npz`.
-        seed: of the voice's noise.
+    Texts that the voice does not say word by word are left out.
     """
     jobs = [texts[at : at + TEXTS_PER_JOB] for at in range(0, len(texts), TEXTS_PER_JOB)]
     seeds = range(seed, seed + len(jobs))
@@ -141,3 +136,19 @@ def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:
 
 def _to_int16(wave: NDArray[np.float32]) -> NDArray[np.int16]:
     return (np.clip(wave, -1.0, 1.0) * INT16_PEAK).round().astype(np.int16)
+
+
+PROMPT_TEXT = "I am glad that you are here, and I like to talk with you."
+
+
+def fixed_voice(recordings: Recordings) -> VoicePrompt:
+    """Cut the prompt, behind the lead, out of a set that holds `PROMPT_TEXT`, spoken once."""
+    index = recordings.texts.index(PROMPT_TEXT)
+    first = int(recordings.starts[index]) + LEAD_CODES
+    stop = first + PROMPT_CODES
+    frames = slice(first * UPSAMPLING, stop * UPSAMPLING)
+    codes = recordings.codes[first:stop]
+    assert stop <= int(recordings.starts[index + 1]) and bool((codes != SILENCE).any())
+    # A speaker is a direction; with one speaker any will do.
+    speaker = torch.ones(1, SPEAKER_SIZE, device=codes.device)
+    return VoicePrompt(codes[None], speaker, recordings.mel[frames].float()[None])

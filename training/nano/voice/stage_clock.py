@@ -1,10 +1,10 @@
-"""How long a stage trains: by steps or by the clock, whichever ends first."""
+"""How a stage trains: by steps or by the clock, whichever ends first, its steps as CUDA graphs."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,10 +27,8 @@ class Tick:
     """One step of a stage.
 
     Attributes:
-        step: counted from 0.
         progress: share of the stage that is over, 0 to 1.
         is_save_due: two minutes have passed since the last save, or this is the last step.
-        show: puts figures beside the progress bar.
     """
 
     step: int
@@ -51,13 +49,6 @@ class Tick:
 
 @dataclass(frozen=True)
 class StageClock:
-    """Limits of a stage.
-
-    Attributes:
-        max_steps: steps at most.
-        minutes: by the clock at most.
-    """
-
     max_steps: int
     minutes: float = math.inf
 
@@ -80,14 +71,7 @@ class StageClock:
 def set_rate(
     optimizer: Optimizer, tick: Tick, peak: float, warm_up_steps: int = WARM_UP_STEPS
 ) -> None:
-    """Warm up linearly, then fall along a cosine over the stage.
-
-    Args:
-        optimizer: its groups may have a "scale" of their own.
-        tick: where the stage is.
-        peak: rate after the warm-up.
-        warm_up_steps: of the stage's first steps.
-    """
+    """Warm up linearly, then fall along a cosine over the stage; groups may have a "scale"."""
     falling = 0.5 * (1 + math.cos(math.pi * tick.progress))
     share = min((tick.step + 1) / warm_up_steps, LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * falling)
     for group in optimizer.param_groups:
@@ -139,3 +123,60 @@ def resume(model: nn.Module, path: Path) -> float:
     tensors = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict({name: value.float() for name, value in tensors.items()})
     return RESUMED_RATE_SHARE
+
+
+WARM_UP_CALLS = 3  # before recording, so that every library has made its plans
+Step = Callable[..., tuple[Tensor, ...]]
+
+
+class ReplayedStep:
+    """Calls a step, from the first call on as a recorded graph if the inputs are on a GPU."""
+
+    def __init__(self, step: Step, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Remember a step, which takes tensors, trains, and returns figures.
+
+        It must neither wait for the device nor draw random numbers. On a GPU its optimizers need
+        `capturable` and a tensor for a rate.
+        """
+        self._step = step
+        self._optimizers = optimizers
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: tuple[Tensor, ...] = ()
+        self._figures: tuple[Tensor, ...] = ()
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Take one step and return its figures, which the next call overwrites."""
+        if not inputs[0].is_cuda:
+            return self._step(*inputs)
+        if self._graph is None:
+            with torch.cuda.device(inputs[0].device):  # graphs are of the current one
+                self._record(inputs)
+        assert self._graph is not None
+        for held, new in zip(self._inputs, inputs, strict=True):
+            held.copy_(new)
+        self._graph.replay()
+        return self._figures
+
+    def _record(self, inputs: tuple[Tensor, ...]) -> None:
+        self._inputs = tuple(each.clone() for each in inputs)
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP_CALLS):
+                self._step(*self._inputs)
+        torch.cuda.current_stream().wait_stream(beside)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._figures = self._step(*self._inputs)
+
+
+def rate_for(device: torch.device, rate: float) -> float | Tensor:
+    """Return a learning rate in the form a recorded step can follow."""
+    return torch.tensor(rate, device=device) if device.type == "cuda" else rate
+
+
+def half_precision(device: torch.device) -> torch.autocast:
+    """Multiply in bfloat16; nothing that a recorded step would replay stale is kept."""
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

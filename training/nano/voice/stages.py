@@ -16,31 +16,18 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.model.transformer import CausalLM
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
-from training.nano.brain import Brain
+from training.nano.brain import SpokenUnits, spoken_units
 from training.nano.domain.catalogue import reply_texts
 from training.nano.inputs import Package, fetch_package
 from training.nano.listening import FILE as LLM_FILE
-from training.nano.listening import resume_trained, to_device
-from training.nano.spoken import SpokenUnits, spoken_units
-from training.nano.voice.fixed import PROMPT_TEXT
+from training.nano.listening import load_brain, to_device
 from training.nano.voice.flow_stage import train_flow
 from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.lines import LineWriter
-from training.nano.voice.recordings import Recordings, record
+from training.nano.voice.recordings import PROMPT_TEXT, Recordings, record
 from training.nano.voice.stage_clock import StageClock
-from training.nano.voice.texts import (
-    common_words,
-    everyday_sentences,
-    with_other_words,
-    word_lists,
-)
-from training.nano.voice.tts_stage import (
-    collect,
-    spoken_lines,
-    train_tts,
-    write_lines,
-    write_told,
-)
+from training.nano.voice.texts import common_words, everyday_sentences, with_other_words, word_lists
+from training.nano.voice.tts_stage import collect, spoken_lines, train_tts, write_lines, write_told
 
 RECORDINGS_FILE = "voice.npz"
 HELD_OUT_FILE = "voice_held_out.npz"
@@ -67,10 +54,6 @@ HELD_OUT_IN = 40  # one of this many texts is never spoken in training
 def fetch_texts(downloads: Path, path: Path) -> None:
     """Fetch the collections of everyday sentences and choose what the target voice says.
 
-    Args:
-        downloads: takes the wheels; those that are there already are checked and used.
-        path: the file to write.
-
     Raises:
         InputError: a registry cannot be reached, or a file is another one.
     """
@@ -80,14 +63,7 @@ def fetch_texts(downloads: Path, path: Path) -> None:
 
 
 def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0) -> None:
-    """Choose what the target voice says.
-
-    Args:
-        chitchat: wheel of `chitchat-dataset`.
-        chatterbot: wheel of `chatterbot-corpus`.
-        path: the file to write.
-        seed: of the choice.
-    """
+    """Choose what the target voice says, from the wheels of both collections."""
     path.parent.mkdir(parents=True, exist_ok=True)
     everyday = everyday_sentences(chitchat, chatterbot)
     replies = reply_texts()
@@ -107,11 +83,7 @@ def is_held_out(text: str) -> bool:
 def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: int = 0) -> None:
     """Record the texts in the target voice: those to learn, and those to judge by.
 
-    Args:
-        texts_file: what `choose_texts` wrote.
-        out: takes `RECORDINGS_FILE` and `HELD_OUT_FILE`.
-        most: texts at most beside the domain's replies, chosen at random; None for all.
-        seed: of the order and of the voice's noise.
+    `most` texts beside the domain's replies are chosen at random; None for all.
     """
     random = Random(seed)
     texts = json.loads(texts_file.read_text(encoding="utf8"))
@@ -150,14 +122,6 @@ def learn_tts(
     """Train the speech decoder on the states of the language model that is in `out`.
 
     Without a trained one a random one stands in, which serves a rehearsal only.
-
-    Args:
-        data: holds the recordings.
-        out: holds the language model's weights, and takes those of the speech decoder.
-        clock: when to stop.
-        device: where to train.
-        batch_rows: rows per step.
-        talks: conversations whose replies are learned with the states they were said with.
     """
     config = shapes.config()
     writer = LineWriter(shapes.tokenizer(), config.tts_config)
@@ -172,31 +136,14 @@ def learn_tts(
 
 @dataclass(frozen=True)
 class Talks:
-    """Conversations to take replies from.
-
-    Attributes:
-        banks: recordings of questions.
-        encoder: file with the frozen encoder.
-        batches: of conversations.
-        processes: that compose them.
-    """
-
     banks: tuple[Path, ...]
     encoder: Path
     batches: int = 60
     processes: int = 4
 
     def replies(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
-        """Yield replies with their states.
-
-        Args:
-            folder: holds `LLM_FILE` and the tokenizer.
-            device: where the language model runs.
-        """
-        brain = Brain(shapes.config())
-        brain.load_encoder(self.encoder)
-        resume_trained(brain, folder / LLM_FILE)
-        brain.to(device).eval()
+        """Yield replies with their states."""
+        brain = load_brain(folder, self.encoder).to(device)
         side = folder / "talks"
         side.mkdir(exist_ok=True)
         shapes.write_side_files(side)

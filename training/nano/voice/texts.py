@@ -27,12 +27,7 @@ MOST_CHANGED = 2
 
 
 def everyday_sentences(chitchat: Path, chatterbot: Path) -> list[str]:
-    """Return plain English sentences of 2 to 14 common words, each once, in a fixed order.
-
-    Args:
-        chitchat: wheel of `chitchat-dataset`.
-        chatterbot: wheel of `chatterbot-corpus`.
-    """
+    """Return plain English sentences of 2 to 14 common words, each once, in a fixed order."""
     said = dict.fromkeys(_plain([*_chatterbot(chatterbot), *_chitchat(chitchat)]))
     counts = Counter(word for text in said for word in WORD.findall(text.lower()))
     return [
@@ -67,10 +62,7 @@ def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]
 
     They teach the speech decoder that any word may follow any other in the domain's sentences.
 
-    Args:
-        texts: sentences.
-        n_texts: how many to make; none is among `texts`, each is there once.
-        seed: of the choice.
+    None of the new sentences is among the texts, and each is there once.
     """
     chooser, known = random.Random(seed), set(texts)
     short = [text for text in texts if len(text.split()) <= MOST_WORDS]

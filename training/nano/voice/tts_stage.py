@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig, TTSConfig
 from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
+from training.nano.brain import PaddedBatch, SpokenUnits
 from training.nano.optimizing import Optimizer, Recipe, fast
-from training.nano.spoken import SpokenUnits
-from training.nano.trainable_kv import PaddedBatch
 from training.nano.voice.alphabet import CODES_USED, PHONEMES, PITCH_CLASSES, SILENCE
 from training.nano.voice.lines import NO_LABEL, NO_STATE, Line, LineWriter, Spoken, UnfitTextError
 from training.nano.voice.pronunciation import LEAD_CODES
@@ -42,8 +41,6 @@ class Lines:
 
     Attributes:
         starts: first row of each line and the end, int64 [N + 1], on the CPU.
-        ids: int64 [R].
-        is_code: bool [R].
         labels: index into the codes that are used, or `NO_LABEL`, int64 [R].
         states: float16 [S, llm width].
         state_of: row of `states`, or `NO_STATE`, int64 [R].
@@ -57,7 +54,6 @@ class Lines:
     state_of: Tensor
 
     def __len__(self) -> int:
-        """Return the number of lines."""
         return len(self.starts) - 1
 
 
@@ -125,13 +121,7 @@ def write_told(
 
 @torch.no_grad()
 def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lines:
-    """Run the language model over the contexts it has not read and put all on its device.
-
-    Args:
-        lines: what to learn.
-        llm: frozen.
-        config: of the nano.
-    """
+    """Run the language model over the contexts it has not read and put all on its device."""
     device = llm.lm_head.weight.device
     table = CodeTable(config.tts_config, device)
     read_contexts([line for line in lines if line.hidden is None], llm, config)
@@ -171,13 +161,7 @@ def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) 
 
 
 def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
-    """Yield the numbers of the lines of each batch for ever.
-
-    Args:
-        lines: to choose from; lines of a batch are about as long.
-        n_rows: rows of a batch, padding included.
-        random: of the order.
-    """
+    """Yield numbers of lines of about the same length for ever, `n_rows` with their padding."""
     lengths = lines.starts.diff().tolist()
     while True:
         order = sorted(
@@ -205,13 +189,7 @@ def logits_of(
 ) -> tuple[Tensor, Tensor]:
     """Run the speech decoder over some lines.
 
-    Args:
-        tts: its weights.
-        lines: all lines.
-        chosen: numbers of those to run, int64 [B].
-        table: codes that can be said.
-        shape: of the speech decoder.
-        learns: some codes are misheard and some states missing.
+    With `learns` some codes are misheard and some states missing.
 
     Returns:
         Logits [n, used codes + 1], the last for each code never said; labels [n].
@@ -278,17 +256,7 @@ def train_tts(
     batch_rows: int = 16_384,
     seed: int = 0,
 ) -> MiniCPMTTS:
-    """Train or go on training; writes `tts.pt`.
-
-    Args:
-        lines: to learn, on the device to train on.
-        held_out: of texts that are not among them.
-        config: of the nano.
-        folder: where the weights are and go.
-        clock: when to stop.
-        batch_rows: rows per step, padding included.
-        seed: of weights and order.
-    """
+    """Train or go on training; writes `tts.pt`."""
     torch.manual_seed(seed)
     device = lines.ids.device
     tts = MiniCPMTTS(config.tts_config)

@@ -59,8 +59,6 @@ class DecoderConfig:
 
 
 class VisionConfig(SiglipVisionConfig):
-    """SigLIP vision tower."""
-
     hidden_size: int = 1152
     intermediate_size: int = 4304
     num_hidden_layers: int = 27
@@ -104,7 +102,6 @@ class TTSConfig(LlamaConfig):
         """Accept every id: they count in the language model's vocabulary, not in this one's."""
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
-        """Return the configuration itself; `decoder` is no nested configuration."""
         return self
 
     @property
@@ -114,13 +111,10 @@ class TTSConfig(LlamaConfig):
 
     @property
     def decoder(self) -> DecoderConfig:
-        """The backbone's shape."""
         return DecoderConfig.of(self)
 
 
 class SliceConfig(PreTrainedConfig):
-    """How a large picture is cut into slices."""
-
     model_type = "minicpmv"
 
     max_slice_nums: int = 9
@@ -180,7 +174,6 @@ class MiniCPMOConfig(Qwen3Config):
 
     @property
     def decoder(self) -> DecoderConfig:
-        """The language model's shape."""
         return DecoderConfig.of(self)
 
     @property
@@ -197,7 +190,6 @@ Part = TypeVar("Part", bound=PreTrainedConfig)
 
 
 def _made(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
-    """Make a nested configuration from what the file holds."""
     return values if isinstance(values, kind) else kind(**(values or {}))
 
 

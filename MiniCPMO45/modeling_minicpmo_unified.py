@@ -84,7 +84,6 @@ class UnifiedModel:
 
     @property
     def can_speak(self) -> bool:
-        """Whether the vocoder is loaded."""
         return self.executor.vocoder is not None and self.executor.voices is not None
 
     @property
@@ -98,12 +97,10 @@ class UnifiedModel:
         return None if self.executor.voices is None else self.executor.voices.used_s
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
-        """Return a fresh conversation; `close` it to free its caches."""
         return self.executor.open_session(session_id, seed=seed)
 
 
 def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> str:
-    """Return where each component of the model lies."""
     parts = dict(model.named_children())
     if executor.vocoder is not None:
         parts["token2wav"] = nn.ModuleList((executor.vocoder.flow, executor.vocoder.hift))

@@ -50,7 +50,6 @@ class UnitShape:
 
     @classmethod
     def around(cls, items: Sequence[EncodeStream]) -> UnitShape:
-        """Return the smallest shape that items fit into."""
         context = max(item.context for item in items)
         mel_frames = max(cls.offset(context, item) + item.mel.shape[1] for item in items)
         return cls(mel_frames, context, max(item.n_new for item in items))
@@ -141,7 +140,6 @@ class AudioEmbedder:
         return [answers[index] for index in range(len(items))]
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
-        """Return the passes to be captured before the first call."""
         return [self._pass(n)[1] for n in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
@@ -269,5 +267,4 @@ class StreamAttention:
         return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:
-        """Keep the keys and values of all layers."""
         stream_memory.store_columns(self.new, self.cache, 0)

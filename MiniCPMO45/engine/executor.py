@@ -139,7 +139,6 @@ class Executor:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype the decoders and encoders compute in."""
         return self.model.llm.model.norm.weight.dtype
 
     @property

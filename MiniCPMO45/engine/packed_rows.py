@@ -45,7 +45,6 @@ class FedRows:
     has_last: bool = True
 
     def split(self, count: int) -> tuple[FedRows, FedRows]:
-        """Cut into the first `count` rows and the rest."""
         first, rest = [], []
         for start, rows in self.vectors:
             inside = min(max(count - start, 0), len(rows))

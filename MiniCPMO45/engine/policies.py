@@ -115,8 +115,6 @@ MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
 
 
 class UnitPolicy:
-    """Decides one token at a time from logits, settings and what was decided before."""
-
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
         self._forbidden = torch.tensor(tokens.unit_forbidden(), device=device)
@@ -180,8 +178,6 @@ REPLY_PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#
 
 
 class ReplyPolicy:
-    """Draws the tokens of streamed and one-shot replies."""
-
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
         self.device = device
@@ -267,7 +263,6 @@ class CodeRule:
 
     @property
     def divisor(self) -> float:
-        """What logits are divided by."""
         return max(self.temperature, MIN_TEMPERATURE)
 
     def choose(

@@ -74,7 +74,6 @@ class WindowState:
         return self.preserved + sum(unit.length for unit in self.units)
 
     def add_unit(self, length: int, text_ids: Sequence[int]) -> None:
-        """Register a finalized unit."""
         self.units.append(Unit(self.next_unit, length, tuple(text_ids)))
         self.next_unit += 1
 
@@ -118,7 +117,6 @@ def narrowed(settings: WindowSettings, allowed: int | None) -> WindowSettings:
 
 
 def window_now(kv: KvHandle, settings: WindowSettings) -> WindowSettings:
-    """Return the window of a conversation under the pressure there is now."""
     store = kv.store
     if store.can_grow:
         return settings
@@ -128,7 +126,6 @@ def window_now(kv: KvHandle, settings: WindowSettings) -> WindowSettings:
 
 
 def units_to_drop(window: WindowState, settings: WindowSettings) -> int:
-    """Return how many of the oldest units must leave the cache now."""
     if settings.mode is WindowMode.CONTEXT:
         return max(0, len(window.units) - settings.context_max_units)
     if settings.mode is WindowMode.OFF or window.tokens <= settings.basic_high_tokens:

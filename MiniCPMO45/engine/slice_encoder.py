@@ -34,8 +34,6 @@ MOST_ROWS = ROWS[-1]
 
 
 class SliceEncoder:
-    """Vision tower and resampler."""
-
     def __init__(
         self,
         vision: SiglipVisionTransformer,
@@ -88,7 +86,6 @@ class SliceEncoder:
         self.load([blank], torch.empty(1, 1, PATCH_VALUES, device=self.device))
 
     def pieces(self) -> list[Piece[Tensor]]:
-        """Return the passes to be captured before the first call."""
         lengths = (*USUAL_COUNTS, PADDED)
         return [self._fixed(length, count)[1] for count in self._rows[::-1] for length in lengths]
 
@@ -169,5 +166,4 @@ class FixedPass:
             mine.mask[:n] = True if grid.mask is None else grid.mask
 
     def run(self) -> Tensor:
-        """Encode the slices [rows, num_queries, H]."""
         return self._encoder.forward(self._patches, self._grid)

@@ -206,8 +206,6 @@ class CodePass:
 
 
 class SpeechRunner:
-    """All passes of the speech decoder."""
-
     def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
         with torch.inference_mode():
             self.head = head = tts.folded_head()
@@ -290,8 +288,6 @@ class SpeechRunner:
 
 
 class _Run:
-    """One conversation's speech codes while they are drawn on the host."""
-
     def __init__(self, request: DrawCodes, rows: FedRows) -> None:
         self.request = request
         self.rows = rows

@@ -135,7 +135,6 @@ class EncodeStream:
 
     @property
     def n_new(self) -> int:
-        """Encoder frames that are kept."""
         return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
 
 
@@ -200,7 +199,6 @@ class DrawCodes:
 
     @property
     def n_rows(self) -> int:
-        """Rows fed before the first code."""
         return sum(len(piece.ids) for piece in self.pieces)
 
 

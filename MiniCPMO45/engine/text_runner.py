@@ -43,8 +43,6 @@ UNUSED_TOKEN = (0, 0, 0, 1, 1, 0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # takes
 
 
 class UnitSampler:
-    """Decides one token for each row of logits."""
-
     def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
         """Make the tables; until the first `load` every row takes the likeliest token."""
         self._staging = Staging(rows, unit_choice.N_COLUMNS, device)
@@ -236,8 +234,6 @@ class PrefillPass:
 
 
 class TextRunner:
-    """All passes of the language model."""
-
     def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
         tile = limits.prefill_tile_rows
         self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
@@ -323,7 +319,6 @@ class TextRunner:
 
 
 def _take(scores: Scores, texts: Sequence[TextRows], results: Sequence[TextResult]) -> None:
-    """Hand out what each conversation wanted."""
     if any(text.wants_logits for text in texts):
         kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
         for text, result, row in zip(texts, results, kept, strict=True):

@@ -178,7 +178,6 @@ class Attention:
         return mixed
 
     def _inputs(self) -> tuple[Tensor | None, ...]:
-        """What the kernels that rotate take first."""
         rows = self.rows
         norms, tables = (self.q_norm, self.k_norm), (self.cos_table, self.sin_table)
         places = (rows.positions, rows.sequences, rows.page_table)
@@ -290,7 +289,6 @@ MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
 
 
 def decode_plan(rows: int, *, is_grouped: bool) -> AttentionPlan:
-    """Choose the cut of a step in which every sequence brings one row."""
     return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
 
 
@@ -402,7 +400,6 @@ def _extended(
 
 
 def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend rows [n, heads, D] of one sequence."""
     answer = F.scaled_dot_product_attention(
         queries.transpose(0, 1)[None],  # [1, heads, n, D]
         held[0][None],

@@ -97,7 +97,6 @@ def leave_part(
 
 @triton.jit
 def split_pages(keys_held, split, PAGE: tl.constexpr, SPLITS: tl.constexpr):
-    """Return the first page of a split and one past its last."""
     pages = (keys_held + PAGE - 1) // PAGE
     pages_each = (pages + SPLITS - 1) // SPLITS
     first = split * pages_each

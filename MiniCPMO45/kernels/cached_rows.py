@@ -39,7 +39,6 @@ def row_scale(top):
 
 @triton.jit
 def encode(values, inverse):
-    """Return the codes of float32 values."""
     return tl.floor(values * inverse + 0.5).to(tl.int8)
 
 

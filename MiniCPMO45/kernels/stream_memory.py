@@ -148,14 +148,17 @@ class ColumnCache:
 def load_tails(table: StreamTable, size: int) -> Tensor:
     """Copy the flat tails of the streams, "tails" in the table: float32 [S, size]."""
     if runs_kernels(table.rows):
-        return _launch_load_tails(table, size)
+        shape = (table.rows.shape[0], size)
+        tails = torch.empty(shape, dtype=torch.float32, device=table.rows.device)
+        _launch_copy(table, tails, is_stored=False)
+        return tails
     return torch.stack(list(table.memory["tails"]))
 
 
 def store_tails(tails: Tensor, table: StreamTable) -> None:
     """Put tails [S, size] back into the streams."""
     if runs_kernels(tails):
-        _launch_store_tails(tails, table)
+        _launch_copy(table, tails, is_stored=True)
         return
     for memory, row in zip(table.memory["tails"], tails, strict=True):
         memory.copy_(row)
@@ -173,20 +176,11 @@ def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: 
         tl.store(flat + stream * size + places, tl.load(tails + places, mask=inside), mask=inside)
 
 
-def _launch_load_tails(table: StreamTable, size: int) -> Tensor:
-    rows = table.rows
-    tails = torch.empty((rows.shape[0], size), dtype=torch.float32, device=rows.device)
-    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
-    place = table.place("tails")
-    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=False, BLOCK=COPY_BLOCK)
-    return tails
-
-
-def _launch_store_tails(tails: Tensor, table: StreamTable) -> None:
+def _launch_copy(table: StreamTable, tails: Tensor, *, is_stored: bool) -> None:
     rows, size = table.rows, tails.shape[1]
     grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
     place = table.place("tails")
-    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=True, BLOCK=COPY_BLOCK)
+    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=is_stored, BLOCK=COPY_BLOCK)
 
 
 def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:

@@ -214,7 +214,7 @@ def load_weights(
 def _read_tensors(
     stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield mapped tensors in the order of their bytes; those of the overlay replace the stored."""
+    """Yield tensors in the order of their bytes; those of the overlay replace the stored."""
     for file in dict.fromkeys(each.file for each in stored.values()):
         with _reading(file) as weights:
             for name in (n for n, each in stored.items() if each.file == file):

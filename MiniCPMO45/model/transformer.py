@@ -44,15 +44,12 @@ class RowBatch(Protocol):
 
 
 class RMSNorm(nn.Module):
-    """Weight of a root-mean-square norm."""
-
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last axis of `x` [..., width]."""
         return rms_norm(x, self.weight, self.eps)
 
 
@@ -261,7 +258,6 @@ class SelfAttention(nn.Module):
 
 
 def fuse_attention(module: nn.Module) -> None:
-    """Fuse every self-attention inside a module, once its weights are loaded."""
     for part in module.modules():
         if isinstance(part, SelfAttention):
             part.fuse()

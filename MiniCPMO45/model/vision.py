@@ -163,15 +163,12 @@ class SiglipVisionEmbeddings(nn.Module):
 
 
 class SiglipMLP(nn.Module):
-    """Two linear layers around a tanh-approximated GELU."""
-
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
         self.fc1 = nn.Linear(config.hidden_size, config.intermediate_size)
         self.fc2 = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `x` [..., D] to [..., D]."""
         return self.fc2(linear_gelu(x, self.fc1.weight, self.fc1.bias))
 
 

@@ -40,7 +40,6 @@ class Draft:
 
     @property
     def hit_limit(self) -> bool:
-        """Whether nothing but the token limit ended it."""
         return not (self.has_ended or self.was_stopped)
 
 
@@ -182,7 +181,6 @@ class ChatCapability:
         return Draft(tuple(ids), tuple(hidden), was_stopped=len(ids) < limit)
 
     def _clean(self, ids: Sequence[int]) -> str:
-        """Return a reply's text without the marks around it."""
         if ids and ids[0] == self.policy.tokens.im_start:
             ids = ids[1:]
         return self.tokenizer.decode(ids).removesuffix(SPEECH_END)

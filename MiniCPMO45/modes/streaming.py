@@ -272,7 +272,6 @@ class StreamingCapability:
         return new
 
     def _end(self, session: Session, reply: _Reply, start: int) -> ReplyResult:
-        """Register the reply in the window and return it."""
         turn, window = session.turn, session.window
         was_stopped = session.stop.is_set() and not reply.has_ended
         if session.kv.length == start:  # stopped before the first pass: the turn is still open

@@ -103,15 +103,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class _Media:
-    """What the messages hold besides text."""
-
     images: tuple[Image.Image, ...]
     sounds: tuple[np.ndarray, ...]
 
 
 class MiniCPMOProcessor(ProcessorMixin):
-    """Messages of text, pictures and sounds to a prompt."""
-
     def __init__(
         self,
         image_processor: MiniCPMOImageProcessor,
@@ -126,7 +122,6 @@ class MiniCPMOProcessor(ProcessorMixin):
 
     @classmethod
     def of(cls, tokenizer: MiniCPMOTokenizerFast) -> MiniCPMOProcessor:
-        """Return a processor with the published rules for pictures and sounds."""
         return cls(MiniCPMOImageProcessor(), WhisperFeatureExtractor(), tokenizer)
 
     @classmethod
@@ -209,28 +204,35 @@ class MiniCPMOProcessor(ProcessorMixin):
         slicing = self.image_processor.slicing
         max_slices = options.max_slice_nums or slicing.max_slice_nums
         pictures = tuple(_sliced(image, max_slices, slicing) for image in media.images)
-        builder = _IdBuilder(self.tokenizer)
-        image_number = sound_number = 0
+        special = self.tokenizer.special
+        placeholders = {
+            _IMAGE_CODE: (
+                self._image_placeholder(number, picture.grid, options)
+                for number, picture in enumerate(pictures)
+            ),
+            _AUDIO_CODE: (
+                audio_placeholder(embedding_count(len(sound)), special) for sound in sounds
+            ),
+        }
+        ids: list[int] = []
+        spans: dict[str, list[Span]] = {_IMAGE_CODE: [], _AUDIO_CODE: []}
         for segment in _AT_MEDIA.split(text):
-            if segment == _IMAGE_CODE:
-                grid = pictures[image_number].grid
-                builder.add_image(self._image_placeholder(image_number, grid, options))
-                image_number += 1
-            elif segment == _AUDIO_CODE:
-                count = embedding_count(len(sounds[sound_number]))
-                builder.add_audio(audio_placeholder(count, self.tokenizer.special))
-                sound_number += 1
-            else:
-                builder.add_text(segment)
-        if options.max_tokens is not None and len(builder.ids) > options.max_tokens:
-            raise PromptTooLongError(len(builder.ids), options.max_tokens)
+            if segment in spans:
+                placeholder, start = next(placeholders[segment]), len(ids)
+                spans[segment] += [(start + a, start + b) for a, b in placeholder.spans]
+                ids += placeholder.ids
+            else:  # where a listen token would read as a decision
+                encoded = self.tokenizer.encode(segment)
+                ids += [token for token in encoded if token != special.listen]
+        if options.max_tokens is not None and len(ids) > options.max_tokens:
+            raise PromptTooLongError(len(ids), options.max_tokens)
         return Prompt(
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
-            ids=tuple(builder.ids),
+            ids=tuple(ids),
             pictures=pictures,
             clips=sounds,
-            image_spans=tuple(builder.image_spans),
-            audio_spans=tuple(builder.audio_spans),
+            image_spans=tuple(spans[_IMAGE_CODE]),
+            audio_spans=tuple(spans[_AUDIO_CODE]),
         )
 
     def _image_placeholder(
@@ -249,32 +251,6 @@ class MiniCPMOProcessor(ProcessorMixin):
             self._newline,
             ids,
         )
-
-
-class _IdBuilder:
-    """Collects ids and spans in prompt order."""
-
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
-        self.ids: list[int] = []
-        self.image_spans: list[Span] = []
-        self.audio_spans: list[Span] = []
-        self._tokenizer = tokenizer
-
-    def add_text(self, text: str) -> None:
-        """Append a text; a listen token in it would read as a decision, so it is left out."""
-        listen = self._tokenizer.special.listen
-        self.ids += [token for token in self._tokenizer.encode(text) if token != listen]
-
-    def add_image(self, placeholder: Placeholder) -> None:
-        self.image_spans += self._append(placeholder)
-
-    def add_audio(self, placeholder: Placeholder) -> None:
-        self.audio_spans += self._append(placeholder)
-
-    def _append(self, placeholder: Placeholder) -> list[Span]:
-        start = len(self.ids)
-        self.ids += placeholder.ids
-        return [(start + a, start + b) for a, b in placeholder.spans]
 
 
 _Items = list[list[Part]]

@@ -205,7 +205,6 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
 
     @cached_property
     def special(self) -> SpecialTokens:
-        """Every control token the model works with, by name."""
         return SpecialTokens.look_up(self)
 
     @property

@@ -254,7 +254,6 @@ LOG_MAGNITUDE_SPREAD = 0.2
 
 
 def write_assets(folder: Path, seed: int) -> None:
-    """Write everything under `assets`."""
     target = folder / "assets" / "token2wav"
     target.mkdir(parents=True, exist_ok=True)
     write_speech_tokenizer_onnx(target / "speech_tokenizer_v2_25hz.onnx", seed)
@@ -264,7 +263,6 @@ def write_assets(folder: Path, seed: int) -> None:
 
 
 def write_vocoder(folder: Path, seed: int) -> None:
-    """Write the tiny `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`."""
     sizes = vocoder_config()
     write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
     write_json(folder / "config.json", sizes)
@@ -278,7 +276,6 @@ def write_vocoder_weights(folder: Path, seed: int, config: Token2WavConfig) -> N
 
 
 def voice_sample() -> np.ndarray:
-    """Return a voiced tone by formula, float32 [n] at 16 kHz, within ±0.7."""
     time_s = np.arange(int(SAMPLE_S * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
     pitch_hz = (
         130.0 + 25.0 * np.sin(2 * np.pi * 0.7 * time_s) + 6.0 * np.sin(2 * np.pi * 5 * time_s)
@@ -298,7 +295,6 @@ def voice_sample() -> np.ndarray:
 
 
 def write_voice_sample(path: Path) -> None:
-    """Write `voice_sample` as a 16-bit mono WAV file."""
     samples = np.round(voice_sample() * INT16_MAX).astype("<i2")
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)

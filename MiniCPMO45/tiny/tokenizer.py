@@ -73,7 +73,6 @@ _REPEATS = 20  # so that roles and marks become single tokens before rare letter
 
 
 def training_texts() -> list[str]:
-    """Return everything the tokenizer is trained on."""
     system = [
         text
         for mode in PromptMode
@@ -138,7 +137,6 @@ class TinyVocabulary:
 
 
 def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -> TinyVocabulary:
-    """Train the byte-pair merges; the same on every machine."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + merges, initial_alphabet=alphabet, show_progress=False
@@ -198,7 +196,6 @@ def base_text(token: str) -> str | None:
 
 
 def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
-    """Write a JSON file with a final line feed."""
     text = json.dumps(values, ensure_ascii=False, indent=indent)
     path.write_text(text + "\n", encoding="utf8")
 

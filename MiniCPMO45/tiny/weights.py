@@ -130,7 +130,6 @@ _GAIN_ENDINGS = ("norm.weight", "norm1.weight", "norm2.weight", "layernorm.weigh
 def tiny_model(
     config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int
 ) -> MiniCPMOForConditionalGeneration:
-    """Return the model with `tiny_tensors`, on torch's default device."""
     with torch.device("meta"):
         model = MiniCPMOForConditionalGeneration(config)
     model.load_state_dict(dict(tiny_tensors(config, vocabulary, seed)), assign=True)

@@ -158,7 +158,6 @@ class ChunkShape:
 
     @property
     def frames(self) -> int:
-        """Mel frames T."""
         return UPSAMPLING * self.codes
 
 
@@ -262,7 +261,6 @@ class ChunkBatch:
         self.table.release()
 
     def _noise_of(self, each: ChunkInput) -> Tensor:
-        """Starting points of a stream's chunk [T, bins]."""
         offset, needed = each.ledgers[0].length, UPSAMPLING * each.n_codes
         part = each.base.noise[0, :, offset : offset + self.shape.frames].T
         if part.shape[0] < needed:

@@ -71,8 +71,6 @@ class EstimatorConfig:
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """Speech codes to mel."""
-
     input_size: int = 512
     output_size: int = 80
     spk_embed_dim: int = 192
@@ -150,8 +148,6 @@ class HiFTConfig:
 
 @dataclass(frozen=True)
 class Token2WavConfig:
-    """Both halves of the vocoder."""
-
     flow: FlowConfig = field(default_factory=FlowConfig)
     hift: HiFTConfig = field(default_factory=HiFTConfig)
 
@@ -193,7 +189,6 @@ def _known(kind: type, values: Mapping[str, Any], skip: tuple[str, ...] = ()) ->
 
 
 def _tuples(value: Any) -> Any:
-    """Lists of a parsed file, nested or not, as tuples."""
     return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 

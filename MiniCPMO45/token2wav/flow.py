@@ -79,15 +79,12 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two linear layers with tanh-GELU between them."""
-
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.fc1 = Linear(width, hidden)
         self.fc2 = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., C] to [..., C]."""
         return cast(Tensor, self.fc2(self.fc1.gelu(x)))
 
 
@@ -181,8 +178,6 @@ class TimestepEmbedder(nn.Module):
 
 
 class FinalLayer(nn.Module):
-    """Modulated norm and projection to mel bins."""
-
     def __init__(self, width: int, n_out: int) -> None:
         super().__init__()
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
@@ -190,8 +185,6 @@ class FinalLayer(nn.Module):
 
 
 class DiT(nn.Module):
-    """The estimator."""
-
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
         self.config = config
@@ -202,7 +195,6 @@ class DiT(nn.Module):
         self.final_layer = FinalLayer(config.hidden_size, config.out_channels)
 
     def pack(self, dtype: torch.dtype) -> None:
-        """Lay the weights out to compute in `dtype`."""
         self.dtype = dtype
         pack_all(self, dtype)
         for block in self.blocks:

@@ -42,7 +42,6 @@ class PackedLinear:
         return cls.of(weight, convolution.bias, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [..., in] to [..., out]."""
         return F.linear(x, self.weight, self.bias)
 
     def into(self, x: Tensor, out: Tensor) -> Tensor:
@@ -59,7 +58,6 @@ class Linear(nn.Linear):
         self.packed = PackedLinear.of(self.weight, self.bias, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., C_in] to [..., C_out]."""
         if self.packed is None:
             return super().forward(x)
         return self.packed(x.to(self.packed.weight.dtype))
@@ -95,7 +93,6 @@ class TapConvolution(nn.Conv1d):
 
 
 def pack_all(module: nn.Module, dtype: torch.dtype) -> None:
-    """Pack every layer of this file in a module."""
     for each in module.modules():
         if isinstance(each, Linear | TapConvolution):
             each.pack(dtype)
@@ -213,7 +210,6 @@ class FeedForward(nn.Module):
         self.w_2 = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., C] to [..., C]."""
         return cast(Tensor, self.w_2(F.silu(self.w_1(x))))
 
 

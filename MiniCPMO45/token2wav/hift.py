@@ -122,8 +122,6 @@ class ResBlock(nn.Module):
 
 
 class F0Predictor(nn.Module):
-    """Fundamental frequency per mel frame."""
-
     def __init__(self, config: F0Config) -> None:
         super().__init__()
         width = config.cond_channels
@@ -305,7 +303,6 @@ class HiFT(nn.Module):
         return cast("list[ResBlock]", list(self.resblocks))[stage * n_blocks :][:n_blocks]
 
     def _stack_alphas(self, stage: int) -> Tensor:
-        """Parameters of the first Snakes of a stage's blocks [n, C]."""
         return torch.stack([block.alpha for block in self._blocks_of(stage)])
 
     def _spectrum(

@@ -102,7 +102,6 @@ def build_token2wav(
     *,
     device: torch.device | str = "cpu",
 ) -> Token2Wav:
-    """Make a ready vocoder from tensors."""
     with torch.device("meta"):
         modules = Flow(config.flow), HiFT(config.hift)
     for module, tensors, name in zip(modules, (flow, hift), ("flow", "hift"), strict=True):

@@ -92,8 +92,6 @@ class MemoryAttention(nn.Module):
 
 
 class TokenizerBlock(nn.Module):
-    """One pre-norm transformer block."""
-
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
         width = config.width
@@ -105,7 +103,6 @@ class TokenizerBlock(nn.Module):
         self.mlp_ln = nn.LayerNorm(width, eps=MLP_NORM_EPS)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Map [B, T, width] to the same shape."""
         x = x + self.attn(self.attn_ln(x), cos, sin)
         return x + self.mlp(self.mlp_ln(x))
 
@@ -151,17 +148,13 @@ class Quantizer(nn.Module):
         self._codebook = ScalarCodebook(config)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Map [..., width] to the values before rounding [..., digits]."""
         return self._codebook.project_down(hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map [..., width] to speech tokens, int64 [...]."""
         return self._codebook(self.project(hidden))
 
 
 class SpeechTokenizer(nn.Module):
-    """Spectrogram in, speech tokens out."""
-
     def __init__(self, config: SpeechTokenizerConfig) -> None:
         super().__init__()
         self.config = config
@@ -263,7 +256,6 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
 
 
 def load_speech_tokenizer(path: Path, device: torch.device) -> SpeechTokenizer:
-    """Build the tokenizer a graph describes, with its weights, in float32."""
     weights = read_speech_tokenizer(path)
     with torch.device("meta"):
         tokenizer = SpeechTokenizer(SpeechTokenizerConfig.from_tensors(weights))

@@ -67,8 +67,6 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Program:
-    """A chunk of S streams."""
-
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
         """Allocate what the generator needs; streams may have started if there is an overlap."""
         self.batch = batch
@@ -199,7 +197,6 @@ class Token2Wav:
         return SpeechStream.open(base, self.config, generator)
 
     def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
-        """Answer one stream; see `stream_many`."""
         return self.stream_many([Vocode(state, codes, is_last)])[0]
 
     @torch.no_grad()
@@ -310,5 +307,4 @@ class Token2Wav:
 
 
 def _smallest(sizes: Sequence[int], needed: int) -> int:
-    """Smallest of ascending sizes that is enough."""
     return next(size for size in sizes if size >= needed)

@@ -57,7 +57,6 @@ class VoicePrompt:
 
     @property
     def frames(self) -> int:
-        """Mel frames of the prompt (2P)."""
         return self.mel.shape[1]
 
     @property
@@ -182,7 +181,6 @@ class TailLayout:
 
     @property
     def size(self) -> int:
-        """Values of one stream."""
         return sum(prod(shape) for shape in self.shapes.values())
 
     def split(self, tails: Tensor) -> dict[str, Tensor]:
@@ -357,5 +355,4 @@ class Vocode:
 
     @property
     def n_codes(self) -> int:
-        """Codes that are consumed."""
         return len(self.codes) - (0 if self.is_last else SpeechTiming.lookahead_codes)

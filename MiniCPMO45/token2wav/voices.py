@@ -149,7 +149,6 @@ class VoiceLibrary:
     def __init__(
         self, encoder: VoiceEncoder | VoicePrompt, vocoder: Token2Wav, *, max_voices: int = 8
     ) -> None:
-        """Start empty."""
         if max_voices < 1:
             raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
         self.max_voices = max_voices

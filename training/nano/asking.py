@@ -89,7 +89,6 @@ class Talk:
         return cls(bank, random, context, told, mishears)
 
     def ask(self) -> Asked:
-        """Draw the next question."""
         weights = self._weights()
         names = list(weights)
         [intent] = self.random.choices(names, [weights[name] for name in names])

@@ -70,7 +70,6 @@ class Augmenter:
         ]
 
     def spectrogram(self, mels: Tensor) -> Tensor:
-        """Change spectrograms [B, 80, frames] in the same ways."""
         [changed] = self.spectrograms([mels])
         return changed
 

@@ -44,7 +44,6 @@ class PaddedBatch:
     def build(
         cls, n_sequences: int, length: int, shape: DecoderConfig, device: torch.device
     ) -> PaddedBatch:
-        """Lay out B sequences of T rows, all beginning at position 0."""
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
         positions = torch.arange(length, device=device)
         cos, sin = rope.tables(positions, torch.float32)
@@ -94,8 +93,6 @@ class Sounds:
 
 
 class Brain(nn.Module):
-    """Frozen encoder, projection and language model."""
-
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
         self.config = config
@@ -109,7 +106,6 @@ class Brain(nn.Module):
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION * (deeper if is_out else 1.0))
 
     def load_encoder(self, path: Path) -> None:
-        """Load the frozen encoder from a file of tensors."""
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         self.apm.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
 

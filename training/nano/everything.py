@@ -195,7 +195,6 @@ def run(planned: Sequence[Stage], work: Path) -> list[str]:
 
 
 def _run(stage: Stage, before: Sequence[Future[bool]], work: Path, began_s: float) -> bool:
-    """Run one stage; return whether it has succeeded."""
     done = work / DONE_FOLDER / stage.name
     if done.exists():
         return True

@@ -72,7 +72,6 @@ class Tally:
 
     @torch.no_grad()
     def add(self, brain: Brain, examples: Sequence[Example], device: torch.device) -> None:
-        """Count the decisions of some conversations of one kind."""
         batch = to_device(collate(examples, self._tokens.unk), device)
         logits = brain.llm.lm_head(brain(batch).hidden)
         guessed = torch.zeros_like(batch.ids)

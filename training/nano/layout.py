@@ -76,7 +76,6 @@ class Layout:
             self.weights[position] = 0.0
 
     def place(self, ids: Sequence[int], clips: Sequence[Span], pictures: Sequence[Span]) -> None:
-        """Append a rendered prompt with its slots."""
         start = len(self.ids)
         self.clips += [(start + first, start + stop) for first, stop in clips]
         self.pictures += [start + first for first, _ in pictures]
@@ -93,7 +92,6 @@ class DuplexLayout(Layout):
         self._saying: list[Span] = []
 
     def begin(self, system_text: str, n_voice_rows: int) -> None:
-        """Write the system message around a voice sample."""
         self.give(self._tokenizer.encode(prompts.duplex_prefix(system_text)))
         if n_voice_rows:
             start = len(self)
@@ -153,7 +151,6 @@ class TurnsLayout(Layout):
         return self._opening
 
     def open_reply(self, *, can_be_spoken: bool) -> None:
-        """Write the prefix of a streamed reply."""
         self.give(self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken)))
 
     def answer(self, text: str, *, is_one_shot: bool, intent: str = "") -> None:

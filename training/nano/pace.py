@@ -35,7 +35,6 @@ class TimedWord:
 
 
 def timed_words(reply: str) -> list[TimedWord]:
-    """Estimate when each word of a reply is said."""
     words, now_s = [], LEAD_S
     for text in _WORD.findall(reply):
         stop_s = now_s + _duration_s(text)

@@ -34,8 +34,6 @@ _PICTURE = Image.new("RGB", (448, 448))
 
 
 class TurnsSession:
-    """Composes one conversation in turns."""
-
     def __init__(
         self,
         bank: Bank,

@@ -16,7 +16,6 @@ MOST_THINGS = 5
 
 
 def draw_scene(random: Random) -> Scene:
-    """Draw what the camera sees: some shapes of one kind and colour, or one digit."""
     colour = random.choice(SCENE_COLOURS)
     if random.random() < 0.4:
         return Scene(colour, DIGIT, cardinal(random.randrange(10)), "one")
@@ -25,7 +24,6 @@ def draw_scene(random: Random) -> Scene:
 
 
 def caption(scene: Scene) -> str:
-    """Return the scene in words: "two red stars", "the blue digit seven"."""
     if scene.shape == DIGIT:
         return f"the {scene.colour} number {scene.digit}"
     plural = "es" if scene.shape == "cross" else "s"

@@ -111,7 +111,6 @@ def _next(name: str, words: Sequence[str], *, is_ring: bool, weight: float) -> l
 
 
 def _comparisons() -> Intent:
-    """Which of two numbers is bigger."""
     questions = [
         question
         for a in range(LARGEST + 1)

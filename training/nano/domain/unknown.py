@@ -69,7 +69,6 @@ _LARGE = (
 
 
 def draw_unknown(random: Random) -> Question:
-    """Draw a sentence outside the domain."""
     phrase = random.choice(_TEMPLATES)
     while "(" in phrase:
         start, stop = phrase.index("("), phrase.index(")")

@@ -114,7 +114,6 @@ class Kokoro:
     _sum: bytes = field(default=b"", repr=False)
 
     def speak(self, text: str, voice: str, random: Random) -> Samples:
-        """Speak with a voice, or a mixture written `first+second`."""
         ids = self.hibari.ids(self.hibari.phonemes(text))[:MOST_PHONEMES]
         names = voice.split("+")
         share = random.uniform(0.3, 0.7) if len(names) > 1 else 1.0
@@ -195,7 +194,6 @@ def styles_of(folder: Path) -> dict[str, Path]:
 
 
 def _imported(name: str, folder: Path) -> ModuleType:
-    """Import a package that was unpacked into a folder."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     return importlib.import_module(name)

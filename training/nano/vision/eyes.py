@@ -25,8 +25,6 @@ SERVED_RESOLUTION = shapes.config().slice_config.scale_resolution
 
 
 class Eyes(nn.Module):
-    """From pictures to the rows that the language model reads."""
-
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
         width = config.vision_config.hidden_size
@@ -97,7 +95,6 @@ class Eyes(nn.Module):
         )
 
     def patches(self, pictures: Tensor) -> tuple[int, int]:
-        """Return rows and columns of patches of pictures [B, 3, H, W]."""
         return pictures.shape[2] // self.patch_side, pictures.shape[3] // self.patch_side
 
 

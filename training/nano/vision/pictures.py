@@ -146,7 +146,6 @@ class Painter:
         return Labels.draw(n, self._generator)
 
     def place(self, labels: Labels, width: int, height: int, least_radius_px: float) -> Placing:
-        """Lay things out for `paint`; see `scenes.place`."""
         return place(labels, width, height, self._generator, least_radius_px)
 
     @torch.no_grad()

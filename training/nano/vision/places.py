@@ -20,7 +20,6 @@ SIZES = (MOST_THINGS + 1, len(SCENE_COLOURS) + 1, N_SHAPES + 2, 10 + N_SHAPES + 
 
 
 def told(labels: Labels) -> Tensor:
-    """Return what each place has to tell: int64 [B, 4]."""
     is_empty = labels.count < 0
     last = torch.where(labels.digit >= 0, labels.digit, 10 + labels.shape)
     columns = torch.stack((labels.count, labels.colour, labels.shape, last), dim=1)
@@ -131,8 +130,6 @@ def patch_labels(labels: Labels, placing: Placing, size: tuple[int, int], side: 
 
 
 class PatchReaders(nn.Module):
-    """One linear reader of the tower's features per attribute."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.head = nn.Linear(width, sum(PATCH_SIZES))

@@ -37,7 +37,6 @@ class PeriodJudge(nn.Module):
         self.last = weight_norm(nn.Conv2d(widths[-1], 1, (3, 1), 1, (1, 0)))
 
     def forward(self, wave: Tensor) -> list[Tensor]:
-        """Map a waveform [B, L] to feature maps; the last one is the verdict."""
         wave = wave[:, : wave.shape[1] // self.period * self.period]
         return _judge(wave.unflatten(1, (-1, self.period))[:, None], self.convs, self.last)
 
@@ -60,7 +59,6 @@ class SpectrumJudge(nn.Module):
         self.last = weight_norm(nn.Conv2d(width, 1, 3, 1, 1))
 
     def forward(self, wave: Tensor) -> list[Tensor]:
-        """Map a waveform [B, L] to feature maps; the last one is the verdict."""
         spectrum = torch.stft(
             wave, self.n_fft, self.hop, window=self.get_buffer("window"), return_complex=True
         ).abs()
@@ -78,7 +76,6 @@ class Judges(nn.Module):
         )
 
     def forward(self, wave: Tensor) -> list[list[Tensor]]:
-        """Map a waveform [B, L] to the feature maps of every judge."""
         return [judge(wave) for judge in self.judges]
 
 

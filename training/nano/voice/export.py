@@ -32,7 +32,6 @@ VOICE_FOLDER = Path("assets", "token2wav")
 
 
 def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> None:
-    """Write `assets` of a checkpoint."""
     target = folder / VOICE_FOLDER
     target.mkdir(parents=True, exist_ok=True)
     for name in (FLOW_FILE, HIFT_FILE):

@@ -76,7 +76,6 @@ class FlowDraws:
 
     @classmethod
     def draw(cls, size: int, n_frames: int, n_bins: int, generator: torch.Generator) -> FlowDraws:
-        """Draw for B rows of so many mel frames, on the generator's device."""
         device = generator.device
         noise = torch.randn(size, n_frames, n_bins, generator=generator, device=device)
         drawn = torch.rand(2, size, generator=generator, device=device)
@@ -85,7 +84,6 @@ class FlowDraws:
 
 
 def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
-    """Fill rows with utterances drawn at random."""
     device = recordings.codes.device
     filled = [each for _ in range(size) for each in _fill_row(recordings, random)]
     at, place, length, count = torch.tensor(filled).to(device).unbind(1)

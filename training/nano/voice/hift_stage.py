@@ -129,7 +129,6 @@ def draw_segments(
 
 @torch.no_grad()
 def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generator) -> FlowMels:
-    """Let the flow speak some of the recordings' codes."""
     device = recordings.mel.device
     voice = fixed_voice(recordings)
     lengths = recordings.starts.diff()

@@ -69,7 +69,6 @@ class Recordings:
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Recordings:
-        """Read a set and compute its spectrograms."""
         with np.load(path) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in ("starts", "codes", "wave")}
             f0_hz = torch.from_numpy(file["f0_hz"]).float()

@@ -63,5 +63,4 @@ def vocoder_sizes() -> dict[str, Any]:
 
 
 def vocoder_config() -> Token2WavConfig:
-    """Return the same sizes as the vocoder's modules take them."""
     return Token2WavConfig.from_dict(vocoder_sizes())

@@ -99,14 +99,12 @@ def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: i
 
 
 def learn_flow(data: Path, out: Path, clock: StageClock, device: torch.device, batch: int) -> None:
-    """Train the flow on the recordings in `data`; weights are in `out`."""
     train_flow(_learned(data, device), out, clock, batch_size=batch)
 
 
 def learn_hift(
     data: Path, out: Path, clock: StageClock, device: torch.device, batch: int, judges_from: float
 ) -> None:
-    """Train the vocoder on the recordings in `data`; weights are in `out`."""
     recordings = _learned(data, device)
     train_hift(recordings, out, clock, batch_size=batch, judges_from=judges_from)
 
@@ -142,7 +140,6 @@ class Talks:
     processes: int = 4
 
     def replies(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
-        """Yield replies with their states."""
         brain = load_brain(folder, self.encoder).to(device)
         side = folder / "talks"
         side.mkdir(exist_ok=True)

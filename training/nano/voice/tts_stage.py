@@ -288,7 +288,6 @@ def train_tts(
 def judge(
     tts: MiniCPMTTS, lines: Lines, table: CodeTable, shape: DecoderConfig
 ) -> tuple[float, float]:
-    """Return nats per code and the share of codes that are the first choice."""
     total = right = count = 0.0
     for at in range(0, len(lines), 32):
         chosen = torch.arange(at, min(at + 32, len(lines)))

@@ -55,7 +55,7 @@ from MiniCPMO45.kernels.device import (
     CardMemory,
     capture_all,
     most_tokens,
-    settle_on,
+    use_device,
 )
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN
@@ -103,7 +103,7 @@ class Executor:
         self.options = options or LoadOptions()
         model.llm.model.fuse()  # first, since it takes memory beside the weights for a moment
         model.tts.model.fuse()
-        free_bytes = settle_on(self.device)
+        free_bytes = use_device(self.device)
         shapes = model.config.decoder, model.config.tts_config.decoder
         asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
         each = self.options.tokens_each, SPEECH_TOKENS_EACH
@@ -239,7 +239,7 @@ class Executor:
             [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
         for part in (self.llm_store, self.tts_store, self._vision):
-            part.rehearse()  # before there are threads, and so alone with what compiles kernels
+            part.warm_up()  # before there are threads, and so alone with what compiles kernels
         capture_all(families, show_progress=self.options.show_progress)
         logger.info("captured the graphs in %.1f s", time.perf_counter() - start)
         torch.cuda.empty_cache()

@@ -157,7 +157,7 @@ class KvStore:
             raise CacheFullError(f"all {self.page_table.shape[0]} caches are in use")
         return self._free_slots.pop()
 
-    def give_back(self, slots: list[int], pages: list[int]) -> None:
+    def release(self, slots: list[int], pages: list[int]) -> None:
         """Return rows of the page table and pages; the lists are empty afterwards."""
         self._free_slots += slots
         for page in pages:
@@ -166,7 +166,7 @@ class KvStore:
         pages.clear()
 
     @torch.inference_mode()
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Do once what caches do between passes, so that the first time compiles nothing."""
         kv = self.open()
         kv.reserve(3 * self.page_tokens)
@@ -217,7 +217,7 @@ class KvHandle:
         self.length = 0
         self._slots: list[int] = []  # none or one
         self._pages: list[int] = []
-        weakref.finalize(self, store.give_back, self._slots, self._pages).atexit = False
+        weakref.finalize(self, store.release, self._slots, self._pages).atexit = False
 
     @property
     def slot(self) -> int:
@@ -268,7 +268,7 @@ class KvHandle:
         kept = -(-length // self.store.page_tokens)
         freed = self._pages[kept:]
         del self._pages[kept:]
-        self.store.give_back([], freed)
+        self.store.release([], freed)
 
     def rows(self, start: int, stop: int) -> KvRows:
         """Copy positions [start, stop) out of the cache; an empty range is allowed.
@@ -335,7 +335,7 @@ class KvHandle:
     def close(self) -> None:
         """Give the pages back; the handle is empty afterwards and leaves its store."""
         self.length = 0
-        self.store.give_back(self._slots, self._pages)
+        self.store.release(self._slots, self._pages)
         self.store.handles.discard(self)
 
     def _places(self, start: int, stop: int) -> tuple[Tensor, Tensor]:

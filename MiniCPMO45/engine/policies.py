@@ -118,7 +118,7 @@ class UnitPolicy:
     def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
         self._forbidden = torch.tensor(tokens.unit_forbidden(), device=device)
-        self._untold = tokens.untold_ids
+        self._non_text = tokens.non_text_ids
 
     def decide(
         self,
@@ -159,7 +159,7 @@ class UnitPolicy:
         """Record a drawn token in `history`, wherever it was drawn, and return what is decided."""
         if token == self.tokens.chunk_eos:
             return token
-        if token not in self._untold:
+        if token not in self._non_text:
             history.append(token)
         return token
 

@@ -79,7 +79,7 @@ class SliceEncoder:
         is_left = self._is_on_card and HAS_TRITON
         return tuple(slices) if is_left else tuple(patches_of(slices))
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Resize a blank picture, so that kernels are compiled."""
         side, pixels = PATCH_SIDE, np.zeros((PATCH_SIDE, PATCH_SIDE, 3), np.uint8)
         blank = PixelSlice(pixels, (side, side), (0, 0), (side, side))

@@ -125,7 +125,7 @@ def fitting_stages(x: Tensor, stages: int, stage_bytes: int, kept_bytes: int = 0
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-SLOW_REHEARSAL_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
+SLOW_WARM_UP_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
 
 
 class Piece(Generic[T]):
@@ -149,7 +149,7 @@ class Piece(Generic[T]):
         self._graph.replay()
         return cast(T, self._result)
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Do the work once as it is: kernels are compiled and libraries set up."""
         self._work()
 
@@ -158,7 +158,7 @@ class Piece(Generic[T]):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.rehearse()  # libraries are set up for each thread of its own
+            self.warm_up()  # libraries are set up for each thread of its own
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
@@ -169,15 +169,15 @@ class Piece(Generic[T]):
 def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool) -> None:
     """Capture pieces into graphs of one pool, on the current device.
 
-    Compiling kernels takes nearly all the time of a first start, so families are rehearsed side by
+    Compiling kernels takes nearly all the time of a first start, so families are warmed up side by
     side beforehand.
 
     Pieces come largest first, so that memory is reused; families share no settings of libraries.
     """
     pieces = [piece for family in families for piece in family]
     with tqdm(total=len(pieces), desc="compiling kernels", disable=not show_progress) as bar:
-        with ThreadPoolExecutor(len(families), "rehearsal") as threads:
-            list(threads.map(partial(_rehearse, torch.cuda.current_device(), bar), families))
+        with ThreadPoolExecutor(len(families), "warm-up") as threads:
+            list(threads.map(partial(_warm_up, torch.cuda.current_device(), bar), families))
     torch.cuda.empty_cache()
     pool = torch.cuda.graph_pool_handle()
     with torch.inference_mode():
@@ -186,18 +186,18 @@ def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool
         torch.cuda.synchronize()
 
 
-def _rehearse(device: int, bar: tqdm[Any], family: Sequence[Piece[Any]]) -> None:
-    """Rehearse a family on a thread of its own."""
+def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Piece[Any]]) -> None:
+    """Warm a family up on a thread of its own."""
     with torch.inference_mode(), torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for piece in family:
                 start = time.perf_counter()
-                piece.rehearse()
+                piece.warm_up()
                 seconds = time.perf_counter() - start
-                if seconds > SLOW_REHEARSAL_S:
-                    logger.info("rehearsed %s in %.1f s", piece.name, seconds)
+                if seconds > SLOW_WARM_UP_S:
+                    logger.info("warmed up %s in %.1f s", piece.name, seconds)
                 bar.update()
         stream.synchronize()
 
@@ -315,7 +315,7 @@ def most_tokens(shape: DecoderConfig, conversations: int, tokens_each: int) -> i
     return max(conversations * min(tokens_each, positions), positions)
 
 
-def settle_on(device: torch.device) -> int:
+def use_device(device: torch.device) -> int:
     """Make this thread's kernels run on the device, and return how much of its memory is free."""
     if device.type != "cuda":
         return 0

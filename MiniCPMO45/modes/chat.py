@@ -160,7 +160,7 @@ class ChatCapability:
 
         The last token drawn is not fed.
         """
-        ids = self.tokenizer.encode_said(settings.reply_start)
+        ids = self.tokenizer.encode_text(settings.reply_start)
         hidden: list[Tensor] = []
         if settings.reply_start and not ids:  # there is nothing to say
             return Draft((), has_ended=True)

@@ -344,7 +344,7 @@ class DuplexCapability:
         terminator = (pending.terminator,) if is_written else ()
         turn.closing = (*terminator, self.tokens.unit_end)
         said = () if pending.is_listen else pending.ids
-        text_ids = [token for token in said if token not in self.tokens.untold_ids]
+        text_ids = [token for token in said if token not in self.tokens.non_text_ids]
         window = session.window
         window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0

@@ -185,7 +185,7 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
             is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
-        given = tuple(self.tokenizer.encode_said(settings.reply_start))
+        given = tuple(self.tokenizer.encode_text(settings.reply_start))
         return _Reply(
             given=given,
             has_ended=bool(settings.reply_start) and not given,  # there is nothing to say

@@ -155,7 +155,8 @@ class UnitDecoder:
         Source: docs/specification/model.md#6.4.
         """
         turn, settings, draft = session.turn, session.settings, UnitDraft()
-        override = self._take_break(session) or force_listen
+        override = turn.force_next_listen or force_listen
+        turn.force_next_listen = False
         is_early = turn.decisions < settings.force_listen_count and not force_speak
         force = override or is_early
         turn.decisions += 1
@@ -215,10 +216,6 @@ class UnitDecoder:
             draft.terminator = token
             return True
         return False
-
-    def _take_break(self, session: Session) -> bool:
-        asked, session.turn.force_next_listen = session.turn.force_next_listen, False
-        return asked
 
     def _interrupt(self, session: Session) -> Steps[None]:
         """End the running turn in the cache and forget its speech."""

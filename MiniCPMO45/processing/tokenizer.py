@@ -118,7 +118,7 @@ class SpecialTokens:
         }
 
     @property
-    def untold_ids(self) -> frozenset[int]:
+    def non_text_ids(self) -> frozenset[int]:
         """Ids left out when spoken text is carried over: special ones and unit controls."""
         return self.special_ids | self.unit_controls
 
@@ -219,9 +219,9 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         assert isinstance(text, str)
         return text
 
-    def encode_said(self, text: str) -> list[int]:
+    def encode_text(self, text: str) -> list[int]:
         """Return the ids of what somebody says: control tokens that it spells out are left out."""
-        return [token for token in self.encode(text) if token not in self.special.untold_ids]
+        return [token for token in self.encode(text) if token not in self.special.non_text_ids]
 
     def token_id(self, token: str) -> int | None:
         """Return the id of an exact vocabulary entry, or None."""

@@ -20,7 +20,6 @@ from training.nano.domain.catalogue import intents, questions
 from training.nano.domain.kinds import Question
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.inputs import InputError, fetch
-from training.nano.user_voices.make import HELD_OUT
 from training.nano.user_voices.engines import (
     SAMPLE_RATE_HZ,
     Engine,
@@ -31,6 +30,7 @@ from training.nano.user_voices.engines import (
     styles_of,
     trimmed,
 )
+from training.nano.user_voices.make import HELD_OUT
 
 TYPICAL_RMS = 0.06
 # One woman's telephone prompts in US English, wide band. Source: Debian, CC-BY-SA-3.0.

@@ -104,4 +104,4 @@ def assert_same_cache(found: KvHandle, expected: KvHandle) -> None:
 def scatter_pages(store: KvStore) -> None:
     """Take every second page of a store for good, so that caches get pages out of order."""
     taken = store.take_pages(store.free_pages)
-    store.give_back([], taken[::2])
+    store.release([], taken[::2])

@@ -32,7 +32,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
 def weights(told: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     train_flow(told, folder, StageClock(N_STEPS), batch_size=2)
-    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, judges_from=0.5, f0_steps=2)
+    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, discriminators_from=0.5, f0_steps=2)
     return folder
 
 

@@ -342,7 +342,7 @@ def _pages_of(kv: KvHandle) -> list[int]:
     return kv.store.page_table[kv.slot, :used].tolist()
 
 
-def test_a_rehearsal_leaves_nothing_behind() -> None:
+def test_a_warm_up_leaves_nothing_behind() -> None:
     store = _pool(pages=12)
-    store.rehearse()
+    store.warm_up()
     assert (store.free_pages, len(store.handles)) == (12, 0)

@@ -149,8 +149,8 @@ def test_unit_decisions_never_draw_the_chunk_end_or_padding(tiny: MiniCPMOTokeni
 
 def test_carried_text_leaves_out_controls(tiny: MiniCPMOTokenizerFast) -> None:
     special = tiny.special
-    assert {special.unk, special.listen, special.speak, special.unit_end} <= special.untold_ids
-    assert tiny.token_id("<think>") not in special.untold_ids
+    assert {special.unk, special.listen, special.speak, special.unit_end} <= special.non_text_ids
+    assert tiny.token_id("<think>") not in special.non_text_ids
 
 
 def test_missing_control_tokens_are_one_error_that_lists_all(copied: Path) -> None:

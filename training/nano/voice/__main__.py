@@ -62,11 +62,13 @@ def hift(
     steps: Steps = 40_000,
     minutes: Minutes = 14.0,
     batch: Batch = 32,
-    judges_from: Annotated[float, typer.Option(help="Share of the stage without judges.")] = 0.2,
+    discriminators_from: Annotated[
+        float, typer.Option(help="Share of the stage without discriminators.")
+    ] = 0.2,
 ) -> None:
     """Train the vocoder: mel to waveform."""
     clock = StageClock(steps, minutes)
-    stages.learn_hift(data, out, clock, torch.device(device), batch, judges_from)
+    stages.learn_hift(data, out, clock, torch.device(device), batch, discriminators_from)
 
 
 @app.command()

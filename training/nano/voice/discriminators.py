@@ -22,7 +22,7 @@ SPECTRUM_WIDTH = 32
 SLOPE = 0.1
 
 
-class PeriodJudge(nn.Module):
+class PeriodDiscriminator(nn.Module):
     """Looks at every p-th sample."""
 
     def __init__(self, period: int) -> None:
@@ -38,10 +38,10 @@ class PeriodJudge(nn.Module):
 
     def forward(self, wave: Tensor) -> list[Tensor]:
         wave = wave[:, : wave.shape[1] // self.period * self.period]
-        return _judge(wave.unflatten(1, (-1, self.period))[:, None], self.convs, self.last)
+        return _discriminate(wave.unflatten(1, (-1, self.period))[:, None], self.convs, self.last)
 
 
-class SpectrumJudge(nn.Module):
+class SpectrumDiscriminator(nn.Module):
     """Looks at a magnitude spectrogram."""
 
     def __init__(self, n_fft: int, hop: int) -> None:
@@ -62,25 +62,27 @@ class SpectrumJudge(nn.Module):
         spectrum = torch.stft(
             wave, self.n_fft, self.hop, window=self.get_buffer("window"), return_complex=True
         ).abs()
-        return _judge(spectrum[:, None], self.convs, self.last)
+        return _discriminate(spectrum[:, None], self.convs, self.last)
 
 
-class Judges(nn.Module):
+class Discriminators(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.judges = nn.ModuleList(
+        self.discriminators = nn.ModuleList(
             [
-                *(PeriodJudge(period) for period in PERIODS),
-                *(SpectrumJudge(n_fft, hop) for n_fft, hop in RESOLUTIONS),
+                *(PeriodDiscriminator(period) for period in PERIODS),
+                *(SpectrumDiscriminator(n_fft, hop) for n_fft, hop in RESOLUTIONS),
             ]
         )
 
     def forward(self, wave: Tensor) -> list[list[Tensor]]:
-        return [judge(wave) for judge in self.judges]
+        return [each(wave) for each in self.discriminators]
 
 
-def judge_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Least-squares loss of the judges: real is 1, made is 0."""
+def discriminator_loss(
+    real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]
+) -> Tensor:
+    """Least-squares loss of the discriminators: real is 1, made is 0."""
     losses = [
         (true[-1].float() - 1).square().mean() + false[-1].float().square().mean()
         for true, false in zip(real, made, strict=True)
@@ -88,7 +90,7 @@ def judge_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]
     return torch.stack(losses).mean()
 
 
-def deceit_loss(made: Sequence[Sequence[Tensor]]) -> Tensor:
+def generator_loss(made: Sequence[Sequence[Tensor]]) -> Tensor:
     """Least-squares loss of the generator: made should be 1."""
     return torch.stack([(maps[-1].float() - 1).square().mean() for maps in made]).mean()
 
@@ -103,7 +105,7 @@ def feature_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tenso
     return torch.stack(losses).mean()
 
 
-def _judge(x: Tensor, convs: nn.ModuleList, last: nn.Module) -> list[Tensor]:
+def _discriminate(x: Tensor, convs: nn.ModuleList, last: nn.Module) -> list[Tensor]:
     maps = []
     for conv in convs:
         x = F.leaky_relu(conv(x), SLOPE)

@@ -1,4 +1,4 @@
-"""Stage: trains the vocoder, from mel to waveform: spectra first, then against judges as well.
+"""Stage: trains the vocoder, from mel to waveform: spectra first, then discriminators as well.
 
 Its fundamental is predicted from the mel; the filter learns with the true one.
 """
@@ -18,11 +18,11 @@ from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.discriminators import (
-    Judges,
+    Discriminators,
     SpectralLoss,
-    deceit_loss,
+    discriminator_loss,
     feature_loss,
-    judge_loss,
+    generator_loss,
 )
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
@@ -45,7 +45,7 @@ BETAS = (0.8, 0.99)
 CLIP_NORM = 5.0
 F0_BATCH = 24
 MEL_WEIGHT, SPECTRUM_WEIGHT, FEATURE_WEIGHT = 8.0, 1.0, 10.0
-JUDGES_FROM = 0.2  # share of the stage after which the judges join
+DISCRIMINATORS_FROM = 0.2  # share of the stage after which the discriminators join
 FLOW_FROM = 0.6  # after which half of the mels come from the flow
 FLOW_SHARE = 0.5
 FLOW_UTTERANCES = 1_500
@@ -53,7 +53,7 @@ FLOW_BATCH = 48
 FLOW_STEPS = 5
 LONGEST_CODES = 10 * TIMING.codes_per_second
 FILE = "hift.pt"
-JUDGES_FILE = "hift_judges.pt"
+DISCRIMINATORS_FILE = "hift_discriminators.pt"
 
 
 F0_PEAK_RATE = 2e-3
@@ -160,11 +160,11 @@ def draw_noise(segments: Segments, n_waves: int, generator: torch.Generator) -> 
 
 
 class HiFTLesson:
-    """One step of the vocoder, and of its judges once they take part."""
+    """One step of the vocoder, and of its discriminators once they take part."""
 
-    def __init__(self, hift: HiFT, judges: Judges) -> None:
+    def __init__(self, hift: HiFT, discriminators: Discriminators) -> None:
         self.hift = hift
-        self.judges = judges
+        self.discriminators = discriminators
         device = next(hift.parameters()).device
         self._spectral = SpectralLoss().to(device)
         is_recorded = device.type == "cuda"
@@ -176,41 +176,45 @@ class HiFTLesson:
                 weight_decay=0.0,
                 capturable=is_recorded,
             )
-            for module in (hift, judges)
+            for module in (hift, discriminators)
         )
 
     def plain(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         """Learn from spectra alone: what mel [B, 80, F] with its fundamental should become, [B, L].
 
         Returns:
-            Distance of log mels; zero, in the place of the deceit loss.
+            Distance of log mels; zero, in the place of the generator loss.
         """
         made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
         loss, mel_loss = self._spectral_part(made, wave)
         self._update(loss)
         return mel_loss.detach(), torch.zeros_like(mel_loss)
 
-    def judged(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-        """Learn from spectra and from the judges, who learn from the same waveforms."""
+    def adversarial(
+        self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Learn from spectra and from the discriminators, who learn from the same waveforms."""
         made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
-        deceit, wanted = self._judge(wave, made.detach())
+        generator_part, wanted = self._discriminate(wave, made.detach())
         loss, mel_loss = self._spectral_part(made, wave)
         self._update(loss + (made * wanted).sum())
-        return mel_loss.detach(), deceit
+        return mel_loss.detach(), generator_part
 
-    def _judge(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-        """Train the judges; returns the deceit loss and the gradient made waveforms get of them."""
+    def _discriminate(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+        """Train the discriminators; returns the generator loss and its gradient at `made`."""
         made.requires_grad_()
         with half_precision(made.device):
-            true, false = self.judges(real), self.judges(made)
-            loss, deceit = judge_loss(true, false), deceit_loss(false)
+            true, false = self.discriminators(real), self.discriminators(made)
+            loss, generator_part = discriminator_loss(true, false), generator_loss(false)
             features = feature_loss(true, false)
-        (wanted,) = torch.autograd.grad(deceit + FEATURE_WEIGHT * features, made, retain_graph=True)
+        (wanted,) = torch.autograd.grad(
+            generator_part + FEATURE_WEIGHT * features, made, retain_graph=True
+        )
         self.theirs.zero_grad(set_to_none=True)
-        loss.backward(inputs=list(self.judges.parameters()))
-        torch.nn.utils.clip_grad_norm_(self.judges.parameters(), CLIP_NORM)
+        loss.backward(inputs=list(self.discriminators.parameters()))
+        torch.nn.utils.clip_grad_norm_(self.discriminators.parameters(), CLIP_NORM)
         self.theirs.step()
-        return deceit.detach(), wanted
+        return generator_part.detach(), wanted
 
     def _spectral_part(self, made: Tensor, wave: Tensor) -> tuple[Tensor, Tensor]:
         mel_loss, rest = self._spectral(made, wave)
@@ -229,25 +233,25 @@ def train_hift(
     clock: StageClock,
     *,
     batch_size: int = 32,
-    judges_from: float = JUDGES_FROM,
+    discriminators_from: float = DISCRIMINATORS_FROM,
     f0_steps: int = 4_000,
     seed: int = 0,
 ) -> HiFT:
     """Train or go on training; writes `hift.pt` and the discriminators beside it.
 
-    The flow's weights are used once they are in the folder. `judges_from` is the share of the stage
-    after which the discriminators join; 0 when going on.
+    The flow's weights are used once they are in the folder. `discriminators_from` is the share of
+    the stage after which the discriminators join; 0 when going on.
     """
     torch.manual_seed(seed)
     device = recordings.mel.device
-    hift, judges = HiFT(vocoder_config().hift), Judges()
+    hift, discriminators = HiFT(vocoder_config().hift), Discriminators()
     _pulse(hift)
     peak = PEAK_RATE * resume(hift, folder / FILE)
-    resume(judges, folder / JUDGES_FILE)
-    lesson = HiFTLesson(hift.to(device).train(), judges.to(device).train())
+    resume(discriminators, folder / DISCRIMINATORS_FILE)
+    lesson = HiFTLesson(hift.to(device).train(), discriminators.to(device).train())
     generator = torch.Generator(device).manual_seed(seed)
     plain = ReplayedStep(lesson.plain, [lesson.ours])
-    judged = ReplayedStep(lesson.judged, [lesson.ours, lesson.theirs])
+    adversarial = ReplayedStep(lesson.adversarial, [lesson.ours, lesson.theirs])
     made: FlowMels | None = None
 
     def draw() -> tuple[Tensor, Tensor]:
@@ -265,13 +269,13 @@ def train_hift(
             set_rate(optimizer, tick, peak)
         segments = draw_segments(recordings, batch_size, generator, made)
         noise = draw_noise(segments, hift.config.nb_harmonics + 1, generator)
-        step = judged if tick.progress >= judges_from else plain
-        mel_loss, deceit = step(*vars(segments).values(), noise)
+        step = adversarial if tick.progress >= discriminators_from else plain
+        mel_loss, generator_part = step(*vars(segments).values(), noise)
         average.update(tick.step)
-        tick.show(mel=mel_loss, deceit=deceit, hertz=hertz)
+        tick.show(mel=mel_loss, generator=generator_part, hertz=hertz)
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
-            save(judges.state_dict(), folder / JUDGES_FILE)
+            save(discriminators.state_dict(), folder / DISCRIMINATORS_FILE)
     hift.load_state_dict(average.state_dict())
     return hift.eval()
 

@@ -103,10 +103,15 @@ def learn_flow(data: Path, out: Path, clock: StageClock, device: torch.device, b
 
 
 def learn_hift(
-    data: Path, out: Path, clock: StageClock, device: torch.device, batch: int, judges_from: float
+    data: Path,
+    out: Path,
+    clock: StageClock,
+    device: torch.device,
+    batch: int,
+    discriminators_from: float,
 ) -> None:
     recordings = _learned(data, device)
-    train_hift(recordings, out, clock, batch_size=batch, judges_from=judges_from)
+    train_hift(recordings, out, clock, batch_size=batch, discriminators_from=discriminators_from)
 
 
 def learn_tts(

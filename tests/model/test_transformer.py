@@ -22,7 +22,7 @@ from MiniCPMO45.kernels.products import JoinedWeight, Linear, Rope, dense
 from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
-from training.nano.brain import PaddedBatch
+from training.nano.model import PaddedBatch
 
 CPU = torch.device("cpu")
 LENGTH = 24

@@ -14,9 +14,9 @@ import torch
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano import shapes
 from training.nano.bank import OWN_VOICE, Bank, BankWriter
-from training.nano.brain import Brain
 from training.nano.domain.catalogue import intents
 from training.nano.domain.kinds import Question
+from training.nano.model import NanoModel
 
 torch.set_num_threads(1)
 
@@ -31,12 +31,12 @@ class Nano:
     processor: MiniCPMOProcessor
     bank: Bank
 
-    def fresh_brain(self) -> Brain:
+    def fresh_model(self) -> NanoModel:
         """Return a model with its own random weights, always the same ones."""
         torch.manual_seed(1)
-        brain = Brain(shapes.config())
-        brain.load_encoder(self.encoder)
-        return brain
+        nano_model = NanoModel(shapes.config())
+        nano_model.load_encoder(self.encoder)
+        return nano_model
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +57,6 @@ def nano(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nano]:
     writer.close()
     torch.manual_seed(0)
     encoder = folder / "encoder.pt"
-    torch.save(Brain(shapes.config()).apm.state_dict(), encoder)
+    torch.save(NanoModel(shapes.config()).apm.state_dict(), encoder)
     processor = MiniCPMOProcessor.from_pretrained(checkpoint)
     yield Nano(checkpoint, folder / "bank", encoder, processor, Bank([folder / "bank"]))

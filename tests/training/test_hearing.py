@@ -23,7 +23,7 @@ UNITS = 32  # past the point at which mel buffer and encoder begin anew
 
 
 def test_streams(nano: Nano) -> None:
-    encoder = nano.fresh_brain().apm.eval()
+    encoder = nano.fresh_model().apm.eval()
     embedder = AudioEmbedder(encoder, nn.Identity(), pool_step=1)
     torch.manual_seed(3)
     audio = 0.05 * torch.randn(1, stream_samples(UNITS))
@@ -33,7 +33,7 @@ def test_streams(nano: Nano) -> None:
         heard = stream_frames(encoder, stream_mels(audio, UNITS))[0]
         state, cache, served = (
             MelState(),
-            new_audio_cache(nano.fresh_brain().config.audio_config),
+            new_audio_cache(nano.fresh_model().config.audio_config),
             [],
         )
         for unit in range(UNITS):
@@ -45,7 +45,7 @@ def test_streams(nano: Nano) -> None:
 
 
 def test_clips(nano: Nano) -> None:
-    encoder = nano.fresh_brain().apm.eval()
+    encoder = nano.fresh_model().apm.eval()
     torch.manual_seed(4)
     clips = [0.1 * torch.randn(n) for n in (16_560, 23_456, 48_001)]
     with torch.inference_mode():

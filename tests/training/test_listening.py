@@ -46,11 +46,11 @@ def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> N
     assert told
     assert set(told) <= known
 
-    brain = nano.fresh_brain()
-    optimizer = torch.optim.Adam(brain.audio_projection_layer.parameters(), lr=1e-3)
+    nano_model = nano.fresh_model()
+    optimizer = torch.optim.Adam(nano_model.audio_projection_layer.parameters(), lr=1e-3)
     losses = []
     for _ in range(3):
-        loss = brain.transcription_loss(batch, brain(batch).hidden)
+        loss = nano_model.transcription_loss(batch, nano_model(batch).hidden)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -24,22 +24,22 @@ LARGEST_FILE_BYTES = 16_000_000
 def test_the_exported_nano_loads_and_every_committed_file_is_small(
     nano: Nano, tmp_path: Path
 ) -> None:
-    brain, weights, out = nano.fresh_brain(), tmp_path / "weights", tmp_path / "out"
+    nano_model, weights, out = nano.fresh_model(), tmp_path / "weights", tmp_path / "out"
     weights.mkdir()
-    torch.save(brain.trained_state(), weights / FILE)
+    torch.save(nano_model.trained_state(), weights / FILE)
 
     export(out, weights=weights, voice=None, recordings=None)
     files = [path for path in out.rglob("*") if path.is_file()]
     assert max(path.stat().st_size for path in files) < LARGEST_FILE_BYTES
     assert SHARD_FILE not in {path.name for path in files}
 
-    write_shard(out, brain.apm.state_dict())
+    write_shard(out, nano_model.apm.state_dict())
     options = LoadOptions.for_device("cpu")
     model = UnifiedModel.from_checkpoint(out, options).model
     assert model.config.model_variant == "nano"
-    expected = brain.llm.lm_head.weight.half().float()
+    expected = nano_model.llm.lm_head.weight.half().float()
     torch.testing.assert_close(model.llm.lm_head.weight, expected)
-    torch.testing.assert_close(model.apm.conv1.weight, brain.apm.conv1.weight.half().float())
+    torch.testing.assert_close(model.apm.conv1.weight, nano_model.apm.conv1.weight.half().float())
 
 
 def test_the_shipped_weights_are_taken_apart_and_put_together_again(tmp_path: Path) -> None:

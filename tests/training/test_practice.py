@@ -56,7 +56,7 @@ def test_practice_has_no_sound_and_is_learned(nano: Nano) -> None:
     batch = next(iter(conversations))
     assert not len(batch.clips) and not batch.stream.numel() and not len(batch.unit_places)
     assert len(batch.ids) == 4
-    loss = nano.fresh_brain()(batch).loss
+    loss = nano.fresh_model()(batch).loss
     assert torch.isfinite(loss) and loss > 1
 
 

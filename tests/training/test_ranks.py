@@ -40,9 +40,9 @@ def work(number: int, folder: Path, bank: Path, encoder: Path) -> None:
     both.grad = torch.full((3, 2), number + 1.0)
     one.grad = torch.full((4,), 6.0) if number else None
     ranks.average_gradients([both, one])
-    brain = train([bank], encoder, folder / "out", PLAN, torch.device("cpu"), ranks)
+    nano_model = train([bank], encoder, folder / "out", PLAN, torch.device("cpu"), ranks)
     assert one.grad is not None
-    told = Told(both.grad, one.grad, ranks.now_s(), brain.trained_state())
+    told = Told(both.grad, one.grad, ranks.now_s(), nano_model.trained_state())
     torch.save(vars(told), folder / f"{number}.pt")
     ranks.leave()
 

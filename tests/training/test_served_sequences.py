@@ -26,7 +26,7 @@ from MiniCPMO45.settings import DuplexSettings, GenerationSettings
 from tests.pairing import by_default
 from tests.training.conftest import Nano
 from training.nano.batches import collate
-from training.nano.brain import Brain
+from training.nano.model import NanoModel
 from training.nano.sessions import LEAD_SAMPLES, DuplexSession, Example
 from training.nano.turns import TurnsSession
 
@@ -75,21 +75,21 @@ class ScriptedReplies(ReplyPolicy):
         return self.script(logits)
 
 
-def executor_of(brain: Brain) -> Executor:
+def executor_of(nano_model: NanoModel) -> Executor:
     """The served model with the weights of a trained one."""
     torch.manual_seed(2)
-    model = MiniCPMOForConditionalGeneration(brain.config).requires_grad_(False).eval()
-    model.load_state_dict(brain.state_dict(), strict=False)
+    model = MiniCPMOForConditionalGeneration(nano_model.config).requires_grad_(False).eval()
+    model.load_state_dict(nano_model.state_dict(), strict=False)
     return Executor(model)
 
 
-def learned_logits(nano: Nano, brain: Brain, example: Example) -> tuple[Tensor, list[int]]:
+def learned_logits(nano: Nano, nano_model: NanoModel, example: Example) -> tuple[Tensor, list[int]]:
     """The training path's logits [n, vocabulary] before each learned id, and these ids."""
     batch = collate([example], nano.processor.tokenizer.special.unk)
     with torch.inference_mode():
-        hidden = brain(batch).hidden[0]
+        hidden = nano_model(batch).hidden[0]
         places = decided_places(nano, example)
-        return brain.llm.lm_head(hidden[[at - 1 for at in places]]), [
+        return nano_model.llm.lm_head(hidden[[at - 1 for at in places]]), [
             example.layout.ids[at] for at in places
         ]
 
@@ -108,14 +108,16 @@ def decided_places(nano: Nano, example: Example) -> list[int]:
 
 @pytest.mark.parametrize("seed", by_default([2, 5], [2, 3, 5, 8]))
 def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int) -> None:
-    brain = nano.fresh_brain()
+    nano_model = nano.fresh_model()
     session = DuplexSession(nano.bank, nano.processor.tokenizer, Random(seed), 14)
     example = session.compose()
-    expected, decisions = learned_logits(nano, brain, example)
+    expected, decisions = learned_logits(nano, nano_model, example)
 
-    executor, script = executor_of(brain), Script(decisions)
+    executor, script = executor_of(nano_model), Script(decisions)
     tokenizer = nano.processor.tokenizer
-    duplex = DuplexCapability(brain.config, tokenizer, ScriptedUnits(tokenizer.special, script))
+    duplex = DuplexCapability(
+        nano_model.config, tokenizer, ScriptedUnits(tokenizer.special, script)
+    )
     served = executor.open_session("test", seed=0)
     voice = example.clips[0] if example.clips else None
     prefix = duplex_prefix(session.talk.system_text)
@@ -138,20 +140,20 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
 
 @pytest.mark.parametrize("seed", by_default(range(3), range(8)))
 def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
-    brain = nano.fresh_brain()
+    nano_model = nano.fresh_model()
     session = next(
         each
         for each in (TurnsSession(nano.bank, nano.processor, Random(seed + n)) for n in range(99))
         if not each.has_pictures and each.is_one_shot == bool(seed % 2)
     )
     example = session.compose()
-    expected, decisions = learned_logits(nano, brain, example)
+    expected, decisions = learned_logits(nano, nano_model, example)
 
-    executor, script = executor_of(brain), Script(decisions)
+    executor, script = executor_of(nano_model), Script(decisions)
     tokens = nano.processor.tokenizer.special
-    messages = MessageInput(brain.config, nano.processor)
+    messages = MessageInput(nano_model.config, nano.processor)
     policy = ScriptedReplies(tokens, script)
-    speech = ReplySpeech(brain.config.tts_config)
+    speech = ReplySpeech(nano_model.config.tts_config)
     settings = GenerationSettings(generate_audio=False, use_speech_template=session.can_be_spoken)
     served = executor.open_session("test", seed=0)
     if session.is_one_shot:

@@ -1,4 +1,4 @@
-"""Pictures for the eyes: drawn as labelled, cut and encoded as served."""
+"""Pictures for the vision encoder: drawn as labelled, cut and encoded as served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.nano.domain.kinds import Scene
 from training.nano.domain.spoken_numbers import cardinal
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
 from training.nano.optimizing import Optimizer, fast
-from training.nano.vision.eyes import SERVED_RESOLUTION, Eyes, served_size
+from training.nano.vision.encoder import SERVED_RESOLUTION, VisionEncoder, served_size
 from training.nano.vision.pictures import RANGES, Painter, draw_colours, through_jpeg, to_patches
 from training.nano.vision.places import (
     PATCH_SIZES,
@@ -77,23 +77,23 @@ def test_patches_are_cut_as_served(painted: tuple[Labels, Tensor]) -> None:
 def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> None:
     torch.manual_seed(0)
     _, pictures = painted
-    eyes = Eyes(shapes.config()).eval()
+    vision = VisionEncoder(shapes.config()).eval()
     patches = [patches_of(as_picture(pixels)) for pixels in pictures]
-    served = torch.stack(SliceEncoder(eyes.vpm, eyes.resampler).encode(patches))
-    assert torch.allclose(eyes(pictures), served, atol=1e-4)
+    served = torch.stack(SliceEncoder(vision.vpm, vision.resampler).encode(patches))
+    assert torch.allclose(vision(pictures), served, atol=1e-4)
 
 
 def test_a_window_lies_where_it_lies_in_its_picture() -> None:
-    eyes = Eyes(shapes.config())
-    whole = eyes.positions((21, 28), (21, 28)).view(21, 28)
-    window = eyes.positions((6, 8), (21, 28), (10, 20)).view(6, 8)
+    vision = VisionEncoder(shapes.config())
+    whole = vision.positions((21, 28), (21, 28)).view(21, 28)
+    window = vision.positions((6, 8), (21, 28), (10, 20)).view(6, 8)
     assert torch.equal(window, whole[10:16, 20:28])
 
 
 def test_patches_begin_as_uncorrelated_components(painted: tuple[Labels, Tensor]) -> None:
-    eyes = Eyes(shapes.config())
-    eyes.begin(painted[1])
-    embedding = eyes.vpm.embeddings.patch_embedding
+    vision = VisionEncoder(shapes.config())
+    vision.begin(painted[1])
+    embedding = vision.vpm.embeddings.patch_embedding
     patches = to_patches(painted[1], 14).flatten(0, 1)
     embedded = torch.nn.functional.linear(patches, embedding.weight.flatten(1), embedding.bias)
     correlated = torch.corrcoef(embedded.detach().T)
@@ -216,11 +216,11 @@ def test_patches_on_things_count_as_much_as_those_beside_them() -> None:
 
 def test_the_fast_context_changes_no_more_than_rounding(painted: tuple[Labels, Tensor]) -> None:
     torch.manual_seed(0)
-    eyes = Eyes(shapes.config()).eval()
+    vision = VisionEncoder(shapes.config()).eval()
     with torch.no_grad():
-        wanted = eyes(painted[1])
+        wanted = vision(painted[1])
         with fast(torch.device("cpu")):
-            found = eyes(painted[1])
+            found = vision(painted[1])
     assert float((found - wanted).square().mean() / wanted.square().mean()) < 1e-3
 
 

@@ -14,7 +14,7 @@ from tests.training.conftest import Nano
 from training.nano.listening import FILE as LISTENING_FILE
 from training.nano.listening import SIDE_FOLDER
 from training.nano.vision import stages
-from training.nano.vision.eyes import SERVED_RESOLUTION, served_size
+from training.nano.vision.encoder import SERVED_RESOLUTION, served_size
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import EmbeddingReaders, told, word_ids
 from training.nano.vision.scenes import N_SHAPES
@@ -40,12 +40,12 @@ def language_model(nano: Nano, tmp_path: Path) -> Path:
     """The folder that stage `listen` leaves, with fresh weights."""
     folder = tmp_path / "listening"
     shutil.copytree(nano.checkpoint, folder / SIDE_FOLDER)
-    save(nano.fresh_brain().trained_state(), folder / LISTENING_FILE)
+    save(nano.fresh_model().trained_state(), folder / LISTENING_FILE)
     return folder
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    """The eyes that a stage left."""
+    """The vision encoder that a stage left."""
     return torch.load(folder / FILE, weights_only=True)
 
 
@@ -82,14 +82,14 @@ def test_fitted_rows_lie_nearer_to_the_words(
     nano: Nano, stencils_file: Path, language_model: Path, tmp_path: Path
 ) -> None:
     setting = Setting(stencils_file, tmp_path / "vision", StageClock(1), CPU, batch=2, rate=1e-9)
-    embeddings = nano.fresh_brain().llm.model.embed_tokens.weight
+    embeddings = nano.fresh_model().llm.model.embed_tokens.weight
     words = EmbeddingReaders(embeddings, word_ids(nano.processor.tokenizer))
     painter = Painter(Stencils.load(stencils_file, CPU), torch.Generator().manual_seed(0))
     labels = painter.draw_labels(8)
     pictures = painter.paint(labels, *served_size((640, 480), SERVED_RESOLUTION))
 
     def apart() -> float:
-        return float(words.apart(Teaching.load(setting).eyes(pictures), told(labels)))
+        return float(words.apart(Teaching.load(setting).vision(pictures), told(labels)))
 
     before = apart()
     with torch.enable_grad():

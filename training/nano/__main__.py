@@ -14,11 +14,11 @@ import typer
 from MiniCPMO45.loading.whisper_shard import write_shard
 from training.nano import everything, listening, shapes
 from training.nano.batches import PRACTICE_SHARE, UNITS
-from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export, mix, restore
 from training.nano.inputs import fetch, fetch_pico
+from training.nano.model import NanoModel
 from training.nano.ranks import Ranks
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
@@ -119,14 +119,14 @@ def examine_(
 ) -> None:
     """Compare decisions and replies on recordings kept out of training."""
     _allow_fast_matrices()
-    brain = Brain(shapes.config())
-    brain.load_encoder(encoder)
-    if not listening.resume_trained(brain, out / listening.FILE):
+    model = NanoModel(shapes.config())
+    model.load_encoder(encoder)
+    if not listening.resume_trained(model, out / listening.FILE):
         raise typer.BadParameter(f"{out} holds no {listening.FILE}")
     side = out / listening.SIDE_FOLDER
     place = torch.device(device)
     found = examine(
-        brain.to(place).eval(), _all_folders(bank), side, batches=batches, seed=seed, device=place
+        model.to(place).eval(), _all_folders(bank), side, batches=batches, seed=seed, device=place
     )
     for name, share in found.items():
         typer.echo(f"{name}: {share:.1%}")

@@ -46,8 +46,7 @@ class Batch:
         clips: int16 [N, samples] of all clips, zero behind their ends.
         clip_rows: which of the padded clips' pooled rows are real, flat, int64 [R].
         has_blocked_clips: clips are encoded in blocks of a second.
-        picture_words: id of the word that stands in each of these rows until there are eyes; -1
-            in pictures that mean nothing.
+        picture_words: id of the word in each of these rows; -1 in pictures that mean nothing.
         heard: ids of the words in the units' sound, one sequence after the other.
         blank: id that stands for no word.
     """

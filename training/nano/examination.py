@@ -16,8 +16,8 @@ import torch
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano.bank import Bank
 from training.nano.batches import Batch, collate
-from training.nano.brain import Brain
 from training.nano.listening import to_device
+from training.nano.model import NanoModel
 from training.nano.sessions import DuplexSession, Example
 from training.nano.turns import TurnsSession
 
@@ -28,7 +28,7 @@ WEAKEST_SHOWN = 20
 
 
 def examine(
-    brain: Brain,
+    model: NanoModel,
     banks: Sequence[Path],
     checkpoint: Path,
     *,
@@ -52,11 +52,11 @@ def examine(
             for _ in range(SESSIONS_PER_BATCH)
         ]
         turns = [TurnsSession(bank, processor, random).compose() for _ in range(SESSIONS_PER_BATCH)]
-        tally.add(brain, duplex, device)
+        tally.add(model, duplex, device)
         for is_blocked in (False, True):
             chosen = [each for each in turns if each.has_blocked_clips == is_blocked]
             if chosen:
-                tally.add(brain, chosen, device)
+                tally.add(model, chosen, device)
     print(f"  weakest: {tally.weakest()}", flush=True)
     return tally.shares()
 
@@ -71,9 +71,9 @@ class Tally:
         self._wrong = 0
 
     @torch.no_grad()
-    def add(self, brain: Brain, examples: Sequence[Example], device: torch.device) -> None:
+    def add(self, model: NanoModel, examples: Sequence[Example], device: torch.device) -> None:
         batch = to_device(collate(examples, self._tokens.unk), device)
-        logits = brain.llm.lm_head(brain(batch).hidden)
+        logits = model.llm.lm_head(model(batch).hidden)
         guessed = torch.zeros_like(batch.ids)
         guessed[:, 1:] = logits[:, :-1].argmax(-1)
         for row, example in enumerate(examples):

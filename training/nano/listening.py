@@ -15,7 +15,7 @@ from tqdm import tqdm
 from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import PRACTICE_SHARE, UNITS, Batch, Conversations, loader
-from training.nano.brain import Brain
+from training.nano.model import NanoModel
 from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.ranks import ALONE, Ranks
 from training.nano.voice.stage_clock import Average, Tick, save
@@ -61,7 +61,7 @@ def train(
     plan: Plan,
     device: torch.device,
     ranks: Ranks = ALONE,
-) -> Brain:
+) -> NanoModel:
     """Train, or go on where an earlier run of the same plan stopped.
 
     `out` takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to go on
@@ -75,13 +75,13 @@ def train(
     if ranks.is_first:
         side.mkdir(parents=True, exist_ok=True)
         shapes.write_side_files(side)
-    brain = Brain(shapes.config())
-    brain.load_encoder(encoder)
-    resume_trained(brain, out / FILE)
-    brain.to(device)
-    optimizer = Optimizer(brain, plan.peak_rate, RECIPE, ranks)
-    average = Average(brain)
-    first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
+    model = NanoModel(shapes.config())
+    model.load_encoder(encoder)
+    resume_trained(model, out / FILE)
+    model.to(device)
+    optimizer = Optimizer(model, plan.peak_rate, RECIPE, ranks)
+    average = Average(model)
+    first, spent_s = _restore(out / STATE_FILE, model, optimizer, average)
     began_s = ranks.now_s() - spent_s  # by now the first has written what all read
     batches = _batches(banks, side, plan, first, ranks)
     generator = torch.Generator(device=device)
@@ -93,28 +93,28 @@ def train(
         generator.manual_seed(seed)
         torch.manual_seed(seed)
         with fast(device):
-            read = brain(batch, brain.hear(batch, Augmenter(generator)))
-            spelled = brain.transcription_loss(batch, read.hidden)
+            read = model(batch, model.encode_audio(batch, Augmenter(generator)))
+            spelled = model.transcription_loss(batch, read.hidden)
         optimizer.step(read.loss + TRANSCRIPTION * spelled, tick)
         average.update(tick.step)
         if ranks.is_first and (tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due):
             figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
             print(f"listen {tick.step} {figures} words {spelled.item():.3f}", flush=True)
         if ranks.is_first and tick.is_save_due:
-            _save(out, brain, optimizer, average, tick.step + 1, time.monotonic() - began_s)
+            _save(out, model, optimizer, average, tick.step + 1, time.monotonic() - began_s)
         bar.update()
     bar.close()
-    brain.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
-    return brain.eval()
+    model.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
+    return model.eval()
 
 
-def resume_trained(brain: Brain, path: Path) -> bool:
+def resume_trained(model: NanoModel, path: Path) -> bool:
     """Load trained weights saved without the encoder, if there are any."""
     if not path.is_file():
         return False
     tensors = torch.load(path, map_location="cpu", weights_only=True)
-    state = brain.state_dict() | {name: tensor.float() for name, tensor in tensors.items()}
-    brain.load_state_dict(state)
+    state = model.state_dict() | {name: tensor.float() for name, tensor in tensors.items()}
+    model.load_state_dict(state)
     return True
 
 
@@ -127,13 +127,13 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return replace(batch, **moved)
 
 
-def load_brain(folder: Path, encoder: Path | None) -> Brain:
+def load_model(folder: Path, encoder: Path | None) -> NanoModel:
     """Return the trained language model with its audio encoder; a random one for a rehearsal."""
-    brain = Brain(shapes.config())
+    model = NanoModel(shapes.config())
     if encoder is not None:
-        brain.load_encoder(encoder)
-    resume_trained(brain, folder / FILE)
-    return brain.eval()
+        model.load_encoder(encoder)
+    resume_trained(model, folder / FILE)
+    return model.eval()
 
 
 def _bar(plan: Plan, first: int, ranks: Ranks) -> tqdm:
@@ -168,14 +168,14 @@ def _ticks(
 
 
 def _save(
-    out: Path, brain: Brain, optimizer: Optimizer, average: Average, step: int, spent_s: float
+    out: Path, model: NanoModel, optimizer: Optimizer, average: Average, step: int, spent_s: float
 ) -> None:
     averaged = average.state_dict()
     save({n: t for n, t in averaged.items() if not n.startswith("apm.")}, out / FILE)
     state = {
         "step": step,
         "spent_s": spent_s,
-        "model": brain.trained_state(),
+        "model": model.trained_state(),
         "optimizer": optimizer.state(),
         "average": {n: t for n, t in averaged.items() if not n.startswith("apm.")},
     }
@@ -184,12 +184,14 @@ def _save(
     partial.replace(out / STATE_FILE)
 
 
-def _restore(path: Path, brain: Brain, optimizer: Optimizer, average: Average) -> tuple[int, float]:
+def _restore(
+    path: Path, model: NanoModel, optimizer: Optimizer, average: Average
+) -> tuple[int, float]:
     """Go back to a saved state; returns the next step and the seconds spent, 0 without one."""
     if not path.is_file():
         return 0, 0.0
     state = torch.load(path, map_location="cpu", weights_only=True)
     average.load(state["average"])
-    brain.load_state_dict(brain.state_dict() | state["model"])
+    model.load_state_dict(model.state_dict() | state["model"])
     optimizer.load(state["optimizer"])
     return int(state["step"]), float(state["spent_s"])

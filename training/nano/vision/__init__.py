@@ -1,1 +1,1 @@
-"""Eyes: pictures made for training, the vision tower and the resampler, and their stages."""
+"""Pictures made for training, the vision encoder, and the stages that train it."""

@@ -1,4 +1,4 @@
-"""`python -m training.nano.vision STAGE`: trains the nano's eyes, stage by stage."""
+"""`python -m training.nano.vision STAGE`: trains the nano's vision encoder, stage by stage."""
 
 from __future__ import annotations
 

@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano.bank import Bank
 from training.nano.batches import Conversations
-from training.nano.brain import Brain
 from training.nano.layout import PICTURE_ROWS
+from training.nano.model import NanoModel
 from training.nano.sessions import DuplexSession, Example
 from training.nano.turns import TurnsSession
-from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
+from training.nano.vision.encoder import (
+    CAMERA_WEIGHTS,
+    CAMERAS,
+    SERVED_RESOLUTION,
+    VisionEncoder,
+    served_size,
+)
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import PLACES, told
 from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels
@@ -45,8 +51,8 @@ class PicturedConversations(Conversations):
         return chosen
 
 
-class SeeingBrain(Brain):
-    """A brain whose pictures are drawn and seen, where `Brain` is told their words.
+class SeeingModel(NanoModel):
+    """A model whose pictures are drawn and seen, where `NanoModel` is told their words.
 
     Attributes:
         newest: rows [P, 64, width] of the pictures of the last pass, and what they should tell,
@@ -56,18 +62,23 @@ class SeeingBrain(Brain):
     newest: tuple[Tensor, Tensor]
 
     def __init__(
-        self, brain: Brain, eyes: Eyes, painter: Painter, ids: list[list[int]], seed: int
+        self,
+        model: NanoModel,
+        vision: VisionEncoder,
+        painter: Painter,
+        ids: list[list[int]],
+        seed: int,
     ) -> None:
-        """Put a vision encoder before a trained brain, whose modules are taken over."""
+        """Put a vision encoder before a trained model, whose modules are taken over."""
         nn.Module.__init__(self)
-        self.config = brain.config
-        self.apm = brain.apm
-        self.audio_projection_layer = brain.audio_projection_layer
-        self.llm = brain.llm
-        self.eyes = eyes
+        self.config = model.config
+        self.apm = model.apm
+        self.audio_projection_layer = model.audio_projection_layer
+        self.llm = model.llm
+        self.vision = vision
         self._painter = painter
         self._random = Random(seed)
-        self._meaning = _meanings(ids, brain.config.vocab_size)
+        self._meaning = _meanings(ids, model.config.vocab_size)
 
     def _seen(self, words: Tensor) -> Tensor:
         """Draw and see the pictures; neighbours that show the same are one picture."""
@@ -77,7 +88,7 @@ class SeeingBrain(Brain):
         labels = self._labels(told_words[changes])
         [camera] = self._random.choices(CAMERAS, CAMERA_WEIGHTS)
         pictures = self._painter.paint(labels, *served_size(camera, SERVED_RESOLUTION))
-        rows = self.eyes(pictures)
+        rows = self.vision(pictures)
         self.newest = rows, told(labels)
         return rows[changes.long().cumsum(0) - 1].flatten(0, 1)
 

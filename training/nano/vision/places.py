@@ -47,7 +47,7 @@ def word_ids(tokenizer: MiniCPMOTokenizerFast) -> list[list[int]]:
 
 
 class Readers(nn.Module):
-    """One linear reader per place; they teach the eyes before there is a language model."""
+    """One linear reader per place; they teach the encoder before there is a language model."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

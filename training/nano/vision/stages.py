@@ -15,11 +15,17 @@ from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import loader
-from training.nano.brain import Brain
-from training.nano.listening import SIDE_FOLDER, load_brain, to_device
+from training.nano.listening import SIDE_FOLDER, load_model, to_device
+from training.nano.model import NanoModel
 from training.nano.optimizing import Optimizer, Recipe, fast
-from training.nano.vision.asked import PicturedConversations, SeeingBrain
-from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
+from training.nano.vision.asked import PicturedConversations, SeeingModel
+from training.nano.vision.encoder import (
+    CAMERA_WEIGHTS,
+    CAMERAS,
+    SERVED_RESOLUTION,
+    VisionEncoder,
+    served_size,
+)
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import (
     NAMES,
@@ -38,7 +44,7 @@ from training.nano.vision.stencils import Stencils
 from training.nano.voice.stage_clock import Average, StageClock, Tick, resume, save
 
 FILE = "vision.pt"
-FILES = {"eyes": FILE, "readers": "vision_readers.pt", "patch_readers": "vision_patches.pt"}
+FILES = {"vision": FILE, "readers": "vision_readers.pt", "patch_readers": "vision_patches.pt"}
 # Small windows first: until this share of the stage, of this resolution, so many times the batch.
 CURRICULUM = ((0.4, 112, 8), (0.55, 168, 4), (0.75, 224, 2), (1.1, SERVED_RESOLUTION, 1))
 LEAST_RADIUS_PX = 8.5  # of things in pictures of every resolution
@@ -86,11 +92,11 @@ class Drawn:
 
 
 class Teaching(nn.Module):
-    """Eyes with everything that teaches them before there is a language model."""
+    """The vision encoder with everything that teaches it before there is a language model."""
 
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
-        self.eyes = Eyes(config)
+        self.vision = VisionEncoder(config)
         self.readers = Readers(config.hidden_size)
         self.patch_readers = PatchReaders(config.vision_config.hidden_size)
 
@@ -99,7 +105,7 @@ class Teaching(nn.Module):
         """Return what earlier stages left, or fresh weights."""
         torch.manual_seed(setting.seed)
         teaching = cls(shapes.config()).to(setting.device)
-        teaching.eyes.begin(
+        teaching.vision.begin(
             _draw(_painter(setting, held_out=False), setting, None, Random(0)).pictures
         )
         for name, part in teaching.named_children():
@@ -111,17 +117,17 @@ class Teaching(nn.Module):
 
         Returns the rows [B, 64, width], and the loss of the patches.
         """
-        eyes, size = self.eyes, self.eyes.patches(drawn.pictures)
+        vision, size = self.vision, self.vision.patches(drawn.pictures)
         width, height = drawn.whole
-        whole = height // eyes.patch_side, width // eyes.patch_side
+        whole = height // vision.patch_side, width // vision.patch_side
         start = random.randint(0, whole[0] - size[0]), random.randint(0, whole[1] - size[1])
-        features = eyes.features(drawn.pictures, eyes.positions(size, whole, start))
-        wanted = patch_labels(drawn.labels, drawn.placing, size, eyes.patch_side)
-        return eyes.condense(features, size), patch_loss(self.patch_readers(features), wanted)
+        features = vision.features(drawn.pictures, vision.positions(size, whole, start))
+        wanted = patch_labels(drawn.labels, drawn.placing, size, vision.patch_side)
+        return vision.condense(features, size), patch_loss(self.patch_readers(features), wanted)
 
 
-def learn_attributes(setting: Setting) -> Eyes:
-    """Train eyes that tell attributes through readers of their own; needs no language model."""
+def learn_attributes(setting: Setting) -> VisionEncoder:
+    """Train it to tell attributes through readers of its own; needs no language model."""
     teaching = Teaching.load(setting)
     average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     painter, random = _painter(setting, held_out=False), Random(setting.seed)
@@ -138,17 +144,17 @@ def learn_attributes(setting: Setting) -> Eyes:
         if tick.is_save_due:
             _save(average, setting.out)
     _load(average, teaching)
-    _examine(teaching.eyes, teaching.readers, setting)
-    return teaching.eyes
+    _examine(teaching.vision, teaching.readers, setting)
+    return teaching.vision
 
 
-def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
-    """Train eyes whose rows are the embeddings of the words that tell what they see."""
+def learn_words(setting: Setting, llm_folder: Path) -> VisionEncoder:
+    """Train it until its rows are the embeddings of the words that tell what it sees."""
     teaching = Teaching.load(setting)
-    brain = load_brain(llm_folder, None).to(setting.device)
-    words = _words(brain, llm_folder)
+    model = load_model(llm_folder, None).to(setting.device)
+    words = _words(model, llm_folder)
     painter, random = _painter(setting, held_out=False), Random(setting.seed + 1)
-    _fit(teaching.eyes, words, painter, setting, random)
+    _fit(teaching.vision, words, painter, setting, random)
     average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     for tick in setting.clock.ticks("tell"):
         drawn = _draw(painter, setting, None, random)
@@ -163,30 +169,30 @@ def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
         if tick.is_save_due:
             _save(average, setting.out)
     _load(average, teaching)
-    _examine(teaching.eyes, words, setting)
-    return teaching.eyes
+    _examine(teaching.vision, words, setting)
+    return teaching.vision
 
 
 def learn_questions(
     setting: Setting, llm_folder: Path, banks: Sequence[Path], encoder: Path, processes: int
-) -> Eyes:
-    """Train eyes on spoken and typed questions about pictures, through the frozen model."""
+) -> VisionEncoder:
+    """Train it on spoken and typed questions about pictures, through the frozen model."""
     torch.manual_seed(setting.seed)
-    eyes = Eyes(shapes.config())
-    resume(eyes, setting.out / FILE)
-    brain = load_brain(llm_folder, encoder).requires_grad_(False)
+    vision = VisionEncoder(shapes.config())
+    resume(vision, setting.out / FILE)
+    model = load_model(llm_folder, encoder).requires_grad_(False)
     painter = _painter(setting, held_out=False)
-    seeing = SeeingBrain(brain, eyes, painter, word_ids(_tokenizer(llm_folder)), setting.seed)
+    seeing = SeeingModel(model, vision, painter, word_ids(_tokenizer(llm_folder)), setting.seed)
     seeing.to(setting.device).eval()
     words = _words(seeing, llm_folder)
-    average, optimizer = Average(eyes), Optimizer(eyes, setting.rate, RECIPE)
+    average, optimizer = Average(vision), Optimizer(vision, setting.rate, RECIPE)
     talks = PicturedConversations(banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed)
     batches = iter(loader(talks, processes))
     augment = Augmenter(torch.Generator(device=setting.device).manual_seed(setting.seed))
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
         with fast(setting.device):
-            read = seeing(batch, seeing.hear(batch, augment))
+            read = seeing(batch, seeing.encode_audio(batch, augment))
         rows, wanted = seeing.newest
         apart = words.apart(rows, wanted)
         optimizer.step(read.loss + 0.3 * apart, tick)
@@ -199,44 +205,48 @@ def learn_questions(
             )
         if tick.is_save_due:
             save(average.state_dict(), setting.out / FILE)
-    _load(average, eyes)
-    _examine(eyes, words, setting)
-    return eyes
+    _load(average, vision)
+    _examine(vision, words, setting)
+    return vision
 
 
 def examine(setting: Setting, llm_folder: Path) -> dict[str, float]:
     """Return the shares of rightly told pictures in fonts kept out of training."""
-    eyes = Eyes(shapes.config()).to(setting.device)
-    resume(eyes, setting.out / FILE)
-    brain = load_brain(llm_folder, None).to(setting.device)
-    return _examine(eyes, _words(brain, llm_folder), setting)
+    vision = VisionEncoder(shapes.config()).to(setting.device)
+    resume(vision, setting.out / FILE)
+    model = load_model(llm_folder, None).to(setting.device)
+    return _examine(vision, _words(model, llm_folder), setting)
 
 
 @torch.no_grad()
 def _fit(
-    eyes: Eyes, words: EmbeddingReaders, painter: Painter, setting: Setting, random: Random
+    vision: VisionEncoder,
+    words: EmbeddingReaders,
+    painter: Painter,
+    setting: Setting,
+    random: Random,
 ) -> None:
     """Turn the resampler's last matrix so that its rows come as near to the words as it can."""
     rows, targets = [], []
     for _ in range(FITTED_BATCHES):
         drawn = _draw(painter, setting, None, random)
-        rows.append(eyes(drawn.pictures).flatten(0, 1))
+        rows.append(vision(drawn.pictures).flatten(0, 1))
         targets.append(words.targets(told(drawn.labels)).flatten(0, 1))
     seen, wanted = torch.cat(rows).double(), torch.cat(targets).double()
     power = seen.T @ seen
     power += FIT_DAMPING * power.diagonal().mean() * torch.eye(len(power), device=power.device)
     turn = torch.linalg.solve(power, seen.T @ wanted)
-    eyes.resampler.proj.copy_((eyes.resampler.proj.double() @ turn).float())
+    vision.resampler.proj.copy_((vision.resampler.proj.double() @ turn).float())
 
 
 @torch.no_grad()
-def _examine(eyes: Eyes, readers: nn.Module, setting: Setting) -> dict[str, float]:
+def _examine(vision: VisionEncoder, readers: nn.Module, setting: Setting) -> dict[str, float]:
     painter, random = _painter(setting, held_out=True), Random(setting.seed + 77)
     right = []
     for _ in range(4 if setting.device.type == "cpu" else 24):
         drawn = _draw(painter, setting, None, random)
         with fast(setting.device):
-            read = readers(eyes(drawn.pictures))
+            read = readers(vision(drawn.pictures))
         right.append(is_right(read, told(drawn.labels)))
     columns = torch.cat(right).float()
     shares = dict(zip(NAMES, columns.mean(0).tolist(), strict=True))
@@ -266,8 +276,8 @@ def _painter(setting: Setting, *, held_out: bool) -> Painter:
     return Painter(stencils, torch.Generator(device=setting.device).manual_seed(seed))
 
 
-def _words(brain: Brain, folder: Path) -> EmbeddingReaders:
-    embeddings = brain.llm.model.embed_tokens.weight
+def _words(model: NanoModel, folder: Path) -> EmbeddingReaders:
+    embeddings = model.llm.model.embed_tokens.weight
     return EmbeddingReaders(embeddings, word_ids(_tokenizer(folder)))
 
 

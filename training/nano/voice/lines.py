@@ -17,8 +17,8 @@ from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.processing.prompts import Span
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import SpeechSampling
-from training.nano.brain import SpokenUnits
 from training.nano.layout import DuplexLayout, TurnsLayout
+from training.nano.model import SpokenUnits
 from training.nano.pace import split_reply
 from training.nano.voice.alphabet import SILENCE, TIMING
 

@@ -16,11 +16,11 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.model.transformer import CausalLM
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
-from training.nano.brain import SpokenUnits, spoken_units
 from training.nano.domain.catalogue import reply_texts
 from training.nano.inputs import Package, fetch_package
 from training.nano.listening import FILE as LLM_FILE
-from training.nano.listening import load_brain, to_device
+from training.nano.listening import load_model, to_device
+from training.nano.model import SpokenUnits, spoken_units
 from training.nano.voice.flow_stage import train_flow
 from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.lines import LineWriter
@@ -145,13 +145,13 @@ class Talks:
     processes: int = 4
 
     def replies(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
-        brain = load_brain(folder, self.encoder).to(device)
+        model = load_model(folder, self.encoder).to(device)
         side = folder / "talks"
         side.mkdir(exist_ok=True)
         shapes.write_side_files(side)
         composed = Conversations(self.banks, side, UNITS_PER_BATCH, TALKS_SEED)
         for batch in islice(loader(composed, self.processes), self.batches):
-            for units in spoken_units(brain, to_device(batch, device)):
+            for units in spoken_units(model, to_device(batch, device)):
                 yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig, TTSConfig
 from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
-from training.nano.brain import PaddedBatch, SpokenUnits
+from training.nano.model import PaddedBatch, SpokenUnits
 from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.voice.alphabet import CODES_USED, PHONEMES, PITCH_CLASSES, SILENCE
 from training.nano.voice.lines import NO_LABEL, NO_STATE, Line, LineWriter, Spoken, UnfitTextError

@@ -24,7 +24,7 @@ LEAST_POWER = 0.01  # of a patch's component; weaker ones are mostly a camera's 
 SERVED_RESOLUTION = shapes.config().slice_config.scale_resolution
 
 
-class Eyes(nn.Module):
+class VisionEncoder(nn.Module):
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
         width = config.vision_config.hidden_size

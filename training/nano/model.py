@@ -85,14 +85,14 @@ class Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Sounds:
+class EncodedAudio:
     """The encoder's output: streams [B, 50 * units, width] and padded clips [N, T, width]."""
 
     stream: Tensor | None
     clips: Tensor | None
 
 
-class Brain(nn.Module):
+class NanoModel(nn.Module):
     def __init__(self, config: MiniCPMOConfig) -> None:
         super().__init__()
         self.config = config
@@ -114,18 +114,18 @@ class Brain(nn.Module):
         return {n: t for n, t in self.state_dict().items() if not n.startswith("apm.")}
 
     @torch.no_grad()
-    def hear(self, batch: Batch, augment: Augmenter | None = None) -> Sounds:
+    def encode_audio(self, batch: Batch, augment: Augmenter | None = None) -> EncodedAudio:
         """Encode a batch's sounds, changed by `augment` if it is given."""
         has_units, has_clips = len(batch.unit_places) > 0, len(batch.clips) > 0
-        return Sounds(
+        return EncodedAudio(
             self._encoded_stream(batch, augment) if has_units else None,
             self._encoded_clips(batch, augment) if has_clips else None,
         )
 
-    def forward(self, batch: Batch, sounds: Sounds | None = None) -> Read:
+    def forward(self, batch: Batch, sounds: EncodedAudio | None = None) -> Read:
         """Read a batch; sounds that are given lose some values, others are heard as they are."""
         unheard = 0.0 if sounds is None else UNHEARD
-        rows = self._embedded(batch, sounds or self.hear(batch), unheard)  # [B, T, width]
+        rows = self._embedded(batch, sounds or self.encode_audio(batch), unheard)  # [B, T, width]
         hidden = self.hidden(rows)
         weights = batch.weights[:, 1:].flatten()
         told = weights.nonzero()[:, 0]
@@ -166,7 +166,7 @@ class Brain(nn.Module):
         padded = PaddedBatch.build(rows.shape[0], rows.shape[1], shape, rows.device)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
-    def _embedded(self, batch: Batch, sounds: Sounds, unheard: float) -> Tensor:
+    def _embedded(self, batch: Batch, sounds: EncodedAudio, unheard: float) -> Tensor:
         rows = self.llm.model.embed_tokens(batch.ids).float()
         flat = rows.flatten(0, 1)
         places, values = [], []
@@ -205,7 +205,7 @@ class Brain(nn.Module):
         return clip_frames(self.apm, changed, batch.clip_sizes, block, change)
 
     def _seen(self, words: Tensor) -> Tensor:
-        """Rows of pictures until there are eyes: the words of what they show, over and over."""
+        """Rows of pictures that are not encoded: the words of what they show, over and over."""
         noise = torch.randn(len(words), self.config.hidden_size, device=words.device)
         rows = self.llm.model.embed_tokens(words.clamp(min=0)) + noise * CAPTION_NOISE
         return torch.where((words < 0)[:, None], noise * MEANINGLESS_DEVIATION, rows)
@@ -229,8 +229,8 @@ class SpokenUnits:
 
 
 @torch.no_grad()
-def spoken_units(brain: Brain, batch: Batch) -> Iterator[SpokenUnits]:
-    hidden = brain(batch).hidden
+def spoken_units(model: NanoModel, batch: Batch) -> Iterator[SpokenUnits]:
+    hidden = model(batch).hidden
     is_duplex = batch.stream.shape[1] > 0
     for row, replies in enumerate(batch.replies):
         for reply in replies:

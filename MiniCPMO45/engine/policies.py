@@ -148,7 +148,7 @@ class UnitPolicy:
         if scale != 1.0:
             bias = math.log(scale) if scale > 0 else -math.inf
             logits = add_bias(logits, tokens.listen, bias)
-        if top_k is not None and _rank(logits, tokens.listen) < top_k:
+        if top_k is not None and int((logits > logits[tokens.listen]).sum()) < top_k:
             return tokens.listen  # what the rank decides is not remembered
         if source is not None:
             logits = logits / max(settings.temperature, MIN_TEMPERATURE)
@@ -168,10 +168,6 @@ class UnitPolicy:
         recent = history[-size:] if size > 0 else []
         logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
         return penalise_repetition(logits, (self.tokens.turn_eos,), settings.length_penalty)
-
-
-def _rank(logits: Tensor, token: int) -> int:
-    return int((logits > logits[token]).sum())
 
 
 REPLY_PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#5.4

@@ -276,7 +276,9 @@ def speak_unit(
     watch.lap("tts_prep")
     run = CodeRun(session, pieces, rule, budget, eos=config.speech_eos_id)
     n_early, early_samples = 0, 0
-    if session.settings.early_audio and _waits_for_nothing_else(session):
+    # With more than the look-ahead waiting, two parts would be longer than the whole.
+    waiting = len(session.speech.buffer.waiting)
+    if session.settings.early_audio and waiting == TIMING.lookahead_codes:
         is_padded = not said.is_turn_end and not is_inside_turn
         early_samples = yield from _speak_early(session, run, said, watch, is_padded)
         n_early = EARLY_CODES if early_samples else 0
@@ -320,8 +322,3 @@ def _speak_early(
     watch.lap("token2wav")
     yield Emit(EarlyAudio(said.text, wave))
     return len(wave)
-
-
-def _waits_for_nothing_else(session: Session) -> bool:
-    """Whether only the look-ahead waits; with more, two parts would be longer than the whole."""
-    return len(session.speech.buffer.waiting) == TIMING.lookahead_codes

@@ -109,7 +109,7 @@ def write_speech_tokenizer_onnx(
         x = _add_block(graph, x, f"/blocks.{index}", config)
     project = (width, config.code_digits)
     x = graph.matmul("/quantizer/project_in/MatMul", x, project, "onnx::MatMul_2536")
-    graph.scale_weight("onnx::MatMul_2536", PROJECTION_SPREAD)
+    graph.weights["onnx::MatMul_2536"] *= np.float32(PROJECTION_SPREAD)
     graph.add("/quantizer/project_in/Add", x, config.code_digits, "quantizer.project_in.bias")
     inputs = [helper.make_tensor_value_info("feats", TensorProto.FLOAT, [1, config.n_mels, "T"])]
     graph.write(path, inputs, [1, "codes", config.code_digits])
@@ -166,9 +166,6 @@ class _Graph:
     def draw(self, name: str, shape: tuple[int, ...], fan_in: int) -> str:
         values = self.random.standard_normal(shape) / np.sqrt(fan_in)
         return self.constant(name, values.astype(np.float32))
-
-    def scale_weight(self, name: str, factor: float) -> None:
-        self.weights[name] = self.weights[name] * np.float32(factor)
 
     def matmul(
         self, name: str, x: str, shape: tuple[int, int], weight: str, output: str | None = None

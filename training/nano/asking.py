@@ -135,7 +135,7 @@ class Talk:
         chance = self.random.random()
         if chance < 0.2:
             return np.zeros(0, np.float32)
-        own = self.bank.own_texts()
+        own = list(self.bank.own)
         wanted = int(self.random.triangular(0.8, 5.0, 0.8) * SAMPLE_RATE_HZ)
         parts: list[Samples] = []
         while sum(map(len, parts)) < wanted:

@@ -40,7 +40,9 @@ class Augmenter:
         heard = torch.where(self._chance(audio, ON_LINE), self._on_line(heard), heard)
         level = 10 ** (self._uniform(audio, -20.0, 6.0) / 20)
         heard = heard * level
-        noise = self._noise(audio) * self._noise_level(audio, level)
+        noise = self._noise(audio)
+        noise_db = -self._uniform(audio, 6.0, 50.0)  # of the speech's level; never loud alone
+        noise = noise * (0.07 * level * 10 ** (noise_db / 20))
         heard = torch.where(self._chance(audio, IN_NOISE), heard + noise, heard)
         limit = self._uniform(audio, 0.2, 1.0) * heard.abs().amax(1, keepdim=True)
         heard = torch.where(self._chance(audio, CLIPPED), heard.clamp(-limit, limit), heard)
@@ -109,11 +111,6 @@ class Augmenter:
         base_hz = torch.where(self._chance(audio, 0.5), HUM_HZ[0], HUM_HZ[1])
         hum = sum(torch.sin(2 * torch.pi * k * base_hz * time_s) / k for k in (1, 2, 3, 5))
         return shaped + torch.where(self._chance(audio, 0.2), 1.0, 0.0) * hum
-
-    def _noise_level(self, audio: Tensor, level: Tensor) -> Tensor:
-        """Return the noise's deviation: mostly far below the speech's level, never loud alone."""
-        below_db = self._uniform(audio, 6.0, 50.0)
-        return 0.07 * level * 10 ** (-below_db / 20)
 
     def _uniform(self, like: Tensor, low: float, high: float) -> Tensor:
         drawn = torch.rand(len(like), 1, device=like.device, generator=self.generator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -93,10 +93,10 @@ class Bank:
                 self.recordings.append(Recording(**values))
                 self._wave_of.append(number)
         questions: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self._own: dict[str, int] = {}
+        self.own: dict[str, int] = {}
         for index, recording in enumerate(self.recordings):
             if recording.intent == OWN_VOICE:
-                self._own[recording.text] = index
+                self.own[recording.text] = index
             else:
                 questions[recording.intent][recording.engine].append(index)
         self._questions = {name: dict(made) for name, made in questions.items()}
@@ -137,11 +137,8 @@ class Bank:
 
     def own_voice(self, text: str) -> Samples | None:
         """Return a reply in the nano's own voice, None if it was not recorded."""
-        index = self._own.get(text)
+        index = self.own.get(text)
         return None if index is None else self.samples(index)
-
-    def own_texts(self) -> Sequence[str]:
-        return list(self._own)
 
 
 def samples_in(folder: Path) -> NDArray[np.int16]:

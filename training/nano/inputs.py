@@ -56,8 +56,6 @@ VOICES = Package(
     "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860",
     is_npm=True,
 )
-
-
 PICO = Package(
     "py-nanotts==0.1.1",
     "py_nanotts-0.1.1-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
@@ -92,22 +90,14 @@ def fetch(out: Path) -> None:
 
 
 def fetch_pico(out: Path) -> None:
-    """Fetch, check and unpack a speech program for 64-bit x86 Linux: `py_nanotts/` (the package).
-
-    Raises:
-        InputError: the registry cannot be reached, or the file is another one.
-    """
+    """Fetch, check and unpack a speech program for 64-bit x86 Linux: `py_nanotts/`."""
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
     _take_package(fetch_package(PICO, downloads), "py_nanotts/", out)
 
 
 def fetch_package(package: Package, folder: Path) -> Path:
-    """Return a package's file, fetched unless it is in the folder already, and checked.
-
-    Raises:
-        InputError: the registry cannot be reached, or the file is another one.
-    """
+    """Return a package's file, fetched unless it is in the folder already, and checked."""
     path = folder / package.file
     if not path.is_file():
         kind = "--only-binary" if package.file.endswith(".whl") else "--no-binary"

@@ -94,9 +94,7 @@ class DuplexLayout(Layout):
     def begin(self, system_text: str, n_voice_rows: int) -> None:
         self.give(self._tokenizer.encode(prompts.duplex_prefix(system_text)))
         if n_voice_rows:
-            start = len(self)
             self.place([self._tokens.unk] * n_voice_rows, [(0, n_voice_rows)], [])
-            assert self.clips[-1][0] == start
         self.give(self._tokenizer.encode(prompts.duplex_suffix()))
 
     def hear(self, *, has_picture: bool) -> None:
@@ -144,11 +142,7 @@ class TurnsLayout(Layout):
         super().__init__()
         self._tokenizer = tokenizer
         self._tokens = tokenizer.special
-        self._opening = TurnOpening.FIRST
-
-    @property
-    def opening(self) -> TurnOpening:
-        return self._opening
+        self.opening = TurnOpening.FIRST
 
     def open_reply(self, *, can_be_spoken: bool) -> None:
         self.give(self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken)))
@@ -160,11 +154,11 @@ class TurnsLayout(Layout):
         self.say([self._tokens.tts_eos], TURN_END)
         if is_one_shot:
             self.say([self._tokens.im_end], TURN_END)
-        self._opening = TurnOpening.AFTER_REPLY
+        self.opening = TurnOpening.AFTER_REPLY
 
     def next_user(self, rendered: Sequence[int]) -> Sequence[int]:
         """Return a rendered user piece without the end mark that `answer` wrote already."""
-        if self._opening is TurnOpening.AFTER_REPLY:
+        if self.opening is TurnOpening.AFTER_REPLY:
             assert rendered[0] == self._tokens.tts_eos
             return rendered[1:]
         return rendered

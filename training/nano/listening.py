@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,13 +63,10 @@ def train(
     device: torch.device,
     ranks: Ranks = ALONE,
 ) -> NanoModel:
-    """Train, or go on where an earlier run of the same plan stopped.
+    """Train, or go on where an earlier run of the plan stopped; averages the weights.
 
     `out` takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to go on
     exactly); a `FILE` without a state is where a new run starts from. The first rank writes.
-
-    Returns:
-        The model with its averaged weights.
     """
     torch.manual_seed(plan.seed)
     side = out / SIDE_FOLDER
@@ -83,9 +81,13 @@ def train(
     average = Average(model)
     first, spent_s = _restore(out / STATE_FILE, model, optimizer, average)
     began_s = ranks.now_s() - spent_s  # by now the first has written what all read
-    batches = _batches(banks, side, plan, first, ranks)
+    conversations = Conversations(
+        banks, side, plan.units, plan.seed, first, plan.longest, plan.practice, ranks
+    )
+    batches = iter(loader(conversations, plan.processes))
     generator = torch.Generator(device=device)
-    bar = _bar(plan, first, ranks)
+    others = not ranks.is_first
+    bar = tqdm(None, "listen", plan.steps, initial=first, mininterval=10.0, disable=others)
     steps = range(first, plan.stop_at or plan.steps)
     for tick in _ticks(steps, began_s, spent_s, plan, bar, ranks):
         batch = to_device(next(batches), device)
@@ -119,7 +121,7 @@ def resume_trained(model: NanoModel, path: Path) -> bool:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    moved = {
+    moved: dict[str, Any] = {
         name: value.to(device, non_blocking=True)
         for name, value in vars(batch).items()
         if isinstance(value, Tensor)
@@ -134,20 +136,6 @@ def load_model(folder: Path, encoder: Path | None) -> NanoModel:
         model.load_encoder(encoder)
     resume_trained(model, folder / FILE)
     return model.eval()
-
-
-def _bar(plan: Plan, first: int, ranks: Ranks) -> tqdm:
-    is_hidden = not ranks.is_first
-    return tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0, disable=is_hidden)
-
-
-def _batches(
-    banks: Sequence[Path], side: Path, plan: Plan, first: int, ranks: Ranks
-) -> Iterator[Batch]:
-    conversations = Conversations(
-        banks, side, plan.units, plan.seed, first, plan.longest, plan.practice, ranks
-    )
-    return iter(loader(conversations, plan.processes))
 
 
 def _ticks(

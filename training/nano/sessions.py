@@ -94,7 +94,8 @@ class DuplexSession:
         if self.random.random() < BURSTS:
             self._add_bursts()
         clips = [voice] if len(voice) else []
-        return Example(self.layout, self.stream, clips, self._caption())
+        caption = self._tokenizer.encode(shown_words(self.talk.context.scene))
+        return Example(self.layout, self.stream, clips, caption)
 
     def _converse(self) -> None:
         start_s = self.random.uniform(0.0, 5.0 if self.random.random() < WAITS else 1.2)
@@ -204,9 +205,6 @@ class DuplexSession:
             level = 10 ** (self.random.uniform(-40, -12) / 20)
             start = self.random.randrange(max(1, len(self.stream) - n))
             self.stream[start : start + n] += level * burst[: len(self.stream) - start]
-
-    def _caption(self) -> list[int]:
-        return self._tokenizer.encode(shown_words(self.talk.context.scene))
 
 
 def unit_after(time_s: float) -> int:

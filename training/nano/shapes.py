@@ -32,7 +32,6 @@ from MiniCPMO45.tiny.tokenizer import (
 from MiniCPMO45.tiny.weights import model_config
 from training.nano.domain.catalogue import intents, reply_texts
 from training.nano.domain.facts import ROLES, draw_facts, system_text
-from training.nano.domain.kinds import Question
 from training.nano.voice.sizes import CODES
 
 VARIANT = "nano"
@@ -69,9 +68,9 @@ def renew_vocabulary() -> TinyVocabulary:
     asked = [
         question.text
         for intent in intents().values()
-        for question in _thinned(intent.questions, QUESTIONS_PER_INTENT)
+        for question in intent.questions[:: max(1, len(intent.questions) // QUESTIONS_PER_INTENT)]
     ]
-    replies = _thinned_alike(reply_texts())
+    replies = _thinned(reply_texts())
     marks = [prompts.DUPLEX_SYSTEM_PROMPT, prompts.CONTEXT_MARKER]
     texts = [*training_texts(), *systems, *asked, *marks, *replies * REPLY_REPEATS]
     trained = train_vocabulary(texts, MERGES)
@@ -135,12 +134,7 @@ def tokenizer() -> MiniCPMOTokenizerFast:
     return make_tokenizer(vocabulary())
 
 
-def _thinned(questions: Sequence[Question], most: int) -> list[Question]:
-    step = max(1, len(questions) // most)
-    return list(questions[::step])
-
-
-def _thinned_alike(replies: Sequence[str]) -> list[str]:
+def _thinned(replies: Sequence[str]) -> list[str]:
     """Bring groups of replies that begin alike nearer to one size."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for reply in replies:

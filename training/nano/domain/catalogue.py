@@ -93,7 +93,9 @@ def _replies() -> Iterator[str]:
     for name in social.NAMES:
         yield f"Your name is {name}."
     yield from _told_facts()
-    yield from _scenes(random)
+    for _ in range(3000):
+        context = Context(scene=camera.draw_scene(random))
+        yield from (answer(each.questions[0], context, random) for each in camera.INTENTS)
 
 
 def _told_facts() -> Iterator[str]:
@@ -108,10 +110,3 @@ def _told_facts() -> Iterator[str]:
     for month, length in enumerate(facts.DAYS_OF_MONTH, start=1):
         for day in range(1, length + 1):
             yield answer(Question("", "date"), facts.Facts(month=month, day=day).context(), random)
-
-
-def _scenes(random: Random) -> Iterator[str]:
-    for _ in range(3000):
-        context = Context(scene=camera.draw_scene(random))
-        for intent in camera.INTENTS:
-            yield answer(intent.questions[0], context, random)

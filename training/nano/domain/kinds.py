@@ -25,11 +25,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a camera sees.
-
-    Attributes:
-        digit: the digit as a word; empty for a shape.
-    """
+    """What a camera sees; the digit is a word, empty for a shape."""
 
     colour: str
     shape: str
@@ -61,12 +57,9 @@ Reply = Callable[[Question, Context, Random], str]
 
 @dataclass(frozen=True)
 class Intent:
-    """One thing the nano understands.
+    """One thing the nano understands, with every way to ask and some `examples` to show.
 
-    Attributes:
-        questions: every way to ask, all slots filled.
-        weight: how often it is asked, relative to others.
-        examples: ways to ask, for "try saying".
+    `weight` is how often it is asked, relative to others.
     """
 
     name: str

@@ -69,7 +69,10 @@ def draw_voice(engine: str, random: Random, *, held_out: bool = False) -> str:
     match engine:
         case "kokoro":
             n_voices = 2 if random.random() < MIXED else 1
-            return "+".join(_draw_natural(random) for _ in range(n_voices))
+            return "+".join(
+                random.choice(_ABROAD if random.random() < ABROAD else _NATURAL)
+                for _ in range(n_voices)
+            )
         case "flite":
             return random.choice(_FLITE)
         case "pico":
@@ -78,10 +81,6 @@ def draw_voice(engine: str, random: Random, *, held_out: bool = False) -> str:
             return f"{random.choice(_ACCENTS)}+{random.choice(_VARIANTS)}"
         case _:
             return "heart"
-
-
-def _draw_natural(random: Random) -> str:
-    return random.choice(_ABROAD if random.random() < ABROAD else _NATURAL)
 
 
 # Of the processor's time.

@@ -10,6 +10,8 @@ import typer
 
 from training.nano.user_voices.make import folders
 from training.nano.voice import stages
+from training.nano.voice.flow_stage import train_flow
+from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.stage_clock import StageClock
 
 app = typer.Typer(add_completion=False, help="Stages of the nano's voice, in order.")
@@ -51,7 +53,8 @@ def flow(
     batch: Batch = 32,
 ) -> None:
     """Train the flow: speech codes to mel."""
-    stages.learn_flow(data, out, StageClock(steps, minutes), torch.device(device), batch)
+    recordings = stages.recordings_on(torch.device(device), data)
+    train_flow(recordings, out, StageClock(steps, minutes), batch_size=batch)
 
 
 @app.command()
@@ -67,8 +70,8 @@ def hift(
     ] = 0.2,
 ) -> None:
     """Train the vocoder: mel to waveform."""
-    clock = StageClock(steps, minutes)
-    stages.learn_hift(data, out, clock, torch.device(device), batch, discriminators_from)
+    recordings, clock = stages.recordings_on(torch.device(device), data), StageClock(steps, minutes)
+    train_hift(recordings, out, clock, batch_size=batch, discriminators_from=discriminators_from)
 
 
 @app.command()

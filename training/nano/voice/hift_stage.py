@@ -153,12 +153,6 @@ def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generato
     return FlowMels(mel, torch.cat(frames).to(device))
 
 
-def draw_noise(segments: Segments, n_waves: int, generator: torch.Generator) -> Tensor:
-    """Draw the noise of the excitation [B, L, harmonics + 1], on the generator's device."""
-    shape = (*segments.wave.shape, n_waves)
-    return torch.randn(shape, generator=generator, device=generator.device)
-
-
 class HiFTLesson:
     """One step of the vocoder, and of its discriminators once they take part."""
 
@@ -268,7 +262,8 @@ def train_hift(
         for optimizer in (lesson.ours, lesson.theirs):
             set_rate(optimizer, tick, peak)
         segments = draw_segments(recordings, batch_size, generator, made)
-        noise = draw_noise(segments, hift.config.nb_harmonics + 1, generator)
+        shape = (*segments.wave.shape, hift.config.nb_harmonics + 1)
+        noise = torch.randn(shape, generator=generator, device=device)
         step = adversarial if tick.progress >= discriminators_from else plain
         mel_loss, generator_part = step(*vars(segments).values(), noise)
         average.update(tick.step)

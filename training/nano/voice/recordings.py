@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
@@ -106,6 +105,7 @@ def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
 def write(spoken: Sequence[Utterance], path: Path) -> None:
     """Write utterances as one file, atomically."""
     counts = [len(each.codes) for each in spoken]
+    wave = np.concatenate([each.wave for each in spoken])
     described = {
         "texts": [each.text for each in spoken],
         "word_codes": [each.word_codes for each in spoken],
@@ -116,7 +116,7 @@ def write(spoken: Sequence[Utterance], path: Path) -> None:
             file,
             starts=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
-            wave=np.concatenate([_to_int16(each.wave) for each in spoken]),
+            wave=(wave.clip(-1.0, 1.0) * INT16_PEAK).round().astype(np.int16),
             f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
             told=json.dumps(described),
         )
@@ -131,10 +131,6 @@ def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:
         except UnspeakableTextError:
             continue
     return spoken
-
-
-def _to_int16(wave: NDArray[np.float32]) -> NDArray[np.int16]:
-    return (np.clip(wave, -1.0, 1.0) * INT16_PEAK).round().astype(np.int16)
 
 
 PROMPT_TEXT = "I am glad that you are here, and I like to talk with you."

@@ -21,8 +21,6 @@ from training.nano.inputs import Package, fetch_package
 from training.nano.listening import FILE as LLM_FILE
 from training.nano.listening import load_model, to_device
 from training.nano.model import SpokenUnits, spoken_units
-from training.nano.voice.flow_stage import train_flow
-from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.lines import LineWriter
 from training.nano.voice.recordings import PROMPT_TEXT, Recordings, record
 from training.nano.voice.stage_clock import StageClock
@@ -98,22 +96,6 @@ def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: i
     record(held_out, out / HELD_OUT_FILE, seed=seed)
 
 
-def learn_flow(data: Path, out: Path, clock: StageClock, device: torch.device, batch: int) -> None:
-    train_flow(_learned(data, device), out, clock, batch_size=batch)
-
-
-def learn_hift(
-    data: Path,
-    out: Path,
-    clock: StageClock,
-    device: torch.device,
-    batch: int,
-    discriminators_from: float,
-) -> None:
-    recordings = _learned(data, device)
-    train_hift(recordings, out, clock, batch_size=batch, discriminators_from=discriminators_from)
-
-
 def learn_tts(
     data: Path,
     out: Path,
@@ -166,7 +148,8 @@ def load_llm(folder: Path, config: MiniCPMOConfig) -> CausalLM:
     return llm.eval()
 
 
-def _learned(data: Path, device: torch.device) -> Recordings:
+def recordings_on(device: torch.device, data: Path) -> Recordings:
+    """Load the recordings to learn from, for products as fast as a GPU makes them."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.benchmark = True

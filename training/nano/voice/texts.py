@@ -60,9 +60,8 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
 def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]:
     """Return sentences in which one or two words stand that belong to another one.
 
-    They teach the speech decoder that any word may follow any other in the domain's sentences.
-
-    None of the new sentences is among the texts, and each is there once.
+    They teach the speech decoder that any word may follow any other in the domain's sentences;
+    none of them is among the texts, and each is there once.
     """
     chooser, known = random.Random(seed), set(texts)
     short = [text for text in texts if len(text.split()) <= MOST_WORDS]

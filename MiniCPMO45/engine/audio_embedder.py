@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.kernels import stream_memory
-from MiniCPMO45.kernels.device import Piece
+from MiniCPMO45.kernels.device import Capturable
 from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.model.audio_encoder import AudioBatch, AudioEncoder, pool
 from MiniCPMO45.model.transformer import fuse_attention
@@ -84,7 +84,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, tuple[StreamPass, Piece[Tensor]]] = {}
+        self._passes: dict[int, tuple[StreamPass, Capturable[Tensor]]] = {}
         fuse_attention(encoder)
 
     @torch.no_grad()
@@ -139,7 +139,7 @@ class AudioEmbedder:
                 [answers[index]] = self._feed(once, once.run, [item])
         return [answers[index] for index in range(len(items))]
 
-    def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
+    def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         return [self._pass(n)[1] for n in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
@@ -177,11 +177,11 @@ class AudioEmbedder:
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> tuple[StreamPass, Piece[Tensor]]:
+    def _pass(self, n_rows: int) -> tuple[StreamPass, Capturable[Tensor]]:
         if n_rows not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
                 unit = StreamPass(self, n_rows, UNIT)
-            self._passes[n_rows] = unit, Piece(f"audio encoder, {n_rows}", unit.run)
+            self._passes[n_rows] = unit, Capturable(f"audio encoder, {n_rows}", unit.run)
         return self._passes[n_rows]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import HAS_TRITON, Piece, upload_array
+from MiniCPMO45.kernels.device import HAS_TRITON, Capturable, upload_array
 from MiniCPMO45.model.transformer import fuse_attention
 from MiniCPMO45.model.vision import (
     PatchGrid,
@@ -52,7 +52,7 @@ class SliceEncoder:
         self._is_on_card = self.device.type == "cuda"
         self._has_fixed = self._is_on_card if has_fixed_passes is None else has_fixed_passes
         self._rows = tuple(count for count in ROWS if count <= most_rows)
-        self._passes: dict[tuple[int, int], tuple[FixedPass, Piece[Tensor]]] = {}
+        self._passes: dict[tuple[int, int], tuple[FixedPass, Capturable[Tensor]]] = {}
         fuse_attention(vision)
 
     @torch.no_grad()
@@ -85,7 +85,7 @@ class SliceEncoder:
         blank = PixelSlice(pixels, (side, side), (0, 0), (side, side))
         self.load([blank], torch.empty(1, 1, PATCH_VALUES, device=self.device))
 
-    def pieces(self) -> list[Piece[Tensor]]:
+    def pieces(self) -> list[Capturable[Tensor]]:
         lengths = (*USUAL_COUNTS, PADDED)
         return [self._fixed(length, count)[1] for count in self._rows[::-1] for length in lengths]
 
@@ -134,12 +134,12 @@ class SliceEncoder:
         # A copy, because the next replay writes over the original.
         return list(piece.run()[: len(slices)].clone())
 
-    def _fixed(self, length: int, n_rows: int) -> tuple[FixedPass, Piece[Tensor]]:
+    def _fixed(self, length: int, n_rows: int) -> tuple[FixedPass, Capturable[Tensor]]:
         key = (length, n_rows)
         if key not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
                 fixed = FixedPass(self, length, n_rows)
-            self._passes[key] = fixed, Piece(f"vision encoder, {n_rows} x {length}", fixed.run)
+            self._passes[key] = fixed, Capturable(f"vision encoder, {n_rows} x {length}", fixed.run)
         return self._passes[key]
 
 

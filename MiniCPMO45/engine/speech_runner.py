@@ -39,7 +39,7 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.kernels import code_choice
 from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import NO_CODE, PENALTY_WINDOW
-from MiniCPMO45.kernels.device import Piece, Staging, read_back, upload
+from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
@@ -140,7 +140,7 @@ class StartPass:
         weight = tts.emb_text.weight
         width = tts.projector_semantic.linear1.in_features
         self.vectors = torch.zeros(rows, width, dtype=weight.dtype, device=weight.device)
-        self.piece = Piece(f"speech start of {rows}", self._work)
+        self.piece = Capturable(f"speech start of {rows}", self._work)
         self._tts = tts
         self._store = store
 
@@ -174,8 +174,8 @@ class CodePass:
         self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
         self.hidden = torch.zeros(rows, head.shape[1], dtype=head.dtype, device=device)
         self.sampler = CodeSampler(rows, device)
-        self.first = Piece(f"first code of {rows}", lambda: self._draw(self.hidden))
-        self.step = Piece(f"code of {rows}", self._work)
+        self.first = Capturable(f"first code of {rows}", lambda: self._draw(self.hidden))
+        self.step = Capturable(f"code of {rows}", self._work)
         self._codes = torch.zeros(rows, dtype=torch.int64, device=device)
         self._last_positions = torch.zeros(rows, dtype=torch.int32, device=device)
         self._head = head
@@ -216,7 +216,7 @@ class SpeechRunner:
         self._steps_per_look = 1 if limits.is_exact else STEPS_PER_LOOK
 
     @property
-    def pieces(self) -> list[Piece[Any]]:
+    def pieces(self) -> list[Capturable[Any]]:
         """Everything to capture, largest first."""
         draws = [piece for each in self.draws.captured for piece in (each.step, each.first)]
         return [*(each.piece for each in self.starts.captured), *draws]

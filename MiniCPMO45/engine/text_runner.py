@@ -31,7 +31,7 @@ from MiniCPMO45.engine.packed_rows import (
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
 from MiniCPMO45.engine.steps import LlmForward, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
-from MiniCPMO45.kernels.device import Piece, Staging, read_back
+from MiniCPMO45.kernels.device import Capturable, Staging, read_back
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
@@ -178,8 +178,8 @@ class HeadPass:
         self.hidden = norm.new_zeros(rows, len(norm))
         self.logits = norm.new_zeros(rows, n_tokens)
         self.sampler = UnitSampler(rows, n_tokens, norm.device)
-        self.piece = Piece(f"head of {rows}", lambda: self.score(self.hidden))
-        self.choice = Piece(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
+        self.piece = Capturable(f"head of {rows}", lambda: self.score(self.hidden))
+        self.choice = Capturable(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
         self._weight = llm.lm_head.stored
 
     def score(self, hidden: Tensor) -> Scores:
@@ -194,7 +194,7 @@ class DecodePass:
     def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
         self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
         self.head = head
-        self.piece = Piece(f"decode of {rows}", self._work)
+        self.piece = Capturable(f"decode of {rows}", self._work)
         self._decoder = llm.model
         self._store = store
 
@@ -215,7 +215,7 @@ class PrefillPass:
         self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
         norm = llm.model.norm.weight
         self.vectors = norm.new_zeros(rows, len(norm))
-        self.piece = Piece(f"prefill of {rows}", self._work)
+        self.piece = Capturable(f"prefill of {rows}", self._work)
         self._decoder = llm.model
         self._store = store
 
@@ -244,12 +244,12 @@ class TextRunner:
         self._n_tokens = llm.lm_head.out_features
 
     @property
-    def prefill_pieces(self) -> list[Piece[Any]]:
+    def prefill_pieces(self) -> list[Capturable[Any]]:
         """Prefill passes, largest first."""
         return [each.piece for each in self.prefills.captured]
 
     @property
-    def decode_pieces(self) -> list[Piece[Any]]:
+    def decode_pieces(self) -> list[Capturable[Any]]:
         """Everything else to capture, largest first."""
         decodes = [each.piece for each in self.decodes.captured]
         heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]

@@ -128,7 +128,7 @@ T = TypeVar("T")
 SLOW_WARM_UP_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
 
 
-class Piece(Generic[T]):
+class Capturable(Generic[T]):
     """Device work that may be replayed."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
@@ -166,7 +166,7 @@ class Piece(Generic[T]):
         self._graph, self._result = graph, result
 
 
-def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool) -> None:
+def capture_all(families: Sequence[Sequence[Capturable[Any]]], *, show_progress: bool) -> None:
     """Capture pieces into graphs of one pool, on the current device.
 
     Compiling kernels takes nearly all the time of a first start, so families are warmed up side by
@@ -186,7 +186,7 @@ def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool
         torch.cuda.synchronize()
 
 
-def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Piece[Any]]) -> None:
+def _warm_up(device: int, bar: tqdm[Any], family: Sequence[Capturable[Any]]) -> None:
     """Warm a family up on a thread of its own."""
     with torch.inference_mode(), torch.cuda.device(device):
         stream = torch.cuda.Stream()

@@ -36,7 +36,7 @@ INT16_SCALE = 32_768.0
 
 
 @dataclass(frozen=True)
-class Piece:
+class CodeChunk:
     """Codes of one vocoder call, at most 28; the last 3 are look-ahead unless a turn ends."""
 
     codes: tuple[int, ...]
@@ -56,7 +56,7 @@ class SpeechBuffer:
 
     def push(
         self, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
-    ) -> list[Piece]:
+    ) -> list[CodeChunk]:
         """Add new codes, possibly none, and take out every call that can be made now, in order.
 
         A call that is not the last takes at least `fewest` codes, from 8 to 28; the last takes the
@@ -66,10 +66,10 @@ class SpeechBuffer:
         pieces = []
         while len(self.waiting) >= fewest:
             taken = min(WINDOW_CODES, len(self.waiting))
-            pieces.append(Piece(tuple(self.waiting[:taken]), is_last=False))
+            pieces.append(CodeChunk(tuple(self.waiting[:taken]), is_last=False))
             del self.waiting[: min(HOP_CODES, taken - TIMING.lookahead_codes)]
         if is_last and self.waiting:
-            pieces.append(Piece(tuple(self.waiting), is_last=True))
+            pieces.append(CodeChunk(tuple(self.waiting), is_last=True))
             self.waiting.clear()
         return pieces
 
@@ -77,7 +77,7 @@ class SpeechBuffer:
         self.waiting = SpeechBuffer().waiting
 
 
-def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
+def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
     """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
 
     They are windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
@@ -87,12 +87,12 @@ def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
     while len(codes) - start >= WINDOW_CODES:
         window = tuple(codes[start : start + WINDOW_CODES])
         is_final = start + WINDOW_CODES == len(codes)
-        pieces.append(Piece(window, is_last=is_final))
+        pieces.append(CodeChunk(window, is_last=is_final))
         start += HOP_CODES
         if is_final:
             return pieces
     if start < len(codes):
-        pieces.append(Piece(tuple(codes[start:]), is_last=True))
+        pieces.append(CodeChunk(tuple(codes[start:]), is_last=True))
     return pieces
 
 

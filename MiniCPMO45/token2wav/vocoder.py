@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.kernels.device import Piece
+from MiniCPMO45.kernels.device import Capturable
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.chunks import (
@@ -144,7 +144,7 @@ class Token2Wav:
         fixed = self.options.has_fixed_sizes
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
         self._schedules: dict[int, FlowSchedule] = {}
-        self._pieces: dict[ProgramKey, tuple[Program, Piece[Tensor]]] = {}
+        self._pieces: dict[ProgramKey, tuple[Program, Capturable[Tensor]]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -227,7 +227,7 @@ class Token2Wav:
         return [answers[index] for index in range(len(calls))]
 
     @torch.no_grad()
-    def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
+    def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         """Return the usual chunks, to be captured before the first call."""
         keys = [
             ProgramKey(
@@ -279,13 +279,13 @@ class Token2Wav:
             return samples[held : held + total]
         return samples[held : held + n_new] if had_started else samples[:n_new]
 
-    def _piece(self, key: ProgramKey) -> tuple[Program, Piece[Tensor]]:
+    def _piece(self, key: ProgramKey) -> tuple[Program, Capturable[Tensor]]:
         """A program that is kept, and may be captured."""
         if key not in self._pieces:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
                 program = self._program(key)
             name = f"vocoder, {key.n_rows} x {key.shape.codes} codes"
-            self._pieces[key] = program, Piece(name, program.run)
+            self._pieces[key] = program, Capturable(name, program.run)
         return self._pieces[key]
 
     def _prepared(self, key: ProgramKey) -> tuple[Program, Callable[[], Tensor]]:

@@ -42,7 +42,7 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.kernels.products import Rope, rotate
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.token2wav.chunks import Piece
+from MiniCPMO45.token2wav.chunks import CodeChunk
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from tests.fakes.vocoder_lengths import count_samples
 
@@ -214,7 +214,7 @@ class ScriptedExecutor:
         timing = SpeechTiming()
         if not request.is_last:
             assert len(request.codes) > timing.lookahead_codes
-        n_samples = count_samples(Piece(request.codes, request.is_last), is_first=is_first)
+        n_samples = count_samples(CodeChunk(request.codes, request.is_last), is_first=is_first)
         return torch.full((n_samples,), TONE_LEVEL)
 
     def _logits(self, row: Row, size: int) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from MiniCPMO45.token2wav.chunks import TIMING, Piece
+from MiniCPMO45.token2wav.chunks import TIMING, CodeChunk
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
 
 
-def count_samples(piece: Piece, *, is_first: bool) -> int:
+def count_samples(piece: CodeChunk, *, is_first: bool) -> int:
     """Return the samples the vocoder answers a call with.
 
     Args:

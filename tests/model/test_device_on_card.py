@@ -30,7 +30,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     run_alone,
 )
-from MiniCPMO45.kernels.device import Piece, capture_all
+from MiniCPMO45.kernels.device import Capturable, capture_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.settings import CacheKind, LoadOptions
@@ -246,7 +246,7 @@ def test_a_captured_piece_is_replayed_whether_it_has_a_result_or_not() -> None:
         calls.append(1)
         counter.add_(1)
 
-    piece = Piece("count", count)
+    piece = Capturable("count", count)
     capture_all([[piece]], show_progress=False)
     n_calls, before = len(calls), int(counter)
     for _ in range(3):

@@ -12,7 +12,12 @@ from torch import Tensor
 
 from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.chunks import Piece, SpeechBuffer, VoiceTooLongError, check_voice_length
+from MiniCPMO45.token2wav.chunks import (
+    CodeChunk,
+    SpeechBuffer,
+    VoiceTooLongError,
+    check_voice_length,
+)
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, copy_of, toy_codes, toy_vocoder, toy_voice
@@ -69,7 +74,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def speak(vocoder: Token2Wav, state: SpeechStream, pieces: list[Piece]) -> list[Tensor]:
+def speak(vocoder: Token2Wav, state: SpeechStream, pieces: list[CodeChunk]) -> list[Tensor]:
     return [vocoder.stream(state, piece.codes, piece.is_last) for piece in pieces]
 
 
@@ -77,7 +82,7 @@ def say(vocoder: Token2Wav, state: SpeechStream, n_codes: int = WHOLE, seed: int
     return vocoder.stream(state, toy_codes(n_codes, seed))
 
 
-def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[Piece]:
+def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[CodeChunk]:
     """Calls of a turn of n codes given in units."""
     codes, buffer, pieces = toy_codes(n_codes, seed), SpeechBuffer(), []
     for start in range(0, n_codes, unit):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from MiniCPMO45.token2wav.chunks import (
-    Piece,
+    CodeChunk,
     SpeechBuffer,
     cut_whole_reply,
     finish_unit,
@@ -19,7 +19,7 @@ from tests.fakes.vocoder_lengths import count_samples
 SILENCE = (4218, 4218, 4218)
 
 
-def consumed(pieces: list[Piece]) -> list[int]:
+def consumed(pieces: list[CodeChunk]) -> list[int]:
     """Codes that became sound, in order."""
     codes: list[int] = []
     for piece in pieces:
@@ -27,14 +27,14 @@ def consumed(pieces: list[Piece]) -> list[int]:
     return codes
 
 
-def total_samples(pieces: list[Piece]) -> int:
+def total_samples(pieces: list[CodeChunk]) -> int:
     return sum(count_samples(piece, is_first=i == 0) for i, piece in enumerate(pieces))
 
 
 def test_a_full_unit_takes_28_codes_and_leaves_three() -> None:
     buffer = SpeechBuffer()
     (piece,) = buffer.push(list(range(25)), is_last=False)
-    assert piece == Piece((*SILENCE, *range(25)), is_last=False)
+    assert piece == CodeChunk((*SILENCE, *range(25)), is_last=False)
     assert buffer.waiting == [22, 23, 24]
     assert count_samples(piece, is_first=True) == 24_000
     (second,) = buffer.push(list(range(25, 50)), is_last=False)
@@ -51,13 +51,13 @@ def test_too_few_codes_wait() -> None:
 
 def test_a_turn_without_codes_still_flushes_the_silence() -> None:
     buffer = SpeechBuffer()
-    assert buffer.push([], is_last=True) == [Piece(SILENCE, is_last=True)]
+    assert buffer.push([], is_last=True) == [CodeChunk(SILENCE, is_last=True)]
     assert buffer.push([], is_last=True) == []
 
 
 @pytest.mark.parametrize("n_rest", range(3, 8))
 def test_the_rest_of_a_turn_brings_the_overlap(n_rest: int) -> None:
-    piece = Piece((1,) * n_rest, is_last=True)
+    piece = CodeChunk((1,) * n_rest, is_last=True)
     assert count_samples(piece, is_first=False) == (8 + 2 * n_rest) * 480
     assert count_samples(piece, is_first=True) == 2 * n_rest * 480
 

@@ -214,7 +214,9 @@ class ScriptedExecutor:
         timing = SpeechTiming()
         if not request.is_last:
             assert len(request.codes) > timing.lookahead_codes
-        n_samples = count_samples(CodeChunk(request.codes, request.is_last), is_first=is_first)
+        n_samples = count_samples(
+            CodeChunk(tuple(request.codes), request.is_last), is_first=is_first
+        )
         return torch.full((n_samples,), TONE_LEVEL)
 
     def _logits(self, row: Row, size: int) -> Tensor:

@@ -30,6 +30,7 @@ from settings.sections import (
     OpenAiSettings,
     SecuritySettings,
     ServiceSettings,
+    TelemetrySettings,
     TranscriptionSettings,
 )
 from settings.sources import (
@@ -44,7 +45,6 @@ from settings.sources import (
     read_file,
     unknown_keys,
 )
-from settings.telemetry import TelemetrySettings
 from settings.webrtc import WebRtcSettings
 from settings.workers import LAST_PORT, WorkerPlace
 

@@ -259,6 +259,18 @@ class GenerationFailedError(OmniError, code=ErrorCode.GENERATION_FAILED):
     """The reply could not be generated."""
 
 
+class TranscriptionFailedError(GenerationFailedError):
+    """What was said could not be written down."""
+
+
+class TranscriberBusyError(QueueFullError):
+    """Too much audio waits to be transcribed. Please try again later."""
+
+
+class NotAvailableError(OmniError, code=ErrorCode.NOT_AVAILABLE, close=CloseCode.POLICY, http=501):
+    """This server does not offer that."""
+
+
 class ModelError(OmniError):
     """The model could not be loaded."""
 

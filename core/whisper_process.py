@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from core.audio import FloatArray, to_pcm
+from core.errors import TranscriptionFailedError
 from core.media_process import PROJECT_FOLDER, pack, unpack
 from core.transcription import (
     DEFAULT_OPTIONS,
@@ -23,7 +24,6 @@ from core.transcription import (
     TranscriptionOptions,
     duration_s,
 )
-from core.transcription_errors import TranscriptionFailedError
 
 PROGRAM: Final = "core.whisper_program"
 LOWEST_PRIORITY: Final = 19

@@ -6,13 +6,18 @@ import asyncio
 
 from config import PROJECT_ROOT
 from core.cascade.files import LANGUAGE_MODEL_SHA256, find
-from core.schemas.fetching import FetchProgress
 from launcher.display import Display, Loading
 from launcher.pace import Pace
 from launcher.plan import Planner
 from launcher.processes import Child, until
-from settings.embedded import CASCADE_FOLDER, EMBEDDED_FOLDER, PROGRESS_FILE, WHISPER_FOLDER
-from settings.progress import read_progress
+from settings.embedded import (
+    CASCADE_FOLDER,
+    EMBEDDED_FOLDER,
+    PROGRESS_FILE,
+    WHISPER_FOLDER,
+    FetchProgress,
+    read_progress,
+)
 
 BYTES_PER_MB = 1_000_000
 

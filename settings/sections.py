@@ -373,3 +373,14 @@ class LoggingSettings(Section):
     )
     file_max_mb: float = Field(20, gt=0, description="A log file is rotated at this size, MB.")
     files_kept: int = Field(3, ge=1, le=100, description="Rotated log files that are kept.")
+
+
+class TelemetrySettings(Section):
+    """Traces of calls, without what is said in them."""
+
+    endpoint: str = Field(
+        "",
+        pattern=r"^$|^https?://[^/?#\s]+(/[^?#\s]*)?$",
+        description="Collector that takes OTLP over HTTP, such as http://collector:4318; empty: no "
+        "traces.",
+    )

@@ -161,7 +161,7 @@ declare namespace Http {
     ema_omni_duplex_samples: number; // Durations measured.
   };
 
-  /** What a fetch beside the service tells of itself. */
+  /** The state of a fetch that runs beside the service. */
   type FetchProgress = {
     state: "fetching" | "complete" | "failed"; // In one word.
     done_bytes: number; // Bytes that are here.

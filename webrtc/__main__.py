@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import ssl
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 import uvicorn
@@ -16,9 +17,39 @@ import uvicorn
 from config import PRIVATE_UMASK, SettingsError, load_settings
 from core.logging_setup import setup_logging
 from core.serving.server import check_exposure
-from webrtc.ports import PortRangeLoop
 
 UNUSABLE: Final = 2  # exit status when the flags or the configuration cannot be used
+
+
+class PortRangeLoop(asyncio.SelectorEventLoop):
+    """Gives UDP sockets ports of a range, for firewalls and containers; aioice asks for any port.
+
+    An empty range leaves the choice to the system.
+    """
+
+    def __init__(self, ports: range) -> None:
+        super().__init__()
+        self._ports = ports
+
+    # Any: the arguments and the answer of the method that it overrides.
+    async def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> Any:
+        """Bind to a free port of the range where any would do.
+
+        Raises:
+            OSError: None is free.
+        """
+        host, port = (kwargs.get("local_addr") or (None, 1))[:2]
+        if port != 0 or not self._ports:
+            return await super().create_datagram_endpoint(*args, **kwargs)
+        # In an order of its own each time: a port in use is a system call to find out.
+        for chosen in random.sample(self._ports, len(self._ports)):
+            try:
+                return await super().create_datagram_endpoint(
+                    *args, **{**kwargs, "local_addr": (host, chosen)}
+                )
+            except OSError:
+                continue
+        raise OSError(f"no UDP port from {self._ports[0]} to {self._ports[-1]} is free on {host}")
 
 
 def pinned(certfile: Path) -> ssl.SSLContext:

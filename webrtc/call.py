@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from core.errors import BadRequestError
-from webrtc.channel import LABEL, EventChannel, TooSlowError
+from webrtc.audio import Microphone, SpeechTrack
 from webrtc.dialect import (
     Dialect,
     Effect,
@@ -29,11 +29,9 @@ from webrtc.dialect import (
     append_event,
     error_event,
 )
-from webrtc.microphone import Microphone
-from webrtc.outbox import Outbox
 from webrtc.playout import Note, Playout
+from webrtc.queues import LABEL, EventChannel, Outbox, TooSlowError
 from webrtc.sdp import with_address
-from webrtc.speech_track import SpeechTrack
 
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})

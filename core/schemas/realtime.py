@@ -132,23 +132,7 @@ ClientEvent = Annotated[
 """What a client may send."""
 
 EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
-EVENT_TYPES: Final = tuple(
-    kind.model_fields["type"].annotation.__args__[0]  # type: ignore[union-attr]
-    for kind in (
-        SessionUpdate,
-        BufferAppend,
-        InputImageAppend,
-        BufferCommit,
-        BufferClear,
-        ItemCreate,
-        ItemRetrieve,
-        ItemTruncate,
-        ItemDelete,
-        ResponseCreate,
-        ResponseCancel,
-        OutputClear,
-    )
-)
+EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
 
 
 def parse_event(text: str) -> ClientEvent:

@@ -22,8 +22,8 @@ from core.schemas.gpt_live import (
     Heard,
     InputAudioAppend,
     SessionStart,
+    parse_event,
 )
-from core.schemas.gpt_live_parsing import parse_event
 from core.schemas.gpt_live_server import OutputAudioDelta, Spoken
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.openai_errors import FieldError

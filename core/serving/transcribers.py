@@ -16,7 +16,13 @@ from typing import ClassVar, Final, TypeVar
 
 from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.endpointing import EndpointOptions
-from core.errors import ModelError, OmniError
+from core.errors import (
+    ModelError,
+    NotAvailableError,
+    OmniError,
+    TranscriberBusyError,
+    TranscriptionFailedError,
+)
 from core.media import Media, MediaContent, read_media
 from core.modes import Backend, ChatMode
 from core.schemas.chat import ChatRequest
@@ -33,11 +39,6 @@ from core.transcription import (
     Transcript,
     TranscriptionOptions,
     duration_s,
-)
-from core.transcription_errors import (
-    NotAvailableError,
-    TranscriberBusyError,
-    TranscriptionFailedError,
 )
 from core.vad import SileroVad, SpeechSegment, StreamingVAD
 from core.whisper_process import MODEL_FILE, WhisperProcess

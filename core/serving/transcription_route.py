@@ -9,13 +9,12 @@ from typing import Final
 from starlette.responses import StreamingResponse
 
 from core.audio import from_pcm
-from core.errors import AudioError, OmniError
+from core.errors import AudioError, NotAvailableError, OmniError
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.worker import TranscriptPassage, TranscriptProblem
 from core.serving.runtime import WorkerRuntime
 from core.serving.transcribers import passages_of
 from core.transcription import Passage, TranscriptionOptions
-from core.transcription_errors import NotAvailableError
 
 SOUND_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
 

@@ -16,12 +16,11 @@ from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
-from core.errors import BadRequestError, WorkerUnreachableError
+from core.errors import BadRequestError, NotAvailableError, WorkerUnreachableError
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
-from core.transcription_errors import NotAvailableError
 from gateway_modules.openai.keys import NeedsKey, shown_key
 from gateway_modules.openai.routes import check_model, served_model
 from gateway_modules.service import Gateway, GatewayHere

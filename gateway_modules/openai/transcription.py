@@ -17,12 +17,11 @@ from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from core.errors import BadRequestError, NoWorkerError, OmniError
+from core.errors import BadRequestError, NotAvailableError, NoWorkerError, OmniError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
 from core.schemas.worker import TranscriptPassage
-from core.transcription_errors import NotAvailableError
 from gateway_modules.openai.keys import NeedsKey
 from gateway_modules.openai.routes import UNBUFFERED, check_model
 from gateway_modules.queue.worker_connection import WorkerConnection

@@ -14,9 +14,9 @@ from pydantic import ConfigDict, Field
 
 from core.schemas import limits
 from core.schemas.common import WireModel
-from core.schemas.fetching import FetchProgress
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerStatus
+from settings.embedded import FetchProgress
 
 STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
     {

@@ -27,7 +27,7 @@ from gateway_modules.queue.models import (
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
 from gateway_modules.web.answers import problems
-from settings.progress import read_progress
+from settings.embedded import read_progress
 
 router = APIRouter(tags=["status"])
 

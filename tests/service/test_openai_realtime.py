@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from websockets.asyncio.client import connect
 
-from core.schemas import gpt_live_parsing as gpt_live_events
+from core.schemas import gpt_live as gpt_live_events
 from core.schemas import realtime as realtime_events
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.serving.fake_backend import FakeBackend, FakeTimes

@@ -11,12 +11,12 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from core.errors import NotAvailableError
 from core.serving.fake_backend import FakeBackend
 from core.serving.fake_media import FakeTranscriber
 from core.serving.runtime import WorkerRuntime
 from core.serving.transcription_route import written_down
 from core.transcription import DEFAULT_OPTIONS
-from core.transcription_errors import NotAvailableError
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
 

@@ -68,7 +68,6 @@ LAYERS = (
             "core",
             "core.schemas",
             "core.errors",
-            "core.transcription_errors",
             "core.capabilities",
             "core.sums",
             "core.cascade.files",

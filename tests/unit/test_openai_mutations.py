@@ -17,7 +17,7 @@ import pytest
 from core.errors import OmniError
 from core.protocols.effects import Release
 from core.protocols.events import Disconnected
-from core.schemas import gpt_live_parsing, realtime
+from core.schemas import gpt_live, realtime
 from tests.fakes.live_scenes import LiveScene
 from tests.fakes.realtime_scene import RealtimeScene, pcm
 
@@ -147,7 +147,7 @@ def is_right(parse: Callable[[str], Any], text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("module", [realtime, gpt_live_parsing], ids=["realtime", "live"])
+@pytest.mark.parametrize("module", [realtime, gpt_live], ids=["realtime", "live"])
 def test_there_is_an_event_of_every_type(module: Any) -> None:
     assert {event["type"] for event in events(module)} == set(module.EVENT_TYPES)
 
@@ -169,12 +169,12 @@ def test_every_change_of_a_realtime_event_is_named_and_ends_nothing() -> None:
 def test_every_change_of_a_live_event_is_named_and_ends_nothing() -> None:
     scene, count = LiveScene(), 0
     scene.start()
-    for text, place in mutants(gpt_live_parsing):
-        if '"session.close"' in text and is_right(gpt_live_parsing.parse_event, text):
+    for text, place in mutants(gpt_live):
+        if '"session.close"' in text and is_right(gpt_live.parse_event, text):
             continue
         count += 1
         sent = scene.say_text(text)
-        wrong = not is_right(gpt_live_parsing.parse_event, text)
+        wrong = not is_right(gpt_live.parse_event, text)
         check_named([one["error"] for one in sent if one["type"] == "error"], place, wrong)
         assert not scene.stage.machine.is_closed, (place, text[:200])
     scene.tell(Disconnected())

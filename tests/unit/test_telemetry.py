@@ -33,7 +33,7 @@ from core.schemas.queue import RequestType
 from core.serving.slots import Owner
 from core.serving.trace_observer import TraceObserver
 from core.telemetry import BATCH_MAX, INSTALL, WAITING_MAX, CallIds, Tracing, open_tracing
-from settings.telemetry import TelemetrySettings
+from settings.sections import TelemetrySettings
 from tests.fakes.scenes import DUPLEX, Scene, audio
 from tests.source_tree import ROOT
 from worker import UNUSABLE, cli

@@ -13,7 +13,12 @@ import pytest
 
 from config import Settings
 from core.audio import FloatArray
-from core.errors import ModelError
+from core.errors import (
+    ModelError,
+    NotAvailableError,
+    TranscriberBusyError,
+    TranscriptionFailedError,
+)
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes
 from core.serving.fake_media import FakeTranscriber
@@ -25,11 +30,6 @@ from core.serving.transcribers import (
     transcriber_beside,
 )
 from core.transcription import DEFAULT_OPTIONS, Passage, Transcript, TranscriptionOptions
-from core.transcription_errors import (
-    NotAvailableError,
-    TranscriberBusyError,
-    TranscriptionFailedError,
-)
 from core.whisper_process import MODEL_FILE, WhisperProcess
 from tests.source_tree import ROOT
 

@@ -15,6 +15,7 @@ from config import Settings
 from core.errors import BadRequestError
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
+from webrtc.__main__ import PortRangeLoop
 from webrtc.dialect import (
     SOUND_ON_CHANNEL,
     Finish,
@@ -25,9 +26,8 @@ from webrtc.dialect import (
     ToClient,
     ToServer,
 )
-from webrtc.outbox import EVENTS_MAX, SOUNDS_MAX, Outbox
 from webrtc.playout import FRAME_BYTES, MS_BYTES, Heard, Part, Playout, Started, Stopped
-from webrtc.ports import PortRangeLoop
+from webrtc.queues import EVENTS_MAX, SOUNDS_MAX, Outbox
 from webrtc.sdp import CANDIDATES_MAX, check_offer, with_address
 
 PART = Part("resp_1", "item_1", 0)

@@ -1,4 +1,4 @@
-"""The track that a peer hears: 20 ms of Opus every 20 ms, silence where there is nothing."""
+"""Audio of a peer: decoded frames become 24 kHz mono for the gateway, speech becomes Opus packets."""
 
 from __future__ import annotations
 
@@ -9,19 +9,47 @@ from typing import Any, Final
 
 import av
 import numpy as np
+import soxr  # type: ignore[import-untyped]  # ships no type information
 from aiortc import MediaStreamTrack
+from av import AudioFrame
 from av.audio.codeccontext import AudioCodecContext
 from av.packet import Packet
 
 from webrtc.playout import FRAME_MS, RATE_HZ, Note, Playout
 
-CLOCK_HZ: Final = 48_000  # of Opus in RTP, whatever the sound's rate. Source: RFC 7587, 4.1
-FRAME_TICKS: Final = CLOCK_HZ * FRAME_MS // 1_000
+OPUS_HZ: Final = 48_000  # also its clock in RTP at any sample rate. Source: RFC 7587, section 4.1
+GAP_MAX_SAMPLES: Final = OPUS_HZ  # of silence for what was lost; a longer gap is a pause
+# Source: docs of soxr; a short filter, which adds less delay.
+QUALITY: Final = "MQ"
+FRAME_TICKS: Final = OPUS_HZ * FRAME_MS // 1_000
 FRAME_S: Final = FRAME_MS / 1_000
 LATE_MAX_S: Final = 0.2  # later than this, time is skipped instead of made up for
 BIT_RATE: Final = 40_000  # mono speech in full quality
 # In-band FEC: each packet holds a coarse copy of the one before it.
 OPUS_OPTIONS: Final = {"application": "voip", "fec": "1", "packet_loss": "10"}
+
+
+class Microphone:
+    """Turns decoded frames into samples, with silence where packets were lost."""
+
+    def __init__(self) -> None:
+        """Begin with the first frame."""
+        self._resampler = soxr.ResampleStream(OPUS_HZ, RATE_HZ, 1, dtype="int16", quality=QUALITY)
+        self._next_pts: int | None = None
+        self.lost_samples = 0
+
+    def heard(self, frame: AudioFrame) -> bytes:
+        """Return a frame's samples, 16-bit mono at 24 kHz, after what is missing before it."""
+        channels = len(frame.layout.channels)
+        samples = frame.to_ndarray().reshape(-1, channels).mean(axis=1).astype(np.int16)
+        pts = frame.pts or 0
+        gap = 0 if self._next_pts is None else pts - self._next_pts
+        self._next_pts = pts + len(samples)
+        if 0 < gap <= GAP_MAX_SAMPLES:
+            self.lost_samples += gap
+            samples = np.concatenate([np.zeros(gap, np.int16), samples])
+        made: bytes = self._resampler.resample_chunk(samples).astype("<i2").tobytes()
+        return made
 
 
 class SpeechTrack(MediaStreamTrack):
@@ -57,7 +85,7 @@ class SpeechTrack(MediaStreamTrack):
         if notes:
             self._note(notes)
         packet = self._encoded(pcm)
-        packet.pts, packet.time_base = self._frames * FRAME_TICKS, Fraction(1, CLOCK_HZ)
+        packet.pts, packet.time_base = self._frames * FRAME_TICKS, Fraction(1, OPUS_HZ)
         self._frames += 1
         return packet
 

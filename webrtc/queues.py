@@ -1,4 +1,4 @@
-"""The data channel `oai-events`: events wait, in order, until it is open."""
+"""What waits to be sent, bounded: events to the peer, audio and events to the gateway."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from aiortc import RTCDataChannel
 LABEL: Final = "oai-events"
 WAITING_MAX: Final = 256  # events before the channel opens; one more ends the call
 UNSENT_MAX_BYTES: Final = 1024 * 1024  # that a slow peer has not taken; more end the call
+SOUNDS_MAX: Final = 50  # a second in pieces of 20 ms; the oldest gives way
+EVENTS_MAX: Final = 64  # one more is refused
+EVENT_CHARS_MAX: Final = 1024 * 1024  # of all events together
 
 
 class TooSlowError(Exception):
@@ -57,3 +60,38 @@ class EventChannel:
             if self._channel.bufferedAmount > UNSENT_MAX_BYTES:
                 raise TooSlowError(f"{UNSENT_MAX_BYTES} bytes wait on the data channel")
             self._channel.send(text)
+
+
+class Outbox:
+    """A queue with two kinds of entries."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._waiting: deque[tuple[bool, str]] = deque()
+        self._filled = asyncio.Event()
+
+    def put_sound(self, text: str) -> None:
+        """Append sound; the oldest sound is dropped when there is too much."""
+        sounds = [at for at, (is_sound, _) in enumerate(self._waiting) if is_sound]
+        if len(sounds) >= SOUNDS_MAX:
+            del self._waiting[sounds[0]]
+        self._put(True, text)
+
+    def put_event(self, text: str) -> bool:
+        """Append an event; return whether there was room."""
+        sizes = [len(waiting) for is_sound, waiting in self._waiting if not is_sound]
+        if len(sizes) >= EVENTS_MAX or sum(sizes) + len(text) > EVENT_CHARS_MAX:
+            return False
+        self._put(False, text)
+        return True
+
+    async def get(self) -> str:
+        """Wait for the oldest entry."""
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        return self._waiting.popleft()[1]
+
+    def _put(self, is_sound: bool, text: str) -> None:
+        self._waiting.append((is_sound, text))
+        self._filled.set()

@@ -1,4 +1,4 @@
-"""Where sound changes form: wire text or a file of any kind becomes float32 samples, and back.
+"""Audio formats: wire text or a file of any kind becomes float32 samples, and back.
 
 Everything inside the project is mono float32 in -1..1; 16 kHz towards the model. Memory stays
 bounded by the duration limit whatever a file claims to be.
@@ -76,18 +76,10 @@ class _Blocks:
 def decode_wire_audio(
     text: str, *, max_duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ
 ) -> FloatArray:
-    """Turn wire audio into samples.
-
-    Args:
-        text: Base64 of little-endian float32 samples, mono.
-        max_duration_s: Longest sound accepted, s; checked before decoding.
-        sample_rate_hz: Samples per second, to know the length.
-
-    Returns:
-        Samples clipped to -1..1 [T], float32, writable.
+    """Decode Base64 of little-endian float32 samples to [T] in -1..1, writable.
 
     Raises:
-        AudioTooLongError: It is longer than the limit.
+        AudioTooLongError: It is longer than the limit; checked before decoding.
         AudioCorruptError: It is not Base64; and what `check_pcm` raises.
     """
     if len(text) > audio_chars(max_duration_s, sample_rate_hz):
@@ -100,10 +92,7 @@ def decode_wire_audio(
 
 
 def check_pcm(sound: bytes) -> FloatArray:
-    """Return what a client sent as samples clipped to -1..1 [T], writable.
-
-    Args:
-        sound: Little-endian float32 samples, mono.
+    """Return little-endian float32 samples of a client clipped to -1..1 [T], writable.
 
     Raises:
         AudioEmptyError: There is not one sample.
@@ -119,26 +108,20 @@ def check_pcm(sound: bytes) -> FloatArray:
 
 
 def decode_voice(text: str | None) -> FloatArray | None:
-    """Decode a voice sample sent as wire audio, at most 30 s; None if there is none.
-
-    Raises:
-        AudioError: as `decode_wire_audio`.
-    """
+    """Decode a voice sample, at most 30 s; raises as `decode_wire_audio`."""
     return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
 
 
 def to_pcm(samples: FloatArray) -> bytes:
-    """Return samples [T] as little-endian float32."""
     return samples.astype("<f4", copy=False).tobytes()
 
 
 def from_pcm(sound: bytes) -> FloatArray:
-    """Return the samples [T] that are little-endian float32; they cannot be written to."""
+    """Return samples [T] of little-endian float32; they cannot be written to."""
     return np.frombuffer(sound, "<f4").astype(np.float32, copy=False)
 
 
 def encode_wire_audio(samples: FloatArray) -> str:
-    """Turn samples [T] into wire audio: Base64 of little-endian float32."""
     return b64encode_as_string(to_pcm(samples))
 
 
@@ -148,21 +131,18 @@ def read_audio(
     max_duration_s: float = CHAT_AUDIO_MAX_S,
     sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ,
 ) -> FloatArray:
-    """Decode a sound or video file of any rate and any number of channels.
+    """Decode an audio or video file of any rate to mono, the mean of its channels: [T] in -1..1.
 
     Args:
         source: Path of a file, or its content.
-        max_duration_s: Longest sound accepted, s. A header that claims more is enough to refuse;
-            a header that lies is found out while decoding.
-        sample_rate_hz: Rate of the result.
-
-    Returns:
-        Mono samples, the mean of the channels, clipped to -1..1 [T], float32.
+        max_duration_s: A header that claims more is enough to refuse; a header that lies is found
+            out while decoding.
+        sample_rate_hz: Of the result.
 
     Raises:
         AudioMissingError: The path names no file, or it cannot be opened.
         AudioEmptyError: The file is empty or has no samples.
-        NotAudioError: It is no sound file, or a video without sound.
+        NotAudioError: It is no audio file, or a video without audio.
         AudioCorruptError: It is damaged.
         AudioTooLongError: It is longer than the limit.
     """
@@ -180,25 +160,18 @@ def read_audio(
 
 
 def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
-    """Encode samples as a WAV file.
-
-    Args:
-        samples: [T] or [T, channels], float32 in -1..1.
-        sample_rate_hz: Samples per second.
-        subtype: libsndfile's name of the sample format, `PCM_16` or `FLOAT`.
-    """
+    """Encode [T] or [T, channels] in -1..1 as WAV of a libsndfile subtype: `PCM_16` or `FLOAT`."""
     out = BytesIO()
     soundfile.write(out, np.clip(samples, -1.0, 1.0), sample_rate_hz, format="WAV", subtype=subtype)
     return out.getvalue()
 
 
 def encode_wire_wav(samples: FloatArray, sample_rate_hz: int) -> str:
-    """Turn samples [T] into the Base64 of a 16-bit WAV file, as HTTP replies carry them."""
+    """Return the Base64 of a 16-bit WAV file of samples [T], as HTTP replies carry it."""
     return b64encode_as_string(encode_wav(samples, sample_rate_hz))
 
 
 def write_wav(path: Path, samples: FloatArray, sample_rate_hz: int) -> None:
-    """Write samples [T] or [T, channels] as a 16-bit WAV file."""
     path.write_bytes(encode_wav(samples, sample_rate_hz))
 
 
@@ -229,10 +202,7 @@ class StreamResampler:
 
 
 def check_audible(samples: FloatArray) -> None:
-    """Refuse sound in which there is nothing to hear.
-
-    Args:
-        samples: [T], float32 in -1..1.
+    """Refuse samples [T] in which nothing can be heard.
 
     Raises:
         AudioEmptyError: There is not one sample.

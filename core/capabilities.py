@@ -18,7 +18,6 @@ class ProcessorMode(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ProcessorMode | None:
-        """Accept the alias as a value, in any letter case."""
         if not isinstance(value, str):
             return None
         return cls.__members__.get(value.upper())

@@ -57,5 +57,4 @@ def open_container(file: BinaryIO) -> InputContainer:
 
 
 def container_duration_s(container: InputContainer) -> float | None:
-    """Return the length a container claims, s, or None if it claims none."""
     return None if container.duration is None else container.duration / MICROSECONDS

@@ -86,7 +86,6 @@ class OmniError(Exception):
         close: CloseCode | None = None,
         http: int | None = None,
     ) -> None:
-        """Take over what a kind of error does not have in common with its base."""
         super().__init_subclass__()
         cls.code = code or cls.code
         cls.close_code = close or cls.close_code
@@ -97,7 +96,6 @@ class OmniError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence for the client."""
         return str(self)
 
 
@@ -328,10 +326,6 @@ class ErrorFields:
 
 
 def describe_error(error: BaseException) -> ErrorFields:
-    """Turn any exception into the fields of an `error` message.
-
-    Args:
-        error: One of ours, or anything else; the latter is reported as "internal" only.
-    """
+    """Return the fields of an `error` message; an exception of others counts as "internal"."""
     known = error if isinstance(error, OmniError) else InternalError()
     return ErrorFields(known.code, known.message, known.close_code, known.http_status)

@@ -26,10 +26,10 @@ def atomic_write(
     """Write a whole file, or leave what was there; see `replacing`.
 
     Args:
-        path: Its folder is made if need be, but not the folder above.
+        path: Its folder is made if it is missing, but not the folder above.
         content: All of it.
         is_durable: Wait until the file and its name would survive a power cut too.
-        mode: Who may read it.
+        mode: Of the file.
 
     Raises:
         OSError: The disk is full, or refuses.
@@ -47,10 +47,10 @@ def atomic_write(
 
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
-    """Give an empty hidden file to write to; it becomes `path` if the block ends well.
+    """Yield an empty hidden file to write to; it becomes `path` if the block succeeds.
 
-    Writers of the same file do not disturb each other: each has a temporary name of its own, and
-    the last to finish wins.
+    Writers of one file do not disturb each other: each has a temporary name of its own, and the
+    last to finish wins.
 
     Raises:
         OSError: The disk is full, or refuses.
@@ -71,7 +71,7 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder for the block; the kernel lets go when the process ends."""
+    """Lock a folder for the block; the kernel releases the lock when the process ends."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -94,7 +94,7 @@ def append(path: Path, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of it at the descriptor's position.
+    """Write all of `content` at the descriptor's position.
 
     Raises:
         OSError: The disk is full, or refuses; part of the content may have been written.
@@ -106,7 +106,6 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def _sync(path: Path | str, flags: int) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -115,7 +114,7 @@ def _sync(path: Path | str, flags: int) -> None:
 
 
 def ensure_token(path: Path, size_bytes: int) -> str:
-    """Return what a file keeps; without one, make it of so many random bytes.
+    """Return the token in a file; without a file, write one of so many random bytes.
 
     Raises:
         OSError: It can be neither read nor written, or the file is empty.

@@ -26,7 +26,6 @@ BASE64_GROUP_CHARS: Final = 4  # stand for three bytes
 
 
 def itself(string: str) -> list[str]:
-    """A string that stands for nothing else."""
     return [string]
 
 
@@ -34,12 +33,7 @@ def itself(string: str) -> list[str]:
 class CacheOptions:
     """Settings that change what is in the KV cache, hence part of the key.
 
-    Attributes:
-        omni_mode: Pictures and sound are interleaved second by second; None leaves it to the
-            worker, here and below.
-        use_tts_template: The prompt is for a spoken reply.
-        enable_thinking: The model may think before it answers.
-        max_slice_nums: Most tiles per picture.
+    None leaves it to the worker.
     """
 
     omni_mode: bool | None = None
@@ -49,7 +43,6 @@ class CacheOptions:
 
     @classmethod
     def of(cls, prefill: Prefill) -> CacheOptions:
-        """Return what a prefill says about them."""
         return cls(
             omni_mode=prefill.omni_mode,
             use_tts_template=prefill.use_tts_template,
@@ -63,13 +56,13 @@ def compute_history_hash(
 ) -> str:
     """Hash a history: equal conversations give equal hashes, however they were spelled.
 
-    A content string equals one text item, empty text items do not count, and sound and pictures
+    A content string equals one text item, empty text items do not count, and audio and pictures
     count by their bytes, not by how Base64 spelled them.
 
     Args:
         messages: The history, oldest first.
-        options: Settings that change the cache; None stands for the defaults.
-        value: What the data of media stand for.
+        options: None stands for the defaults.
+        value: Returns the parts of a medium's Base64.
 
     Returns:
         64 hexadecimal digits, or "" for an empty history, which matches nothing.
@@ -132,7 +125,6 @@ def _canonical_message(message: RawMessage, value: Value) -> dict[str, object]:
 
 
 def _canonical_item(item: object, value: Value) -> object:
-    """Return the form that is hashed, None for a text without characters."""
     if not isinstance(item, Mapping):
         return item
     kind = item.get("type")

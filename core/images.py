@@ -1,4 +1,4 @@
-"""Where wire images and picture files become RGB; every size is checked before decoding.
+"""Decodes wire pictures and picture files to RGB; every size is checked before decoding.
 
 A worker decodes the pictures of a request in a process of their own (`core/media_process.py`), but
 the frames of a live call itself, in a thread of the call. A JPEG of 1280x720 takes 15 ms there and
@@ -36,7 +36,7 @@ KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
 
 @dataclass(frozen=True)
 class PictureLimits:
-    """What a picture may be."""
+    """Limits of one picture."""
 
     max_bytes: int
     max_side_px: int
@@ -59,14 +59,7 @@ PICTURE_LIMITS: Final = PictureLimits(
 
 
 def decode_wire_picture(text: str, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:
-    """Turn a wire picture into pixels.
-
-    Args:
-        text: Base64 of an encoded picture.
-        allowed: What the picture may be; `FRAME_LIMITS` for camera frames.
-
-    Returns:
-        RGB, upright; of an animation, the first picture.
+    """Decode the Base64 of a picture to RGB, upright; of an animation, the first picture.
 
     Raises:
         PictureTooLargeError: It has too many bytes or pixels.
@@ -78,17 +71,10 @@ def decode_wire_picture(text: str, *, allowed: PictureLimits = PICTURE_LIMITS) -
 def decode_wire_pictures(
     texts: Sequence[str], *, allowed: PictureLimits = PICTURE_LIMITS
 ) -> list[Image.Image]:
-    """Decode all pictures of one request.
+    """Decode all pictures of one request to RGB, upright, of at most `KEPT_PIXELS` each.
 
     The sizes of all are read from their headers and added up before the first is decoded, and each
     is shrunk as soon as it is decoded, so that memory holds one large picture at a time.
-
-    Args:
-        texts: Base64 of encoded pictures.
-        allowed: What each picture may be.
-
-    Returns:
-        RGB, upright, of at most `KEPT_PIXELS` each.
 
     Raises:
         PictureTooLargeError: One has too many bytes or pixels, or all together have.
@@ -109,16 +95,10 @@ def decode_wire_pictures(
 
 
 def read_picture(source: MediaSource, *, allowed: PictureLimits = PICTURE_LIMITS) -> Image.Image:
-    """Decode a picture file; the result and the errors are those of `decode_wire_picture`.
-
-    Args:
-        source: Path of a file, or its content.
-        allowed: What the picture may be.
+    """Decode a picture file or its content; else as `decode_wire_picture`.
 
     Raises:
         PictureMissingError: The path names no file, or it cannot be opened.
-        PictureTooLargeError: It has too many bytes or pixels.
-        PictureError: It is of another format, or damaged.
     """
     if isinstance(source, bytes):
         return _decode(source, allowed)
@@ -160,7 +140,6 @@ def _header_pixels(content: bytes, allowed: PictureLimits) -> int:
 
 
 def _shrunk(picture: Image.Image) -> Image.Image:
-    """Return a picture with no more pixels than are of use."""
     scale = math.sqrt(KEPT_PIXELS / (picture.width * picture.height))
     if scale >= 1:
         return picture
@@ -170,7 +149,7 @@ def _shrunk(picture: Image.Image) -> Image.Image:
 
 @contextmanager
 def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
-    """Read a picture's header and check its size; whatever fails becomes one of our errors."""
+    """Read a picture's header and check its size; every failure becomes one of our errors."""
     if len(content) > allowed.max_bytes:
         raise _too_many_bytes(allowed)
     if not content:
@@ -203,7 +182,6 @@ def _check_size(size: tuple[int, int], allowed: PictureLimits) -> None:
 
 
 def _upright_rgb(picture: Image.Image) -> Image.Image:
-    """Turn as the camera was held, then to 8-bit RGB."""
     upright = ImageOps.exif_transpose(picture)
     if upright.mode in DEEP_GREY_MODES:
         # Pillow would clip 16-bit grey to white instead of scaling it.

@@ -43,11 +43,6 @@ class LogWriter(logging.Handler):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """Start the thread.
-
-        Args:
-            stream: where lines go; not closed here.
-        """
         super().__init__()
         self.dropped = 0
         self._stream = stream
@@ -56,7 +51,6 @@ class LogWriter(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; never waits."""
         try:
             self._lines.put_nowait(self.format(record))
         except queue.Full:
@@ -65,7 +59,7 @@ class LogWriter(logging.Handler):
             self.handleError(record)  # arguments that do not fit the text
 
     def close(self) -> None:
-        """Write what waits, but do not wait for ever; may be called again."""
+        """Write what waits, for `CLOSE_LIMIT_S` at most; may be called again."""
         if self._thread.is_alive():
             with suppress(queue.Full):
                 self._lines.put(None, timeout=CLOSE_LIMIT_S)
@@ -89,7 +83,6 @@ class QuietPaths(logging.Filter):
     """Keeps requests that come every few seconds out of the access log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether to write the line."""
         arguments = record.args
         if not isinstance(arguments, tuple) or len(arguments) <= ACCESS_PATH:
             return True
@@ -104,17 +97,11 @@ class FewRepeats(logging.Filter):
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with none.
-
-        Args:
-            clock: Seconds of a clock that only goes forward.
-        """
         super().__init__()
         self._clock = clock
         self._seen: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether to write the line."""
         if record.levelno < logging.WARNING:
             return True
         if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
@@ -136,13 +123,13 @@ class FewRepeats(logging.Filter):
 def setup_logging(
     level: str, *, json_lines: bool, program: str, stream: TextIO | None = None
 ) -> LogWriter:
-    """Route every logger of the process to one stream.
+    """Route every logger of the process to one stream, standard output unless given.
 
     Args:
         level: least important level written, such as "INFO".
         json_lines: one JSON object per line instead of text for people.
         program: name on every line: "gateway", "worker_0".
-        stream: where to; None is standard output.
+        stream: where to.
 
     Returns:
         The writer; it is closed at exit, or earlier by the caller.
@@ -219,8 +206,6 @@ def _formatter(
 
 
 def _shared(program: str) -> list[structlog.typing.Processor]:
-    """The processors of every log line."""
-
     def add_program(logger: object, method: str, fields: Fields) -> Fields:
         fields["program"] = program
         return fields
@@ -238,7 +223,6 @@ def _shared(program: str) -> list[structlog.typing.Processor]:
 
 
 def _hide_and_shorten(logger: object, method: str, fields: Fields) -> Fields:
-    """Keep secrets and payloads out of the log."""
     for name, value in fields.items():
         if isinstance(value, str) and any(part in name.lower() for part in SECRET_PARTS):
             fields[name] = HIDDEN

@@ -27,14 +27,10 @@ MediaReader = Callable[[Sequence[MediaContent]], list[Media]]
 
 
 class PictureFacts(BaseModel):
-    """A decoded picture without its pixels."""
-
     size: tuple[int, int]  # width and height
 
 
 class ClipFacts(BaseModel):
-    """A decoded video without its pixels and samples."""
-
     sizes: list[tuple[int, int]]  # of its frames
     times_s: list[float]
     duration_s: float
@@ -67,7 +63,7 @@ def read_media(items: Sequence[MediaContent]) -> list[Media]:
 
 
 def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
-    """Return what was decoded as facts and bytes: pixels, and for a video its samples last."""
+    """Return decoded media as facts and bytes: pixels, and for a video its samples last."""
     facts: list[MediaFacts] = []
     blobs: list[bytes] = []
     for each in media:
@@ -83,11 +79,7 @@ def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
 
 
 def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Media]:
-    """Return what `to_bytes` was given.
-
-    Raises:
-        ValueError: The bytes do not fit the facts.
-    """
+    """Return what `to_bytes` was given; a ValueError if the bytes do not fit the facts."""
     left = iter(blobs)
     media: list[Media] = []
     for each in facts:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MediaLimits:
-    """What decoding may take. Ours.
+    """Limits of decoding. Ours.
 
     Attributes:
         at_once: processes at once; more requests wait for their turn.
@@ -65,15 +65,12 @@ def never() -> None:
 
 
 class MediaProcesses:
-    """Starts processes that decode, a few at once. Its methods block and may be called anywhere."""
+    """Starts processes that decode, a few at once. Its methods block; any thread may call them.
+
+    With `keeps_spare`, one process waits ready for the next request after the first.
+    """
 
     def __init__(self, limits: MediaLimits | None = None, *, keeps_spare: bool = False) -> None:
-        """Start nothing yet.
-
-        Args:
-            limits: What decoding may take.
-            keeps_spare: After the first request, one process waits ready for the next.
-        """
         self._limits = limits or MediaLimits()
         self._keeps_spare = keeps_spare
         self._turns = threading.BoundedSemaphore(self._limits.at_once)
@@ -90,17 +87,14 @@ class MediaProcesses:
         problem: type[BadPayloadError],
         check: Callable[[], None] = never,
     ) -> tuple[Any, list[bytes]]:
-        """Have a process do a task of `core.media_reader`.
+        """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
 
         Args:
             task: Its name.
-            head: What it is given, as JSON.
+            head: Its arguments, as JSON.
             blobs: The files.
-            problem: What is raised if the process crashes or exceeds a limit.
+            problem: Raised if the process crashes or exceeds a limit.
             check: Called again and again; if it raises, the process is killed.
-
-        Returns:
-            What it answers, as JSON and as bytes.
 
         Raises:
             BadPayloadError: The files cannot be used.
@@ -116,13 +110,11 @@ class MediaProcesses:
             return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
 
     def make_ready(self) -> None:
-        """Start the spare process if one is kept and there is none."""
         with self._lock:
             if self._keeps_spare and self._spare is None and not self._is_closed:
                 self._spare = _Reader(self._limits.cpu_s)
 
     def close(self) -> None:
-        """End the spare process; start no more spares."""
         with self._lock:
             self._is_closed = True
             spare, self._spare = self._spare, None
@@ -140,7 +132,7 @@ class MediaProcesses:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[_Reader]:
-        """Take the spare or start a process; it is gone afterwards, and another spare is there."""
+        """Use the spare or start a process; it is ended afterwards, and another spare started."""
         with self._lock:
             reader, self._spare = self._spare, None
         if reader is None or not reader.is_alive:
@@ -153,10 +145,10 @@ class MediaProcesses:
 
 
 class _Reader:
-    """One process; it serves one request.
+    """One process for one request.
 
-    Requests and answers are unnamed files, so that neither side waits for the other's pipe; a
-    socket says when they are complete, and its end says that the other process is gone.
+    Requests and replies are unnamed files, so that neither side waits for the other's pipe; a
+    socket reports when they are complete, and its end that the other process is gone.
     """
 
     def __init__(self, cpu_s: int) -> None:
@@ -190,7 +182,7 @@ class _Reader:
         problem: type[BadPayloadError],
         check_limits: Callable[[], None],
     ) -> tuple[Any, list[bytes]]:
-        """Send a request and wait for the answer; `check_limits` may raise to give up.
+        """Send a request and wait for the reply; `check_limits` may raise to give up.
 
         Raises:
             BadPayloadError: The process refused the files, crashed or exceeded a limit.
@@ -211,7 +203,6 @@ class _Reader:
             raise problem("It could not be decoded.") from error
 
     def close(self) -> None:
-        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for each in (self._line, self._request, self._answer, self._complaints):
@@ -227,7 +218,7 @@ class _Reader:
                 return False
 
     def _failure(self) -> str:
-        """Log why the process ended, and return what its client may read."""
+        """Log why the process ended; return the reason for the client."""
         status = self._process.wait()
         if status == -signal.SIGXCPU:
             return f"It takes more than {self._cpu_s} s of computing to decode."
@@ -238,7 +229,7 @@ class _Reader:
 
 
 def pack(file: IO[bytes], head: object, blobs: Sequence[bytes]) -> None:
-    """Write a request or an answer: one line of JSON, then the bytes."""
+    """Write a request or a reply: one line of JSON, then the bytes."""
     line = json.dumps({"head": head, "sizes": [len(blob) for blob in blobs]})
     file.write(line.encode() + b"\n")
     for blob in blobs:
@@ -247,10 +238,6 @@ def pack(file: IO[bytes], head: object, blobs: Sequence[bytes]) -> None:
 
 
 def unpack(file: IO[bytes]) -> tuple[Any, list[bytes]]:
-    """Read what `pack` wrote.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Read what `pack` wrote; a ValueError if it is something else."""
     line = json.loads(file.readline(HEAD_MAX_BYTES))
     return line["head"], [file.read(int(size)) for size in line["sizes"]]

@@ -40,7 +40,7 @@ def media(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
 
 
 def sound(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-    """Decode a file of sound to 16 kHz, mono, as float32 samples or as a 16-bit WAV file."""
+    """Decode an audio file to 16 kHz, mono, as float32 samples or as a 16-bit WAV file."""
     samples = read_audio(blobs[0], max_duration_s=head["max_duration_s"])
     check_audible(samples)
     if head["as_wav"]:
@@ -64,10 +64,10 @@ TASKS: Final[dict[str, Callable[[Any, Sequence[bytes]], tuple[Any, list[bytes]]]
 
 
 def main(line_fd: int, cpu_s: int) -> None:
-    """Wait for the request, carry it out, and end.
+    """Wait for the request on standard input, carry it out, and end.
 
     Args:
-        line_fd: A socket: a byte says that the request is complete, and then the answer.
+        line_fd: A socket: a byte on it reports that the request, and then the reply, is complete.
         cpu_s: Most CPU time.
     """
     _limit(cpu_s)

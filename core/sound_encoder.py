@@ -1,8 +1,4 @@
-"""Encodes speech while it is made: float32 samples on standard input, a file on standard output.
-
-Run as `python -m core.sound_encoder FORMAT SPEED`, one process a file, by a program that loads no
-codec itself. The file cannot be corrected afterwards, so one that could say its length does not.
-"""
+"""Encodes speech as it is generated: float32 samples on standard input, a file on standard output."""
 
 from __future__ import annotations
 
@@ -26,14 +22,7 @@ SLOWEST_AT_ONCE: Final = 0.5  # of one `atempo` filter
 
 
 class Coding(NamedTuple):
-    """A file's container and codec, in FFmpeg's words.
-
-    Attributes:
-        container: the kind of file.
-        codec: the coding in it.
-        bit_rate: bits per second; 0 where nothing is lost.
-        options: of the container.
-    """
+    """Container and codec of a file, by FFmpeg's names; `bit_rate` 0 is lossless."""
 
     container: str
     codec: str
@@ -61,13 +50,9 @@ class _OneWay:
 
 
 def encode(source: BinaryIO, target: BinaryIO, coding: Coding, speed: float = 1.0) -> None:
-    """Encode all samples that come.
+    """Encode float32 little-endian samples, mono, 24 kHz; write each part once it is complete.
 
-    Args:
-        source: float32 little-endian samples, mono, 24 kHz.
-        target: gets each piece of the file as soon as it is complete.
-        coding: what the file is.
-        speed: 2 halves the time in which the same is said, at the same pitch.
+    `speed` 2 halves the duration at the same pitch.
     """
     options = {"flush_packets": "1", **dict(coding.options)}
     with av.open(_OneWay(target), "w", format=coding.container, options=options) as file:
@@ -94,7 +79,6 @@ def _frames(source: BinaryIO) -> Iterator[av.AudioFrame]:
 
 
 def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.AudioFrame]:
-    """Yield the same in another time."""
     if speed == 1:
         yield from frames
         return
@@ -115,7 +99,6 @@ def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.Audi
 
 
 def _blocks(source: BinaryIO) -> Iterator[np.ndarray]:
-    """Yield the samples as they come, clipped to -1..1."""
     held = b""
     while block := os.read(source.fileno(), READ_BYTES):
         held += block

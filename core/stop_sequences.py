@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Passes text on, and keeps back an end that may become a stop sequence.
+    """Passes text on, and holds back an end that may become a stop sequence.
 
     Attributes:
         has_stopped: a sequence was found; all further text is dropped.
@@ -18,7 +18,7 @@ class StopFilter:
         self._kept = ""
 
     def feed(self, text: str) -> str:
-        """Take a piece of text; return what is certain not to belong to a sequence."""
+        """Return the text that is certain not to belong to a sequence."""
         if self.has_stopped:
             return ""
         text = self._kept + text
@@ -31,7 +31,7 @@ class StopFilter:
         return text[: len(text) - kept]
 
     def flush(self) -> str:
-        """Return what was kept back when nothing follows."""
+        """Return the text held back when nothing follows."""
         kept, self._kept = self._kept, ""
         return kept
 

@@ -10,17 +10,11 @@ ONE_REQUEST_S: Final = 1.0
 
 
 class StopSignals:
-    """The stop signals one program has received."""
-
     def __init__(self) -> None:
         self._first_s: float | None = None
 
     def is_hurry(self, now_s: float) -> bool:
-        """Take in a signal; say whether it asks not to wait for running sessions any more.
-
-        Args:
-            now_s: a monotonic clock.
-        """
+        """Count a signal at a monotonic time; true if it asks not to wait for running sessions."""
         if self._first_s is None:
             self._first_s = now_s
         return now_s >= self._first_s + ONE_REQUEST_S

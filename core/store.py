@@ -39,17 +39,13 @@ COMMIT;
 
 
 class Store:
-    """The file. Any thread and several processes may use it at once.
+    """One SQLite file. Any thread and several processes may use it at once.
 
-    A file that is damaged when it is first used is moved aside, and a new one begins.
+    Its folder is made at the first write. A file that is damaged when it is first used is moved
+    aside, and a new one begins.
     """
 
     def __init__(self, data_dir: Path) -> None:
-        """Open nothing yet.
-
-        Args:
-            data_dir: Folder of the file; made when there is something to write.
-        """
         self._path = data_dir / STATE_FILE
         self._idle: deque[sqlite3.Connection] = deque()  # no more than threads that used it at once
         self._is_ready = False
@@ -57,12 +53,11 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Something was kept before."""
         return self._path.exists()
 
     # Any: what a column holds; whoever asks knows its type.
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return what is kept; what cannot be read counts as not there, and is logged."""
+        """Return rows; an unreadable file counts as empty, and is logged."""
         if not self.exists:
             return []
         try:
@@ -74,7 +69,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write all that the block does, or nothing; other writers wait.
+        """Commit all that the block writes, or nothing; other writers wait.
 
         Raises:
             OSError: The disk is full, or refuses; nothing was written.
@@ -85,7 +80,6 @@ class Store:
             connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is needed."""
         while self._idle:
             self._idle.pop().close()
 
@@ -118,7 +112,7 @@ class Store:
         return _connect(self._path)
 
     def _prepare(self) -> None:
-        """Make the file if there is none that can be used; no other process does so meanwhile."""
+        """Create the file unless it is usable; the caller holds the folder's lock."""
         if not _is_whole(self._path):
             aside = f"{self._path}.damaged-{datetime.now(UTC):%Y%m%d-%H%M%S}"
             for suffix in LOG_SUFFIXES:

@@ -11,28 +11,17 @@ SUMS_FILE: Final = "SHA256SUMS"
 
 
 def file_sha256(path: Path) -> str:
-    """Return the digest of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_sums(folder: Path, paths: Iterable[Path]) -> None:
-    """Write the list of a folder.
-
-    Args:
-        folder: gets the list.
-        paths: of files below it.
-    """
     lines = [f"{file_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths]
     (folder / SUMS_FILE).write_text("".join(lines), encoding="utf8")
 
 
 def first_damaged(folder: Path) -> Path | None:
-    """Return the first file that is missing or differs from the list, None if there is none.
-
-    Args:
-        folder: with a list; without one, the list is what is missing.
-    """
+    """Return the first file that is missing or differs from the list, or the missing list."""
     sums = folder / SUMS_FILE
     if not sums.is_file():
         return sums

@@ -35,42 +35,27 @@ Attributes = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class CallIds:
-    """What a call and the span that stands for it are called.
-
-    The gateway and the worker derive the same ones, so neither tells the other.
-    """
+    """Ids of a call's trace and span, which gateway and worker derive alike."""
 
     trace_id: int
     span_id: int
 
     @classmethod
     def of(cls, session_id: str, secret: str) -> CallIds:
-        """Return the ids of a call.
-
-        Args:
-            session_id: Names the trace, so that it can be found from a line of a log.
-            secret: Of the session; tells calls apart whose clients took the same id.
-        """
+        """Derive the ids; the secret tells calls apart whose clients chose the same session id."""
         trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
         span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
         return cls(int.from_bytes(trace), int.from_bytes(span))
 
 
 class Tracing:
-    """Takes one program's spans to a collector.
+    """Exports one program's spans to a collector.
 
     A thread of the SDK sends them. At most `WAITING_MAX` wait; when a collector is slow or away,
-    the oldest are dropped, and the SDK says so in the log.
+    the oldest are dropped, and the SDK logs it.
     """
 
     def __init__(self, program: str, name: str, exporter: SpanExporter) -> None:
-        """Start the thread.
-
-        Args:
-            program: "gateway" or "worker".
-            name: Tells programs of one kind apart.
-            exporter: Sends spans.
-        """
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -107,11 +92,9 @@ class Tracing:
         self._tracer = provider.get_tracer("minicpmo-live")
 
     def call(self, session_id: str, secret: str) -> CallTrace:
-        """Return what writes the spans of a call; arguments as of `CallIds.of`."""
         return CallTrace(self, CallIds.of(session_id, secret))
 
     def begin_call(self, name: str, ids: CallIds, start_ns: int) -> Span:
-        """Begin the span that stands for a call."""
         from opentelemetry.context import Context
 
         self._ids.call = ids  # spans are begun on the loop alone
@@ -121,7 +104,6 @@ class Tracing:
             self._ids.call = None
 
     def begin(self, name: str, start_ns: int, parent: Span | CallIds) -> Span:
-        """Begin a span below another one, or below a call's."""
         from opentelemetry.trace import (
             NonRecordingSpan,
             SpanContext,
@@ -136,7 +118,7 @@ class Tracing:
         return self._tracer.start_span(name, set_span_in_context(parent), start_time=start_ns)
 
     def close(self) -> None:
-        """Send what waits, but do not wait for ever."""
+        """Send what waits, for `CLOSE_LIMIT_S` at most."""
         ending = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         ending.start()
         ending.join(CLOSE_LIMIT_S)
@@ -151,14 +133,12 @@ class CallTrace:
         self._unix_ns = time.time_ns() - time.monotonic_ns()  # at the loop's zero
 
     def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
-        """Begin a span below the call's, or the call's own."""
         start_ns = self._ns(at_s)
         if stands_for_call:
             return self._tracing.begin_call(name, self._ids, start_ns)
         return self._tracing.begin(name, start_ns, self._ids)
 
     def end(self, span: Span, at_s: float, attributes: Attributes | None = None) -> None:
-        """End a span."""
         span.set_attributes(attributes or {})
         span.end(self._ns(at_s))
 
@@ -170,7 +150,7 @@ class CallTrace:
         parent: Span | None = None,
         attributes: Attributes | None = None,
     ) -> Span:
-        """Write a span that has ended; without a parent it is below the call's."""
+        """Write a span that has ended, below `parent` or the call."""
         span = self._tracing.begin(name, self._ns(began_s), parent or self._ids)
         self.end(span, ended_s, attributes)
         return span
@@ -180,19 +160,14 @@ class CallTrace:
 
 
 def make_exporter(endpoint: str) -> SpanExporter:
-    """Return what sends spans to a collector; headers come from OpenTelemetry's own variables."""
+    """Return an exporter whose headers come from OpenTelemetry's own variables."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(f"{endpoint.rstrip('/')}{PATH}", timeout=SEND_LIMIT_S)
 
 
 def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
-    """Return what takes spans to the configured collector; None without one.
-
-    Args:
-        endpoint: `telemetry.endpoint`.
-        program: "gateway" or "worker".
-        name: Tells programs of one kind apart.
+    """Return the tracing of a program, None without a configured collector.
 
     Raises:
         ValueError: The SDK is not installed.

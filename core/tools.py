@@ -58,7 +58,7 @@ class Offer:
 
     @property
     def prompt(self) -> str:
-        """What ends the system message; "" without functions."""
+        """The end of the system message; "" without functions."""
         if not self.functions:
             return ""
         lines = (
@@ -69,7 +69,7 @@ class Offer:
 
     @property
     def reply_start(self) -> str:
-        """What the reply has to begin with; "" where it may begin with anything."""
+        """How the reply has to begin; "" where it may begin with anything."""
         if not self.must_call:
             return ""
         if len(self.functions) > 1:
@@ -78,59 +78,39 @@ class Offer:
 
 
 def call_text(name: str, arguments: str) -> str:
-    """Return one call of an assistant's message; several are joined by line feeds.
-
-    Args:
-        name: of the function.
-        arguments: a JSON object as text.
-    """
+    """Return one call of an assistant's message; several are joined by line feeds."""
     inner = f'{{"name": {_to_json(name)}, "arguments": {arguments.strip() or "{}"}}}'
     return f"{CALL_START}\n{inner}\n{CALL_END}"
 
 
 def outputs_text(outputs: Iterable[str]) -> str:
-    """Return the user's message that has what functions returned, in the order of their calls."""
+    """Return the user's message of function outputs, in the order of the calls."""
     return "\n".join(f"<tool_response>\n{output}\n</tool_response>" for output in outputs)
 
 
 @dataclass(frozen=True)
 class Said:
-    """Text besides calls."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class CallBegun:
-    """A call's function is known."""
-
     name: str
 
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The next characters of the arguments of the call that began last."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class CallDone:
-    """A call is complete.
-
-    Attributes:
-        name: of a function that was offered.
-        arguments: a JSON object as text: what the pieces were, joined.
-    """
-
     name: str
     arguments: str
 
 
 @dataclass(frozen=True)
 class CallInvalid:
-    """A call that is none; what follows is dropped."""
-
     reason: str
 
 
@@ -138,7 +118,7 @@ CallEvent = Said | CallBegun | CallArguments | CallDone | CallInvalid
 
 
 class CallParser:
-    """Tells text and calls of a reply apart while it comes, however it is cut into pieces.
+    """Separates text and calls of a reply while it is generated, however it is cut into pieces.
 
     White space around calls is dropped. Without functions everything is text.
     """
@@ -151,7 +131,6 @@ class CallParser:
         self.n_calls = 0
 
     def feed(self, text: str) -> list[CallEvent]:
-        """Take a piece of the reply; return what is certain."""
         if not self._names:
             return [Said(text)] if text else []
         events: list[CallEvent] = []
@@ -162,7 +141,6 @@ class CallParser:
         return events
 
     def flush(self) -> list[CallEvent]:
-        """Return what was kept back when nothing follows."""
         if self._has_failed:
             return []
         if self._call is not None:
@@ -171,7 +149,6 @@ class CallParser:
         return [Said(kept)] if kept.strip() or (kept and not self.n_calls) else []
 
     def _take(self, text: str, events: list[CallEvent]) -> str:
-        """Take the next run of text, or of a call; return what is left."""
         if self._call is not None:
             return self._take_call(self._call, text, events)
         at, mark = min(
@@ -220,12 +197,7 @@ class _Place(Enum):
 
 
 class _Call:
-    """The text of one call: where its arguments are, and where it ends.
-
-    Attributes:
-        name: of the function, once it is known that the arguments follow.
-        is_broken: it does not begin as an object does.
-    """
+    """The text of one call: where its arguments are, and where it ends."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -238,7 +210,7 @@ class _Call:
         self._sent = 0  # end of what was sent of the arguments
 
     def feed(self, text: str) -> str | None:
-        """Take more; return what follows the call's object, None while it goes on."""
+        """Append text; return what follows the call's object, None until it ends."""
         before, self._text = len(self._text), self._text + text
         for index in range(before, len(self._text)):
             self._step(self._text[index])
@@ -254,7 +226,7 @@ class _Call:
         return None
 
     def news(self) -> list[CallEvent]:
-        """Return what became known since the last time."""
+        """Return the events since the last call."""
         if self.name is None:
             return []
         begun: list[CallEvent] = [] if self._sent else [CallBegun(self.name)]
@@ -264,7 +236,6 @@ class _Call:
         return [*begun, CallArguments(fresh)] if fresh else begun
 
     def parsed(self) -> CallDone | None:
-        """Return the whole call, None if it is none."""
         try:
             value = json.loads(self._text, parse_constant=_no_constant)
         except (ValueError, RecursionError):
@@ -279,7 +250,7 @@ class _Call:
         return CallDone(name, self._text[self._arguments_at : self._arguments_end])
 
     def _find_head(self, index: int) -> None:
-        """Look whether the arguments begin with the bracket at an index."""
+        """Find whether the arguments begin with the bracket at an index."""
         head = HEAD.match(self._text)
         if head is not None and head.end() == index:
             self.name, self._arguments_at = head[1], index

@@ -13,12 +13,12 @@ TranscriberKind = Literal["whisper", "model"]
 
 @dataclass(frozen=True)
 class TranscriptionOptions:
-    """How to listen.
+    """Options of one transcription.
 
     Attributes:
         language: ISO 639-1 code of what is spoken; None leaves it to the transcriber.
-        prompt: words that came before, or spellings to prefer.
-        temperature: of sampling; 0 takes the likeliest words.
+        prompt: preceding text, or spellings to prefer.
+        temperature: of sampling; 0 takes the likeliest tokens.
     """
 
     language: str | None = None
@@ -42,7 +42,7 @@ class Transcript:
     Attributes:
         text: all of it; empty when nothing was said.
         language: ISO 639-1 code; empty when the transcriber does not know it.
-        duration_s: of the sound.
+        duration_s: of the audio.
         passages: the text in parts, oldest first.
     """
 
@@ -56,10 +56,10 @@ DEFAULT_OPTIONS = TranscriptionOptions()
 
 
 class Transcriber(Protocol):
-    """Writes down what is said. May be asked from any task; each answer takes its turn.
+    """Transcribes speech. Any task may call it; requests are served in turn.
 
     Attributes:
-        kind: what stands behind it; Whisper works beside the conversations, the model does not.
+        kind: Whisper works beside the conversations, the model does not.
     """
 
     kind: ClassVar[TranscriberKind]
@@ -67,25 +67,20 @@ class Transcriber(Protocol):
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """Write down a piece of sound.
+        """Transcribe [T] float32 samples, mono, 16 kHz.
 
-        Cancelling the caller gives up its place; work under way ends by itself.
-
-        Args:
-            samples: [T] float32 mono at 16 kHz.
-            options: How to listen.
+        Cancelling the caller cancels a request that waits; work under way ends by itself.
 
         Raises:
-            TranscriberBusyError: Too much sound waits already.
-            TranscriptionFailedError: It could not be written down.
+            TranscriberBusyError: Too much audio waits already.
+            TranscriptionFailedError: It could not be transcribed.
         """
         ...
 
     def close(self) -> None:
-        """End what runs for it; further requests fail."""
+        """End its processes; further requests fail."""
         ...
 
 
 def duration_s(samples: FloatArray) -> float:
-    """Return the length of sound at 16 kHz."""
     return len(samples) / INPUT_SAMPLE_RATE_HZ

@@ -50,7 +50,7 @@ STREAMING_OPTIONS: Final = EndpointOptions(max_speech_duration_s=300.0)
 
 @dataclass(frozen=True)
 class VadState:
-    """All the detector remembers of a stream."""
+    """The detector's state of one stream."""
 
     recurrent: FloatArray  # [2, 1, 128]
     context: FloatArray  # [64]
@@ -66,7 +66,6 @@ class SpeechSegment:
 
     @property
     def duration_ms(self) -> int:
-        """Length with padding."""
         return len(self.samples) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
@@ -77,10 +76,7 @@ class SileroVad:
     """The model: weights only, to be shared by any number of streams."""
 
     def __init__(self, model_path: Path | None = None) -> None:
-        """Load the model.
-
-        Args:
-            model_path: ONNX file; by default the one of the installed `silero-vad` package.
+        """Load the ONNX file, by default that of the installed `silero-vad` package.
 
         Raises:
             VoiceDetectorError: The file is missing or is not this model.
@@ -101,18 +97,14 @@ class SileroVad:
 
     @staticmethod
     def initial_state() -> VadState:
-        """Return the state at the start of a stream."""
         return VadState(np.zeros(STATE_SHAPE, np.float32), np.zeros(CONTEXT_SAMPLES, np.float32))
 
     def probabilities(self, samples: FloatArray, state: VadState) -> tuple[FloatArray, VadState]:
-        """Judge windows that follow each other.
+        """Return the probability of speech [N] of consecutive windows, and the last state.
 
         Args:
             samples: [N · 512], 16 kHz mono, -1..1.
-            state: What the windows before left; it is not changed.
-
-        Returns:
-            Probability of speech in each window [N], and the state after the last.
+            state: After the window before; it is not changed.
         """
         assert len(samples) % MODEL_WINDOW_SAMPLES == 0
         windows = samples.reshape(-1, MODEL_WINDOW_SAMPLES)  # [N, 512]
@@ -137,11 +129,7 @@ class StreamingVAD:
     def __init__(
         self, options: EndpointOptions = STREAMING_OPTIONS, detector: SileroVad | None = None
     ) -> None:
-        """Start a stream.
-
-        Args:
-            options: When speech begins and ends; the window is a multiple of 512 samples.
-            detector: The model, if it is loaded already.
+        """Start a stream; the window of `options` is a multiple of 512 samples.
 
         Raises:
             VoiceDetectorError: The model cannot be loaded.
@@ -157,22 +145,17 @@ class StreamingVAD:
 
     @property
     def is_speaking(self) -> bool:
-        """Speech has started and not ended."""
         return self._endpointer.is_speaking
 
     @property
     def nbytes(self) -> int:
-        """Memory the sound of this stream takes, bytes."""
         return self._kept.nbytes + sum(segment.samples.nbytes for segment in self._waiting)
 
     def process(self, chunk: FloatArray) -> list[VadEvent]:
-        """Take the sound that follows and say what happened in it.
+        """Return what happened in the audio that follows, oldest first.
 
         Args:
             chunk: [T], 16 kHz mono, any length; what does not fill a window waits for the next.
-
-        Returns:
-            Beginnings, complete segments and discarded bursts, oldest first.
         """
         self._kept = np.concatenate([self._kept, chunk])
         clock = self._endpointer.clock_samples
@@ -186,17 +169,12 @@ class StreamingVAD:
         return events
 
     def feed(self, chunk: FloatArray) -> SpeechSegment | None:
-        """Take the sound that follows; return the oldest complete segment not yet returned.
-
-        Args:
-            chunk: [T], 16 kHz mono. A chunk that completes several segments returns the first;
-                the others follow from the next calls.
-        """
+        """Append [T], 16 kHz mono; return the oldest complete segment not yet returned."""
         self._queue(self.process(chunk))
         return self._waiting.popleft() if self._waiting else None
 
     def flush(self) -> SpeechSegment | None:
-        """End the stream: speech that is going on becomes a segment, and a new stream begins.
+        """End the stream: unfinished speech becomes a segment, and a new stream begins.
 
         Returns:
             The oldest segment not yet returned; call again until there is none.
@@ -210,7 +188,7 @@ class StreamingVAD:
         return self._waiting.popleft() if self._waiting else None
 
     def reset(self) -> None:
-        """Forget the stream and everything not yet returned."""
+        """Drop the stream and everything not yet returned."""
         self._waiting.clear()
         self._start_over()
 
@@ -243,7 +221,6 @@ class StreamingVAD:
 
 
 def _packaged_model() -> Path:
-    """Find the model file without importing its package."""
     spec = find_spec(MODEL_PACKAGE)
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     for folder in folders:
@@ -256,7 +233,7 @@ def _packaged_model() -> Path:
 
 
 def _without_filling(event: VadEvent, end_samples: int) -> VadEvent:
-    """Cut off what lies after the end of the stream."""
+    """Cut off the padding behind the end of the stream."""
     if not isinstance(event, SpeechSegment):
         return event
     real_samples = end_samples - event.start_samples
@@ -272,7 +249,7 @@ def _check_window(options: EndpointOptions) -> None:
 def _window_probabilities(
     detector: SileroVad, samples: FloatArray, state: VadState, options: EndpointOptions
 ) -> tuple[list[float], VadState]:
-    """Judge documented windows; of the model windows in each, the likeliest speech counts."""
+    """Judge documented windows; each takes the highest probability of the model's windows in it."""
     found, after = detector.probabilities(samples, state)
     per_window = options.window_samples // MODEL_WINDOW_SAMPLES
     largest = found.reshape(-1, per_window).max(axis=1)  # [N · per_window] → [N]

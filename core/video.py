@@ -1,4 +1,4 @@
-"""Pictures and sound out of a video file, at the few frames per second the model looks at."""
+"""Pictures and audio of a video file, at the few frames per second the model uses."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ FULL_TURN: Final = 4  # quarters
 
 @dataclass(frozen=True)
 class VideoClip:
-    """What was taken from a video."""
-
     frames: tuple[Image.Image, ...]  # RGB, upright
     times_s: tuple[float, ...]  # when each frame is on screen, from the start of the video
     audio: FloatArray  # [T] float32 at 16 kHz; empty when the video has no sound
@@ -50,23 +48,20 @@ def read_video(
     max_duration_s: float = CHAT_AUDIO_MAX_S,
     max_side_px: int = DEFAULT_MAX_SIDE_PX,
 ) -> VideoClip:
-    """Take frames and sound from a video file.
+    """Read frames and audio of a video file.
 
     Args:
         source: Path of a file, or its content.
-        fps: Frames taken per second, from second 0 on.
+        fps: Frames per second, from second 0 on.
         max_frames: If `fps` would give more, this many are spread evenly over the video.
         max_duration_s: Longest video accepted, s.
         max_side_px: Frames are scaled down until no side is longer.
-
-    Returns:
-        The frames on screen at the chosen times, and all of the sound.
 
     Raises:
         PictureMissingError: The path names no file, or it cannot be opened.
         PictureTooLargeError: It is too long, or its pictures have too many pixels.
         VideoError: It is no video file, has no pictures, or is damaged.
-        AudioError: Its sound is damaged.
+        AudioError: Its audio is damaged.
     """
     try:
         with opened(source) as file:
@@ -180,7 +175,6 @@ def _frames_at(
 def _timed_frames(
     container: InputContainer, stream: av.VideoStream
 ) -> Iterator[tuple[float, av.VideoFrame]]:
-    """Yield decoded frames with their time from the start of the video, s."""
     first_s: float | None = None
     for frame in container.decode(stream):
         at_s = frame.time if frame.time is not None else 0.0
@@ -189,7 +183,6 @@ def _timed_frames(
 
 
 def _to_picture(frame: av.VideoFrame, max_side_px: int) -> Image.Image:
-    """Scale down, convert to RGB and turn upright."""
     scale = min(1.0, max_side_px / max(frame.width, frame.height))
     width_px, height_px = round(frame.width * scale), round(frame.height * scale)
     small = frame.reformat(

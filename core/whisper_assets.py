@@ -60,7 +60,7 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
     """Write the checkpoint.
 
     Args:
-        out: The folder; made if it is not there.
+        out: The folder; made if it is missing.
         weights: Their package, if it was fetched before.
 
     Raises:
@@ -84,7 +84,7 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
 
 
 def _tokenizer(ranks: Mapping[bytes, int]) -> Tokenizer:
-    """Return the byte-level tokenizer whose merges have these ranks."""
+    """Build the byte-level tokenizer whose merges have these ranks."""
     letters = bytes_to_unicode()
 
     def spelled(word: bytes) -> str:
@@ -153,7 +153,7 @@ def _take_stack(spec: Any, tensors: Tensors, side: str, last_norm: str) -> None:
 
 
 def _take_linear(spec: Any, tensors: Tensors, *names: str) -> None:
-    """Take one product, or several over the same input as one; keys have no bias."""
+    """Copy one product, or several over the same input as one; keys have no bias."""
     weights = [tensors[f"{name}.weight"] for name in names]
     nothing = np.zeros(len(weights[0]), np.float32)
     spec.weight = np.concatenate(weights)

@@ -34,7 +34,10 @@ LIMIT_PER_SOUND_S: Final = 10.0
 
 
 class WhisperProcess:
-    """One process with one model; answers one request at a time. Its methods block."""
+    """One process with one model; answers one request at a time. Its methods block.
+
+    `niceness` is 0 where a conversation waits for the transcript.
+    """
 
     def __init__(
         self,
@@ -43,13 +46,6 @@ class WhisperProcess:
         *,
         niceness: int = LOWEST_PRIORITY,
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            folder: Checkpoint in CTranslate2's layout.
-            program: What is run, for tests; folder and niceness are its arguments.
-            niceness: 0 where a conversation waits for what is heard.
-        """
         self._command = [*program, str(folder), str(niceness)]
         self._turn = threading.Lock()
         self._lock = threading.Lock()
@@ -59,7 +55,7 @@ class WhisperProcess:
     def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """Write down [T] float32 samples at 16 kHz.
+        """Transcribe [T] float32 samples at 16 kHz.
 
         Raises:
             TranscriptionFailedError: The process refused, crashed, or took too long and was ended.

@@ -30,7 +30,7 @@ def serve(model: WhisperModel, requests: IO[bytes], answers: IO[bytes]) -> None:
 def transcribed(
     model: WhisperModel, samples: np.ndarray, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return text, language and passages of [T] float32 samples at 16 kHz."""
+    """Transcribe [T] float32 samples at 16 kHz."""
     language = options["language"] if model.model.is_multilingual else ENGLISH
     found, about = model.transcribe(
         samples,
@@ -53,14 +53,12 @@ def transcribed(
 
 
 def load(folder: Path) -> WhisperModel:
-    """Load a checkpoint for one core."""
     return WhisperModel(
         str(folder), device="cpu", compute_type="int8", cpu_threads=1, num_workers=1
     )
 
 
 def main() -> None:
-    """Load the checkpoint named on the command line, at the niceness behind it, and serve it."""
     os.nice(int(sys.argv[2]))
     model = load(Path(sys.argv[1]))
     serve(model, sys.stdin.buffer, sys.stdout.buffer)

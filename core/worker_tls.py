@@ -1,7 +1,7 @@
-"""TLS between the gateway and its workers: who signs, what a worker shows, what is believed.
+"""TLS between the gateway and its workers: the CA, certificates and contexts.
 
-Every worker shows a certificate for the same name, which is checked wherever it runs: workers come
-and go by address, so a certificate for an address would say less.
+Every worker presents a certificate for the same name, which is checked wherever it runs: workers
+come and go by address, so a certificate for an address would say less.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what a worker's certificate is checked against, None without TLS.
+    """Return the context that checks a worker's certificate, None without TLS.
 
     Raises:
         OSError: The CA can be neither read nor made.
@@ -44,7 +44,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what a worker serves with, None without TLS.
+    """Return the context that a worker serves with, None without TLS.
 
     Raises:
         OSError: Files can be neither read nor made.
@@ -72,22 +72,14 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def worker_ca(settings: Settings) -> Path:
-    """Return the CA's file, made if it is ours and missing.
-
-    Raises:
-        OSError: It can be neither read nor made.
-    """
+    """Return the CA's file, made if it is ours and missing; an OSError if that fails."""
     if settings.security.worker_ca is not None:
         return settings.security.worker_ca
     return ensure_ca(settings.service.data_dir / CA_FILE)
 
 
 def ensure_ca(path: Path) -> Path:
-    """Return the file of a CA's certificate and key, made if it is missing.
-
-    Raises:
-        OSError: It can be neither read nor made.
-    """
+    """Return the file of a CA's certificate and key, made if missing; an OSError if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked_folder(path.parent):  # programs that share the folder may start together
         if not path.exists():
@@ -105,12 +97,12 @@ def ensure_ca(path: Path) -> Path:
 
 
 def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool = False) -> bytes:
-    """Return a new certificate and its key, signed by a CA of ours.
+    """Return a new certificate and its key, signed by the CA of `ensure_ca`.
 
     Args:
-        ca_file: Of `ensure_ca`.
+        ca_file: Certificate and key, PEM.
         names: What the certificate is for.
-        for_clients: It is shown to servers as well.
+        for_clients: It also authenticates clients.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""Audio of a peer: decoded frames become 24 kHz mono for the gateway, speech becomes Opus packets."""
+"""Audio of a peer: frames become 24 kHz mono for the gateway, speech becomes Opus packets."""
 
 from __future__ import annotations
 

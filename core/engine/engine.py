@@ -64,7 +64,6 @@ class BaseEngine(ABC):
         """
 
     def _run_alone(self, task: Task[Any]) -> Future[None]:
-        """Run passes of one task until it pauses, and return a future that is done."""
         self.run_pass([task])
         while not task.is_paused:
             self.run_pass([task])
@@ -114,13 +113,12 @@ class Heartbeat:
 
     @property
     def silent_s(self) -> float:
-        """How long the piece of work at hand has taken; 0 if there is none."""
+        """Duration of the work under way; 0 if there is none."""
         began_s = self._began_s
         return 0.0 if began_s is None else self._now_s() - began_s
 
     @contextmanager
     def beat(self) -> Iterator[None]:
-        """Count the block as one piece of work."""
         began_s = self._began_s = self._now_s()
         try:
             yield
@@ -182,11 +180,9 @@ class Engine(BaseEngine):
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is on the engine's thread."""
         return threading.current_thread() is self._thread
 
     def use(self, run_pass: RunPass) -> None:
-        """Answer the tasks' requests by `run_pass` from now on."""
         self.run_pass = run_pass
 
     def watch(self, read: Callable[[], float]) -> None:
@@ -194,7 +190,7 @@ class Engine(BaseEngine):
         self.gauge = Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
-        """Say what is wrong with the thread: it has ended, or one pass has taken `limit_s`."""
+        """Describe what is wrong: the thread has ended, or one pass has taken `limit_s`."""
         if self._failure is not None:
             return f"The engine has ended: {self._failure}"
         if self.heartbeat.silent_s > limit_s:
@@ -231,7 +227,7 @@ class Engine(BaseEngine):
         return resumed.done
 
     def close(self) -> None:
-        """End the thread after what it does now; what waits is refused. Blocks a little."""
+        """End the thread after its current work; refuse what waits. Blocks up to `JOIN_LIMIT_S`."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -269,7 +265,6 @@ class Engine(BaseEngine):
             self._refuse_rest()
 
     def _work_once(self) -> None:
-        """Carry out the calls that wait, then one pass."""
         for _ in range(self._wait_for_work()):
             with self.heartbeat.beat():
                 self._current = self._calls.popleft()
@@ -290,7 +285,6 @@ class Engine(BaseEngine):
             return len(self._calls)
 
     def _run_pass(self, running: Sequence[_Resumed]) -> list[_Resumed]:
-        """Run one pass; return the tasks that need another one."""
         try:
             self.run_pass([each.task for each in running])
             going = [each for each in running if not each.task.is_paused]

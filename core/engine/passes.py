@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 
 class TaskState(Enum):
-    """Where a task stands."""
-
     RUNNING = auto()  # it takes part in passes
     EMITTED = auto()  # it handed out a value and waits to be resumed
     RETURNED = auto()
@@ -54,9 +52,8 @@ class Task(AsyncIterator[Any], Generic[T]):
 
     Attributes:
         result: what the steps returned; set when the iterator is exhausted.
-        state: where it stands.
         due_s: when it must be done, on the clock of the passes; None if it is not live.
-        request: what it waits for, or what is left of it.
+        request: the pending request, or what is left of it.
         since_s: when that was asked.
     """
 
@@ -65,13 +62,6 @@ class Task(AsyncIterator[Any], Generic[T]):
     def __init__(
         self, steps: Steps[T], due_s: float | None = None, engine: BaseEngine | None = None
     ) -> None:
-        """Create a task that has not begun.
-
-        Args:
-            steps: see `MiniCPMO45.engine.steps`.
-            due_s: when they must be done; None if it is not live.
-            engine: resumes and closes it; None if only passes do.
-        """
         self._engine = engine
         self.state = TaskState.RUNNING
         self.due_s = due_s
@@ -83,12 +73,11 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._answers: list[Any] = []  # to the portions answered so far
 
     async def __anext__(self) -> Any:
-        """Return the next value.
+        """Return the next value, or raise what the steps raise.
 
         Raises:
             GenerationFailedError: Too much is waiting, or a pass broke.
             ShuttingDownError: The engine was closed.
-            Exception: whatever the steps raise.
         """
         if self.has_ended:
             raise StopAsyncIteration
@@ -118,20 +107,17 @@ class Task(AsyncIterator[Any], Generic[T]):
 
     @property
     def is_paused(self) -> bool:
-        """It takes part in no pass until it is resumed."""
         return self.state is not TaskState.RUNNING
 
     @property
     def has_ended(self) -> bool:
-        """It cannot be resumed."""
         return self.state not in (TaskState.RUNNING, TaskState.EMITTED)
 
     def take(self) -> Any:
-        """Return what a paused task emitted, or what it returned.
+        """Return what a paused task emitted or returned, or raise what it failed with.
 
         Raises:
             WorkCancelledError: it was closed.
-            Exception: what it failed with.
         """
         if self.state is TaskState.FAILED:
             raise self._value
@@ -140,7 +126,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         return self._value
 
     def advance(self, now_s: float = 0.0) -> Request | None:
-        """Run to the next request, unless one waits already; None if the task is paused."""
+        """Run to the next request, unless one is pending; None if the task is paused."""
         if self.has_ended:
             return None
         if self.request is not None:
@@ -161,12 +147,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         return request
 
     def answer(self, answer: Any, rest: Request | None = None) -> None:
-        """Answer the request; an exception will be raised inside the steps.
-
-        Args:
-            answer: to the request, or to its first portion.
-            rest: what is left to be answered.
-        """
+        """Answer the request or, with a `rest`, its first portion; steps raise an exception."""
         self._answers.append(answer)
         if rest is not None and not isinstance(answer, Exception):
             self.request = rest
@@ -177,7 +158,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._answers, self.request = [], None
 
     def close(self) -> None:
-        """End it where it stands, between two passes; harmless when it has ended."""
+        """End it between two passes; harmless when it has ended."""
         self.request = None
         if not self.has_ended:
             self._pause(TaskState.CANCELLED, None)
@@ -192,10 +173,7 @@ def run_pass(
 ) -> None:
     """Advance each task, and answer as much of what they ask as one pass takes.
 
-    Args:
-        executor: answers.
-        tasks: at most one that changes a given conversation.
-        now_s: a clock.
+    Of the tasks, at most one changes a given conversation.
     """
     began_s = now_s()
     asking = [task for task in tasks if task.advance(began_s) is not None]
@@ -212,11 +190,7 @@ def run_pass(
 
 
 def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
-    """Run steps together to their ends; what they emit is dropped.
-
-    Raises:
-        Exception: whatever one of them raises.
-    """
+    """Run steps together to their ends; drop what they emit, raise what one of them raises."""
     tasks = [Task(steps) for steps in works]
     while going := [task for task in tasks if not task.has_ended]:
         run_pass(executor, going)
@@ -241,7 +215,7 @@ def _answers(executor: Answers, requests: list[Request]) -> list[Any]:
 
 
 def free_share(executor: Executor) -> float:
-    """Return the free share of the memory for conversations; 0 if the device does not answer."""
+    """Free share of the memory for conversations; 0 if the device does not answer."""
     try:
         return executor.free_share
     except RuntimeError:
@@ -249,7 +223,7 @@ def free_share(executor: Executor) -> float:
 
 
 def _measured(task: Task[Any]) -> Waiting | None:
-    """Return the task's request; one that has no size is answered with the error."""
+    """Return the task's request; answer one that has no size with the error."""
     request = task.request
     assert request is not None, "it asks"
     try:
@@ -260,7 +234,7 @@ def _measured(task: Task[Any]) -> Waiting | None:
 
 
 def _joined(answers: list[Any]) -> Any:
-    """Return one answer; portions that do not fit together are that task's failure alone."""
+    """Join the answers to portions; if they do not fit together, only that task fails."""
     try:
         return joined(answers)
     except Exception as error:
@@ -268,7 +242,7 @@ def _joined(answers: list[Any]) -> Any:
 
 
 def _progress(request: Request) -> int:
-    """Return what differs once an answer has changed the conversation that asked."""
+    """Return a value that differs once an answer has changed the conversation that asked."""
     match request:
         case LlmForward(kv=kv) | DrawCodes(kv=kv):
             return kv.length

@@ -48,8 +48,7 @@ class Waiting:
     """A request that waits for a pass.
 
     Attributes:
-        request: what is asked.
-        size: of it, see `size_of`.
+        size: see `size_of`.
         since_s: when it was asked.
         due_s: when the unit it belongs to must be done; None if it is not live.
     """
@@ -61,17 +60,15 @@ class Waiting:
 
     @property
     def deadline_s(self) -> float:
-        """Orders requests."""
         return self.since_s + UNHURRIED_S if self.due_s is None else self.due_s
 
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """What one pass answers of a request.
+    """The part of a request that one pass answers.
 
     Attributes:
         index: of the request among those that wait.
-        request: what is answered now.
         rest: what is left for later passes.
     """
 
@@ -85,12 +82,7 @@ Batch = list[Portion]
 
 
 def plan_pass(waiting: Sequence[Waiting], now_s: float) -> list[Batch]:
-    """Return the batches of the next pass: one per kind, at least one; a lone request is whole.
-
-    Args:
-        waiting: at least one request.
-        now_s: the time, on the clock of the requests.
-    """
+    """Return the batches of the next pass: one per kind, at least one; a lone request is whole."""
     if len(waiting) == 1:
         return [[Portion(0, waiting[0].request)]]
     by_kind: dict[type, list[int]] = {}
@@ -115,7 +107,7 @@ def _waits(kind: type, waiting: Sequence[Waiting], now_s: float, wait_s: float) 
 
 
 def _fill(waiting: Sequence[Waiting], indices: Sequence[int]) -> Batch:
-    """Return a batch of these requests; long ones get the room that the others leave."""
+    """Return a batch of these requests; long ones use the room that the others leave."""
     room = MAX_PER_PASS.get(type(waiting[indices[0]].request), len(indices))
     batch: Batch = []
     long: list[int] = []
@@ -150,14 +142,9 @@ def size_of(request: Request) -> int:
 
 
 def first_portion(request: Request, most: int) -> tuple[Request, Request | None]:
-    """Split a request.
+    """Split a request into a first portion of size `most` or less, and the rest if there is one.
 
-    Args:
-        request: of a kind that `MAX_PER_PASS` names, or small.
-        most: largest size of the first portion, at least 1.
-
-    Returns:
-        What to answer first, and the rest if there is one; `joined` makes one answer of both.
+    `joined` makes one answer of those to both. `most` is at least 1.
     """
     if size_of(request) <= most:
         return request, None

@@ -1,4 +1,8 @@
-"""Encodes speech as it is generated: float32 samples on standard input, a file on standard output."""
+"""Encodes speech as it is generated: float32 samples on standard input, a file on standard out.
+
+Run as `python -m core.sound_encoder FORMAT SPEED`, one process a file, by a program that loads no
+codec itself. The file cannot be corrected afterwards, so it never states its length.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ PR_SET_PDEATHSIG = 1  # source: prctl(2), Linux
 
 
 def main(parent: int, number: int, command: list[str]) -> None:
-    """Request the signal, then become the command; the process id stays."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() == parent:  # otherwise the parent ended before the signal was requested

@@ -20,7 +20,7 @@ EMBEDDED_SOURCE = PROJECT_ROOT / "assets" / "nano"
 async def ensure_checkpoint(
     planner: Planner, display: Display, pace: Pace, source: Path = EMBEDDED_SOURCE
 ) -> Path:
-    """Return the default checkpoint, made if need be.
+    """Return the default checkpoint, made if it is missing.
 
     Raises:
         StartError: not even the toy one can be made.
@@ -48,7 +48,7 @@ async def ensure_checkpoint(
 
 
 def shown(path: Path) -> str:
-    """Return a path for people: relative where relative paths start, if it lies there."""
+    """Return a path for people: relative to `HOME` if it lies there."""
     return str(path.relative_to(HOME)) if path.is_relative_to(HOME) else str(path)
 
 
@@ -67,7 +67,7 @@ class _Maker:
         self._pace = pace
 
     async def ensure_embedded(self, folder: Path, sums: Path) -> bool:
-        """Assemble the embedded checkpoint unless it is there in its newest form."""
+        """Assemble the embedded checkpoint unless its newest form is there."""
         newest, exists = _content(sums), _is_checkpoint(folder)
         if self._planner.settings.model.embedded == "toy" or newest is None:
             return False

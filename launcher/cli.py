@@ -54,13 +54,7 @@ Now = Annotated[bool, typer.Option("--now", help="With --ray and --stop: let not
 
 @dataclass(frozen=True)
 class Setup:
-    """What tests replace.
-
-    Attributes:
-        entry: the command that runs this command line again.
-        programs: commands of the programs.
-        pace: intervals and limits.
-    """
+    """What tests replace; `entry` is the command that runs this command line again."""
 
     entry: tuple[str, ...] = (sys.executable, "-P", "-m", "launcher")
     programs: Programs = Programs()
@@ -82,7 +76,6 @@ class Wish:
 
 
 def create_app(setup: Setup) -> typer.Typer:
-    """Return the command line."""
     app = typer.Typer(
         add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
     )
@@ -91,8 +84,6 @@ def create_app(setup: Setup) -> typer.Typer:
 
 
 def start_command(setup: Setup) -> Callable[..., None]:
-    """Return the command that starts, shows and stops the system."""
-
     def start_all(
         workers: Workers = None,
         https: Https = None,
@@ -141,7 +132,6 @@ def start_command(setup: Setup) -> Callable[..., None]:
 
 
 def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
-    """Do what is wished on a cluster of Ray; return the exit code."""
     display = Display()
     try:
         from launcher import ray_control  # late: Ray is optional
@@ -164,7 +154,6 @@ def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
 
 
 def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
-    """Start, supervise, stop; return the exit code."""
     os.umask(PRIVATE_UMASK)
     log = planner.log_file("launcher").path
     try:
@@ -183,7 +172,6 @@ def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
 
 
 def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
-    """Start in the background; return the exit code once the system is up."""
     if folder.launcher():
         return control.report_running(folder, Display())
     arguments = [argument for argument in sys.argv[1:] if argument != DETACH_FLAG]
@@ -196,7 +184,7 @@ def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether standard output already goes to this file, as it does in the background."""
+    """Whether standard output already goes to this file, as in the background."""
     try:
         return os.path.samestat(os.fstat(STANDARD_OUTPUT), path.stat())
     except OSError:

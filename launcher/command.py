@@ -100,7 +100,6 @@ def download(
 
 
 def _first_word(context: typer.Context) -> tuple[str, list[str]]:
-    """Return the first argument, empty if it is an option, and the others."""
     if context.args and not context.args[0].startswith("-"):
         return context.args[0], context.args[1:]
     return "", context.args
@@ -119,7 +118,6 @@ def _planner(settings: Settings) -> Planner:
 
 
 def _embedded(settings: Settings) -> Path:
-    """Return the checkpoint that is used when none is named, made if need be."""
     try:
         return asyncio.run(ensure_checkpoint(_planner(settings), Display(), Pace()))
     except (StartError, OSError) as error:
@@ -132,7 +130,7 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _become(module: str, arguments: list[str]) -> NoReturn:
-    """Go on as another program, which gets signals and the terminal as they are."""
+    """Replace this process, so that the program gets signals and the terminal directly."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 

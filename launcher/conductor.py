@@ -1,6 +1,6 @@
-"""Keeps a cluster as it should be: how many seats there are, and that the gateway knows them.
+"""Keeps a cluster in its wanted state: the number of seats, and the gateway's list of them.
 
-It holds nothing that the posts could not tell again, so that it may die at any time.
+Its state can be asked anew from the posts, so it may die at any time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Engine(Protocol):
     """What places posts on machines. Its plain methods may block."""
 
     def names(self) -> Collection[str]:
-        """Return the posts that there are, with or without a machine."""
+        """Return the posts that exist, with or without a machine."""
 
     def create(self, name: str, cluster: Cluster) -> None:
-        """Have a post, on whatever machine has room, unless there is one of this name."""
+        """Create a post on any machine with room, unless there is one of this name."""
 
     def kill(self, name: str) -> None:
         """End a post for good, and its program with it."""
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Ask for machines with room for so many seats."""
 
     async def about(self, name: str) -> About:
-        """Ask a post how it is."""
+        """Call the post's method of this name."""
 
     async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
         """Tell a front where the workers are; see `Front`."""
@@ -60,8 +60,6 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """How the cluster is."""
-
     bounds: Bounds
     want: int
     waiting: int
@@ -69,13 +67,12 @@ class ClusterStatus:
 
     @property
     def is_serving(self) -> bool:
-        """Whether people who come now are served."""
         ready = [post.name for post in self.posts if post.phase is Phase.READY]
         return FRONT in ready and any(name.startswith(SEAT) for name in ready)
 
 
 class Conductor:
-    """The loop over everything. Made inside a running event loop."""
+    """The control loop. Made inside a running event loop."""
 
     def __init__(
         self,
@@ -85,14 +82,6 @@ class Conductor:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
-
-        Args:
-            engine: places the posts.
-            cluster: what they run.
-            bounds: of their number.
-            clock: returns seconds.
-        """
         self._engine, self._cluster, self._clock = engine, cluster, clock
         self._scaling = Scaling(bounds)
         self._known: dict[str, About] = {}
@@ -104,24 +93,22 @@ class Conductor:
         self._run = asyncio.get_running_loop().create_task(self._repeat())
 
     async def orders(self) -> tuple[Cluster, Bounds]:
-        """Return what it was told, for a successor."""
+        """Return the configuration and the bounds, for a successor."""
         return self._cluster, self._scaling.bounds
 
     async def status(self) -> ClusterStatus:
-        """Say how the cluster is."""
         posts = sorted(self._known.values(), key=lambda post: (len(post.name), post.name))
         want = self._decision.want
         return ClusterStatus(self._scaling.bounds, want, self._waiting, posts)
 
     async def close(self) -> None:
-        """End the loop."""
         tasks = [self._run, *self._asked.values(), *self._ending.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Look at everything once, and do what is to be done."""
+        """Run one round of the loop."""
         names = await asyncio.to_thread(self._engine.names)
         await self._ask(names)
         if FRONT not in names:
@@ -151,7 +138,7 @@ class Conductor:
             await asyncio.sleep(PERIOD_S)
 
     async def _ask(self, names: Collection[str]) -> None:
-        """Hear from the posts; one that is silent is believed to be as it was."""
+        """Ask every post for its state; one that is silent keeps its last."""
         for name in [name for name in self._asked if name not in names]:
             self._asked.pop(name).cancel()
         for name in names:
@@ -171,7 +158,7 @@ class Conductor:
         }
 
     async def _list(self, names: Collection[str]) -> None:
-        """Have the front list the seats, and hear how many people wait."""
+        """Send the front the list of seats, and read the length of its queue."""
         if FRONT not in names:
             return
         places = [

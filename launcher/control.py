@@ -52,7 +52,6 @@ def show_status(folder: RunFolder, display: Display) -> int:
 
 
 def report_running(folder: RunFolder, display: Display) -> int:
-    """Say that the system runs already; return the exit code of a start that did not happen."""
     launcher, record = folder.launcher(), folder.read()
     who = f"process {launcher.pid}" if launcher else "another process"
     display.error(f"It is already running here ({who}).")
@@ -63,15 +62,9 @@ def report_running(folder: RunFolder, display: Display) -> int:
 
 
 async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
-    """Stop the running system, or what a killed launcher left of it.
+    """Stop the running system, or what a killed launcher left of it, and return the exit code.
 
-    Args:
-        folder: of the system.
-        display: for people.
-        limit_s: longest wait for it to end by itself; then it is killed.
-
-    Returns:
-        Exit code: 0 when nothing runs any more, 1 otherwise.
+    What has not ended by itself after `limit_s` is killed.
     """
     launcher = folder.launcher()
     if launcher is None and not folder.leftovers():
@@ -95,7 +88,6 @@ async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
 
 
 async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bool:
-    """Wait for the launcher to end, reporting every few seconds."""
     begin_s = time.monotonic()
     while not await until(lambda: not process.is_alive, POLL_S, min(REPORT_S, limit_s)):
         waited_s = time.monotonic() - begin_s
@@ -106,7 +98,7 @@ async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bo
 
 
 def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Display) -> int:
-    """Start the launcher in the background and follow its log until the system is up.
+    """Start the launcher in the background, follow its log until the system is up.
 
     Returns:
         Exit code: 0 once it is up, else the launcher's.
@@ -140,7 +132,7 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
 
 
 def _follow(log: LogFile, shown_bytes: int, display: Display) -> int:
-    """Print what was added to a log; return how much of it has been printed."""
+    """Print the new end of a log; return how much of it has been printed."""
     with log.path.open("rb") as file:
         file.seek(shown_bytes)
         text = file.read()

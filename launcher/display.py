@@ -27,11 +27,7 @@ PLAIN_LINE_STEP = 0.25  # progress between two plain lines
 
 @dataclass(frozen=True)
 class Loading:
-    """Progress of one program.
-
-    Attributes:
-        progress: 0 to 1, None if unknown.
-    """
+    """Progress of one program, 0 to 1, None if unknown."""
 
     name: str
     stage: str
@@ -67,15 +63,9 @@ class ForgivingStream(io.TextIOBase):
 
 
 class Display:
-    """Prints, and keeps a copy in the launcher's own log."""
+    """Prints to a console, standard output unless given, with a copy in the launcher's own log."""
 
     def __init__(self, console: Console | None = None, log: Path | None = None) -> None:
-        """Print to a console.
-
-        Args:
-            console: None is standard output.
-            log: file that gets a copy.
-        """
         output = cast(TextIO, ForgivingStream(sys.stdout))
         self.console = console or Console(file=output, highlight=False, soft_wrap=True)
         self._file: TextIO | None = None
@@ -90,7 +80,7 @@ class Display:
         self._copy(stamped)
 
     def show(self, text: str) -> None:
-        """Print what no file may contain: in a terminal only."""
+        """Print text that must not reach any file: in a terminal only."""
         if self.console.is_terminal:
             self._print(text, "bold")
 
@@ -98,14 +88,12 @@ class Display:
         self.say(text, "bold red")
 
     def quote(self, title: str, lines: Sequence[str]) -> None:
-        """Print lines of another program."""
         self.say(title)
         for line in lines:
             self._print(f"  | {line}", "dim")
             self._copy(f"  | {line}")
 
     def loading(self) -> LoadingProgress:
-        """Return a progress display for programs that start together."""
         return LoadingProgress(self)
 
     def close(self) -> None:

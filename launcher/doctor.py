@@ -1,6 +1,6 @@
-"""What this machine can run, what is missing, and the line that mends it.
+"""Reports what this machine can run, what is missing, and the line that mends it.
 
-`look` asks the machine, `examine` judges what it found.
+`look` collects the facts, `examine` judges them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ CPU_BUILD: Final = "+cpu"  # how PyTorch's builds without CUDA end
 
 
 class Verdict(StrEnum):
-    """How something is."""
-
     FINE = "ok"
     ADVICE = "could be better"
     MISSING = "must be mended"
@@ -52,7 +50,6 @@ class Finding:
     """One thing that was examined.
 
     Attributes:
-        what: its name.
         state: how it is, in a sentence.
         line: what mends it, to be typed or written; empty where nothing has to be.
     """
@@ -65,20 +62,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Facts:
-    """A machine.
+    """The facts of a machine.
 
     Attributes:
-        gpus: that may be used.
-        cpus: processors.
-        memory_gib: of the machine.
         free_gb: on the disk of the data folder.
-        data_dir: that folder, or what there is of its path.
-        is_writable: files can be made there.
+        data_dir: that folder, or what exists of its path.
         versions: of installed packages by name; None is missing.
         hard_limit: of open files, that a process may raise its own to; None is without limit.
-        ports: what is wrong with a port, in a sentence.
+        ports: problems with ports, in a sentence each.
         has_pages: the build of the pages fits their sources.
-        missing_programs: what tests of the repository need and is not there.
+        missing_programs: what tests of the repository need.
         certificate_ends: of the configured certificate; None without one.
         certificate_problem: why it cannot be read.
     """
@@ -102,7 +95,6 @@ class Facts:
 
 
 def look(planner: Planner, gpus: Sequence[Gpu]) -> Facts:
-    """Ask this machine."""
     settings = planner.settings
     data_dir = settings.service.data_dir
     existing = next(path for path in (data_dir, *data_dir.parents) if path.exists())
@@ -167,7 +159,6 @@ def examine(facts: Facts, settings: Settings) -> list[Finding]:
 
 
 def must_be_mended(findings: Sequence[Finding]) -> bool:
-    """Return whether a start would fail."""
     return any(finding.verdict is Verdict.MISSING for finding in findings)
 
 
@@ -263,7 +254,7 @@ def _network(facts: Facts, settings: Settings) -> Iterator[Finding]:
 
 
 def show(findings: Sequence[Finding], console: Console | None = None) -> None:
-    """Print what was found, and below each problem the line that mends it."""
+    """Print the findings, and below each problem the line that mends it."""
     console = console or Console()
     colors = {Verdict.FINE: "green", Verdict.ADVICE: "yellow", Verdict.MISSING: "red"}
     console.print(f"files of your own: {escape(str(HOME))}", soft_wrap=True)

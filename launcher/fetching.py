@@ -23,7 +23,7 @@ BYTES_PER_MB = 1_000_000
 
 
 class Fetching:
-    """One fetch, from the look whether it is needed to its last word."""
+    """One fetch, from the check whether it is needed to its end."""
 
     def __init__(self, planner: Planner, display: Display, pace: Pace) -> None:
         self._planner = planner
@@ -59,7 +59,7 @@ class Fetching:
         )
 
     async def watch(self) -> str:
-        """Show how far it is until it ends; return why it failed, or an empty text."""
+        """Show its progress until it ends; return why it failed, or an empty text."""
         if self._child is None:
             return ""
         with self._display.loading() as bars:
@@ -76,14 +76,13 @@ class Fetching:
         return (progress and progress.problem) or f"fetching it {self._child.how_it_ended}"
 
     async def stop(self) -> None:
-        """End it; what was fetched stays, and the next start goes on from there."""
+        """End it; what was fetched stays, and the next start continues from there."""
         if child := self._child:
             child.kill()
             await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
         self.forget()
 
     def forget(self) -> None:
-        """Remove the progress of a fetch, perhaps one that was killed."""
         (self._data_dir / CASCADE_FOLDER / PROGRESS_FILE).unlink(missing_ok=True)
 
 

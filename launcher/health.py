@@ -16,7 +16,7 @@ from core.worker_tls import SNI
 
 @dataclass(frozen=True)
 class Health:
-    """What a program answered.
+    """The state of a program.
 
     Attributes:
         progress: of loading, 0 to 1, if known.
@@ -36,8 +36,6 @@ class Health:
 
 
 class GatewayAnswer(BaseModel):
-    """The part of the gateway's answer that is used here."""
-
     status: str
     ready: bool = True
 
@@ -60,12 +58,7 @@ class HealthClient:
         return read_worker(answer) if answer else Health()
 
     async def gateway(self, url: str, trusted: ssl.SSLContext | None) -> Health:
-        """Ask the gateway.
-
-        Args:
-            url: of its health route.
-            trusted: its certificate must match; None for plain HTTP.
-        """
+        """Ask the gateway's health route; `trusted` is None for plain HTTP."""
         if trusted is None:
             answer = await _get(self._plain, url)
         else:
@@ -105,7 +98,6 @@ def read_worker(answer: httpx.Response) -> Health:
 
 
 def read_gateway(answer: httpx.Response) -> Health:
-    """Interpret the gateway's answer."""
     if answer.status_code != httpx.codes.OK:
         return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
@@ -116,12 +108,10 @@ def read_gateway(answer: httpx.Response) -> Health:
 
 
 def trust(certfile: Path, *, is_self_made: bool) -> ssl.SSLContext:
-    """Return what the gateway's certificate is checked against.
+    """Return the context that checks the gateway's certificate.
 
-    Args:
-        certfile: its certificate.
-        is_self_made: it names this machine; a configured one may name public hosts only, so it
-            is not checked.
+    One that is self-made names this machine; a configured one may name public hosts only, so it is
+    not checked.
     """
     if is_self_made:
         return ssl.create_default_context(cafile=str(certfile))

@@ -25,7 +25,6 @@ class Gpu:
     Attributes:
         index: the driver's number.
         visible_as: value of `CUDA_VISIBLE_DEVICES` for a process that sees it alone.
-        name: of the product.
         memory_gib: 0 if unknown.
     """
 
@@ -81,11 +80,7 @@ def _installed() -> list[tuple[Gpu, str]]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Check that a server could listen on an address.
-
-    Raises:
-        PortError: it could not.
-    """
+    """Raise a PortError if a server could not listen on an address."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:

@@ -17,7 +17,6 @@ class RestartPolicy:
             back together.
         stable_s: after this long in good health the count of failures starts anew.
         max_failures: after more failures in a row than this the delay is `retry_s`.
-        retry_s: delay before each of these tries.
     """
 
     first_s: float = 1.0
@@ -54,12 +53,6 @@ class Pace:
 
 @dataclass
 class Restarts:
-    """Counts the restarts of one program.
-
-    Attributes:
-        total: restarts since the launcher started.
-    """
-
     policy: RestartPolicy
     random: Random = field(default_factory=Random)
     total: int = 0
@@ -71,15 +64,11 @@ class Restarts:
         return self._failures > self.policy.max_failures
 
     def count_requested(self) -> None:
-        """Count a restart that was asked for: no failure, so no delay."""
+        """Count a restart that was requested: no failure, so no delay."""
         self.total += 1
 
     def next_delay_s(self, healthy_s: float) -> float:
-        """Count a failure and return the delay before the restart.
-
-        Args:
-            healthy_s: how long the program had been healthy, 0 if it never was.
-        """
+        """Count a failure after `healthy_s` of good health; return the delay before the restart."""
         if healthy_s >= self.policy.stable_s:
             self._failures = 0
         self._failures += 1

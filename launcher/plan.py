@@ -36,21 +36,13 @@ SECRET_VARIABLE = "OMNI_SECURITY_WORKER_SECRET"
 
 
 class Backend(StrEnum):
-    """What the workers run."""
-
     REAL = "real"
     FAKE = "fake"
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Commands, to which flags are appended.
-
-    Attributes:
-        tiny_checkpoint: writes a toy checkpoint to the folder it is given.
-        embedded_checkpoint: assembles the embedded one there.
-        cascade: fetches the cascade's files into the folder it is given.
-    """
+    """Commands, to which flags are appended; the three makers get a folder to write to."""
 
     worker: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "worker.py"))
     gateway: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "gateway.py"))
@@ -62,13 +54,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line that are no settings.
-
-    Attributes:
-        config: file the settings came from, if named.
-        workers: how many; None: as configured.
-        backend: None: the workers' default.
-    """
+    """Options of the command line that are no settings; None is as configured."""
 
     config: Path | None = None
     workers: int | None = None
@@ -80,10 +66,8 @@ class ProgramPlan:
     """One program.
 
     Attributes:
-        name: "gateway", "webrtc", or "worker_0" and so on.
         environment: all variables it gets.
         host, port: it listens on.
-        scheme: "http" or "https".
         runs_on: for people: a GPU or "CPU".
         orphaned: the signal it gets when its launcher has ended.
     """
@@ -109,7 +93,7 @@ class ProgramPlan:
 
 
 def url_host(host: str) -> str:
-    """Return how this machine reaches, in a URL, a server that listens on `host`."""
+    """Return the host by which this machine reaches, in a URL, a server that listens on `host`."""
     reached = EVERY_ADDRESS.get(host, host)
     return f"[{reached}]" if ":" in reached else reached
 
@@ -128,10 +112,10 @@ def slots_of(
 
     Args:
         gpu: the GPU.
-        usual_tokens: what a conversation holds on average.
+        usual_tokens: of a conversation on average.
         sharing: number of workers on the GPU.
-        weights: how the language model's are kept.
-        cache: how its keys and values are held.
+        weights: format of the language model's weights.
+        cache: format of its keys and values.
     """
     session_gib = SESSION_GIB + usual_tokens * KV_TOKEN_BYTES[cache] / 2**30
     usable_gib = gpu.memory_gib * (1 - LEFT_FREE) / sharing
@@ -140,11 +124,9 @@ def slots_of(
 
 
 def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
-    """Return the GPU of each worker; None is the CPU.
+    """Return the GPU of each worker, None for the CPU; more workers than GPUs share them in turn.
 
-    Args:
-        count: of workers; 0: one per GPU, or one without any.
-        gpus: that may be used; workers beyond their number share them in turn.
+    A `count` of 0 is one per GPU, or one without any.
     """
     if not gpus:
         return [None] * max(1, count)
@@ -169,12 +151,10 @@ class Planner:
 
     @property
     def run_folder(self) -> Path:
-        """Folder of process ids, lock and state."""
         return self.settings.service.data_dir / "run"
 
     @property
     def logs(self) -> Path:
-        """Folder of the programs' output."""
         return self.settings.service.data_dir / LOGS_FOLDER
 
     def log_file(self, name: str) -> LogFile:
@@ -183,7 +163,6 @@ class Planner:
         return LogFile(self.logs / f"{name}.log", size_bytes, logging.files_kept)
 
     def workers(self, gpus: Sequence[Gpu]) -> list[ProgramPlan]:
-        """Return the workers, on the GPUs that may be used."""
         count = self.options.workers
         devices = worker_devices(
             self.settings.service.num_workers if count is None else count, gpus
@@ -193,13 +172,7 @@ class Planner:
     def gateway(
         self, worker_count: int, certfile: Path | None, keyfile: Path | None
     ) -> ProgramPlan:
-        """Return the gateway.
-
-        Args:
-            worker_count: workers of this machine.
-            certfile: for TLS; None is plain HTTP.
-            keyfile: of the certificate.
-        """
+        """Return the gateway in front of so many local workers; no `certfile` is plain HTTP."""
         listed = [*self.settings.worker_addresses(worker_count), *self.settings.service.workers]
         flags = ["--workers", ",".join(listed)]
         if certfile and keyfile:
@@ -217,12 +190,7 @@ class Planner:
         )
 
     def webrtc(self, gateway: ProgramPlan, certfile: Path | None) -> ProgramPlan | None:
-        """Return the process that serves WebRTC, None where it is off.
-
-        Args:
-            gateway: where its calls go.
-            certfile: of the gateway; None is plain HTTP.
-        """
+        """Return the process that serves WebRTC, None if off; `certfile` is the gateway's."""
         webrtc = self.settings.webrtc
         if not webrtc.enabled:
             return None
@@ -233,7 +201,7 @@ class Planner:
         return self._program("webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address)
 
     def seat(self, name: str, device: Gpu | None) -> ProgramPlan:
-        """Return the worker of a seat, alone on its GPU; the settings say where it listens."""
+        """Return the worker of a seat, alone on its GPU."""
         return self._worker(0, [device], name)
 
     def _worker(

@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 
 
 def code_version() -> str:
-    """Return a digest of the code, which differs between versions."""
     digest = hashlib.sha256()
     paths = [PROJECT_ROOT / name for name in PROGRAMS]
     for package in PACKAGES:
@@ -59,13 +58,10 @@ class Cluster:
     """The configuration that every machine of a cluster gets.
 
     Attributes:
-        settings: of the command that started it.
         config: the text of the configuration file.
         variables: the environment's part of the configuration, secrets among it.
         worker_ca: our CA of the workers' certificates with its key; empty: the operator has one.
-        backend: None: the workers' default.
         version: of the code.
-        programs: commands of the programs.
     """
 
     settings: Settings
@@ -77,12 +73,9 @@ class Cluster:
     programs: Programs = Programs()
 
     def planner(self, folder: Path, host: str, port: int) -> Planner:
-        """Write the configuration where the programs of a post read it, and return their planner.
+        """Write the configuration for the programs of a post to a folder; return their planner.
 
-        Args:
-            folder: of the post.
-            host: where a worker listens.
-            port: likewise.
+        A worker listens on `host` and `port`.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "config.json"
@@ -109,12 +102,11 @@ class Cluster:
 
 @dataclass(frozen=True)
 class About:
-    """What a post says about itself.
+    """The state of a post.
 
     Attributes:
         node: the engine's name of its machine.
         place: "host:port" that its program listens on.
-        url: of the same.
         talks, places: of a worker, see `Health`.
     """
 
@@ -147,7 +139,7 @@ class Post(ABC):
         pace: Pace = PACE,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """Begin.
+        """Start the program in a task.
 
         Args:
             cluster: what there is to run.
@@ -178,14 +170,13 @@ class Post(ABC):
         """Start the program."""
 
     def bound(self, plan: ProgramPlan) -> ProgramPlan:
-        """Return the plan of a program that is gone when this process is.
+        """Return a plan whose program is killed with this process.
 
-        Where the next one starts nobody waits for it: it may get the same GPU and the same port.
+        Its successor elsewhere waits for nobody: it may get the same GPU and the same port.
         """
         return replace(plan, orphaned=signal.SIGKILL, pid_file=self._folder / "program.pid")
 
     async def about(self) -> About:
-        """Say how it is."""
         if not self.supervisor.programs:
             return self._about
         program = self.supervisor.programs[-1]
@@ -195,7 +186,7 @@ class Post(ABC):
         return self._told(program)
 
     async def stop(self) -> None:
-        """End the program; what it serves may finish first."""
+        """End the program; its sessions may finish first."""
         self._run.cancel()
         await asyncio.gather(self._run, return_exceptions=True)
         await self.supervisor.stop()
@@ -233,7 +224,6 @@ class Seat(Post):
     """Holds one worker."""
 
     def launch(self) -> None:
-        """Start the worker on the GPU that this process was given."""
         gpus = find_gpus(os.environ)
         plan = self.planner.seat(self.name, gpus[0] if gpus else None)
         self.supervisor.launch_workers([self.bound(plan)])
@@ -245,7 +235,6 @@ class Front(Post):
     _http: httpx.AsyncClient | None = None
 
     def launch(self) -> None:
-        """Start the gateway, without workers until they are listed."""
         service = self.planner.settings.service
         certfile, keyfile = service.ssl_certfile, service.ssl_keyfile
         if service.https and certfile is None:
@@ -261,10 +250,9 @@ class Front(Post):
         self._http = self._client(plan, trusted)
 
     async def list_workers(self, places: Sequence[str]) -> int | None:
-        """Send the gateway the list of workers if it changed, and return the length of its queue.
+        """Send the gateway the list of workers if it changed; return the length of its queue.
 
-        Returns:
-            None: the gateway does not answer.
+        None: the gateway does not answer.
         """
         if self._http is None:
             return None
@@ -291,6 +279,5 @@ class Front(Post):
 
 
 def free_port(host: str) -> int:
-    """Return a port of an address that nobody listens on now."""
     with socket.create_server((host, 0)) as probe:
         return int(probe.getsockname()[1])

@@ -49,11 +49,7 @@ def bound_command(
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process; the start time distinguishes it from a later one with the same number.
-
-    Attributes:
-        started: in a form that can only be compared.
-    """
+    """One process; the start time, of no fixed form, tells it from a later one of its number."""
 
     pid: int
     started: str
@@ -63,7 +59,7 @@ class ProcessId:
         return _start_time(self.pid) == self.started != ""
 
     def send(self, number: signal.Signals) -> bool:
-        """Send a signal; return whether the process was there to receive it."""
+        """Send a signal; return whether the process existed."""
         if not self.is_alive:
             return False
         try:
@@ -93,7 +89,7 @@ def write_pid_file(path: Path, process: ProcessId) -> None:
 
 
 def read_pid_file(path: Path) -> ProcessId | None:
-    """Return the process a file names, None unless it is alive."""
+    """Return the process that a file names, None unless it is alive."""
     try:
         number, _, started = path.read_text(encoding="ascii").strip().partition(" ")
         process = ProcessId(int(number), started)
@@ -144,12 +140,7 @@ def _start_time(pid: int) -> str:
 class LogFile:
     """A log that a program appends to directly, so that the launcher cannot block it.
 
-    Rotation therefore copies and truncates.
-
-    Attributes:
-        path: of the current file; older ones are `path.1` (newest) to `path.kept`.
-        max_bytes: size at which it is rotated.
-        kept: number of older files.
+    Rotation therefore copies and truncates; `path.1` is the newest of `kept` older files.
     """
 
     path: Path
@@ -157,20 +148,19 @@ class LogFile:
     kept: int
 
     def open(self) -> FileIO:
-        """Return the file for appending, which stays correct when it is truncated."""
+        """Open the file for appending, which stays correct when it is truncated."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.rotate()
         return FileIO(self.path, "ab")
 
     def size(self) -> int:
-        """Return its length in bytes, 0 if it does not exist."""
         try:
             return self.path.stat().st_size
         except OSError:
             return 0
 
     def rotate(self) -> bool:
-        """Copy the file aside and empty it if it has grown too long; return whether it was done.
+        """Copy the file aside and empty it if it is too long; return whether that was done.
 
         Lines written between the copy and the truncation are lost: a window of microseconds.
 
@@ -218,7 +208,7 @@ class Child:
         """Start it; when this process has ended, it gets the signal `orphaned`.
 
         Raises:
-            OSError: it could not be started, or the log not be opened.
+            OSError: it or its log could not be opened.
         """
         with log.open() as output:
             self._log, self._log_begin = log, log.size()
@@ -248,7 +238,6 @@ class Child:
 
     @property
     def how_it_ended(self) -> str:
-        """The exit status in words; empty while it runs."""
         code = self._process.returncode
         if code is None:
             return ""
@@ -268,16 +257,14 @@ class Child:
         return self._process.returncode == RESTART_EXIT_CODE
 
     def last_lines(self) -> list[str]:
-        """Return the end of what it has printed since its start."""
         return self._log.tail(self._log_begin)
 
     def terminate(self) -> None:
-        """Send SIGTERM to the program alone; it takes down its own helpers."""
+        """Send SIGTERM to the program alone; it ends its own child processes."""
         if not self.has_ended:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to the whole group."""
         if not self.has_ended:
             self._signal_group(signal.SIGKILL)
 

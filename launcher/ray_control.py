@@ -39,12 +39,7 @@ COLUMNS: Final = ("post", "state", "address", "talks", "restarts", "on", "doing"
 
 
 def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
-    """Return what all machines are told: the configuration, and the secrets that it leaves out.
-
-    Args:
-        settings: read from it, with the command line's changes.
-        config: its file, if named.
-        backend: of the workers.
+    """Return the configuration of all machines, with the secrets that it leaves out.
 
     Raises:
         OSError: a file can be neither read nor made.
@@ -83,9 +78,9 @@ def start(
         address: of Ray, or "auto".
         settings: of this command.
         make: returns what to run, unless it runs already.
-        bounds: of the seats; None: as it is, or one.
+        bounds: of the seats; None: unchanged, or one.
         display: for people.
-        detach: return once people are served; else when interrupted, which ends nothing.
+        detach: return once callers are served; else when interrupted, which ends nothing.
 
     Raises:
         ClusterError: it cannot be used.
@@ -109,7 +104,6 @@ def start(
 
 
 def _follow(conductor: Any, settings: Settings, display: Display, *, detach: bool) -> None:
-    """Say what changes, as long as somebody looks."""
     shown: dict[str, str] = {}
     was_serving = False
     while True:
@@ -135,11 +129,7 @@ def _follow(conductor: Any, settings: Settings, display: Display, *, detach: boo
 
 
 def show_status(address: str, display: Display) -> int:
-    """Print what runs; return 0 if a cluster does and 3 if none does.
-
-    Raises:
-        ClusterError: it cannot be asked.
-    """
+    """Print what runs; return 0 if a cluster does and 3 if none does."""
     connect(address)
     conductor = find_conductor()
     if conductor is None:
@@ -160,16 +150,13 @@ def show_status(address: str, display: Display) -> int:
 
 
 def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
-    """End every post: first what keeps their number, then the gateway, then the workers.
+    """End every post: first the conductor, then the gateway, then the workers.
 
     Args:
         address: of Ray, or "auto".
         display: for people.
         limit_s: longest wait for a post to end by itself.
-        now: let nothing finish.
-
-    Raises:
-        ClusterError: it cannot be asked.
+        now: end sessions at once.
     """
     connect(address)
     engine = RayEngine()

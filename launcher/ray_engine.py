@@ -38,18 +38,12 @@ DETACHED: Final = {
 
 
 class RaySeat(Seat):
-    """A seat as an actor."""
-
     def __init__(self, cluster: Cluster, name: str) -> None:
-        """Begin on the machine that Ray chose."""
         super().__init__(cluster, name, *_here())
 
 
 class RayFront(Front):
-    """A front as an actor."""
-
     def __init__(self, cluster: Cluster, name: str) -> None:
-        """Begin on the machine that Ray chose."""
         super().__init__(cluster, name, *_here())
 
 
@@ -57,7 +51,7 @@ class RayEngine(Engine):
     """Places posts as detached actors, which outlive whoever made them."""
 
     def names(self) -> list[str]:
-        """Return the posts that there are; actors that Ray restarts count."""
+        """Return the posts that exist; actors that Ray restarts count."""
         found = [
             str(actor["name"])
             for actor in list_named_actors(all_namespaces=True)
@@ -66,7 +60,7 @@ class RayEngine(Engine):
         return [name for name in found if name == FRONT or name.startswith(SEAT)]
 
     def create(self, name: str, cluster: Cluster) -> None:
-        """Have an actor with a GPU, or one on a machine for fronts."""
+        """Create an actor with a GPU, or one on a machine for fronts."""
         kind: type[Post] = RaySeat
         needs: dict[str, Any] = {"num_gpus": 1}  # Any: as Ray types them
         if name == FRONT:
@@ -90,26 +84,20 @@ class RayEngine(Engine):
         request_resources(bundles=[{"GPU": 1}] * seats)
 
     async def about(self, name: str) -> About:
-        """Ask the actor; without a machine it answers when it has one."""
+        """Ask the actor; without a machine it answers once it has one."""
         answer: About = await _actor(name).about.remote()
         return answer
 
     async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
-        """Call the front's method."""
         waiting: int | None = await _actor(name).list_workers.remote(places)
         return waiting
 
     async def stop(self, name: str) -> None:
-        """Call the post's method."""
         await _actor(name).stop.remote()
 
 
 def connect(address: str) -> None:
-    """Join a cluster as a driver.
-
-    Raises:
-        ClusterError: it cannot be joined.
-    """
+    """Join a cluster as a driver; a ClusterError if that fails."""
     try:
         if address != "auto":  # Ray itself would try for minutes
             host, _, port = address.rpartition(":")
@@ -120,11 +108,7 @@ def connect(address: str) -> None:
 
 
 def check_versions() -> None:
-    """Compare this machine's code with every other's.
-
-    Raises:
-        ClusterError: they differ, or a machine cannot read the code.
-    """
+    """Raise a ClusterError if another machine's code differs or cannot be read."""
     here = _versions()
     asked = {}
     for node in ray.nodes():
@@ -145,7 +129,6 @@ def check_versions() -> None:
 
 
 def find_conductor() -> Any:  # Any: Ray's handles are untyped
-    """Return the conductor's handle, None without one."""
     try:
         return _actor(CONDUCTOR)
     except ValueError:
@@ -153,23 +136,14 @@ def find_conductor() -> Any:  # Any: Ray's handles are untyped
 
 
 def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:
-    """Have a conductor, on a machine for fronts; one that there is ends first, and no post with it.
-
-    Args:
-        cluster: what its posts run.
-        bounds: of their number.
-    """
+    """Create a conductor on a machine for fronts, in place of the one that may exist."""
     RayEngine().kill(CONDUCTOR)
     options = {"name": CONDUCTOR, "resources": {FRONT_RESOURCE: 0.01}, **DETACHED}
     return ray.remote(Conductor).options(**options).remote(RayEngine(), cluster, bounds)
 
 
 def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
-    """Call an actor's method and wait for what it returns.
-
-    Raises:
-        ClusterError: it does not answer.
-    """
+    """Call an actor's method and return its result; a ClusterError without an answer."""
     try:
         return ray.get(method.remote(), timeout=limit_s)
     except RayError as error:
@@ -177,7 +151,7 @@ def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
 
 
 def end_all(names: Sequence[str], limit_s: float) -> None:
-    """Have posts finish what they serve, all at once; those without a machine are left out."""
+    """Stop posts, all at once, after their sessions; those without a machine are left out."""
     asked = {_actor(name).about.remote(): name for name in names}
     answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_LIMIT_S)
     ending = [_actor(asked[answer]).stop.remote() for answer in answers]

@@ -42,8 +42,8 @@ def machine_variables(folder: Path, host: str, names: Sequence[str]) -> dict[str
     """Write one machine's certificate, and return its variables.
 
     Args:
-        folder: of all machines.
-        host: what this machine's files are called.
+        folder: shared by all machines.
+        host: name of this machine's files.
         names: and addresses that other machines reach it by.
 
     Raises:

@@ -32,13 +32,6 @@ class Phase(StrEnum):
 
 
 class ProgramRecord(BaseModel):
-    """State of one program.
-
-    Attributes:
-        note: what it is doing or why it failed.
-        restarts: since the launcher started.
-    """
-
     model_config = ConfigDict(frozen=True)
 
     name: str
@@ -52,8 +45,6 @@ class ProgramRecord(BaseModel):
 
 
 class SystemRecord(BaseModel):
-    """State of the whole system."""
-
     model_config = ConfigDict(frozen=True)
 
     phase: Phase
@@ -97,11 +88,9 @@ class RunFolder:
         return (self.path / LAUNCHER_PID_FILE).exists()
 
     def announce(self) -> None:
-        """Record this process as the launcher."""
         write_pid_file(self.path / LAUNCHER_PID_FILE, identify(os.getpid()))
 
     def launcher(self) -> ProcessId | None:
-        """Return the running launcher, None if there is none."""
         return read_pid_file(self.path / LAUNCHER_PID_FILE)
 
     def leftovers(self) -> dict[str, ProcessId]:
@@ -111,7 +100,6 @@ class RunFolder:
         return {name: process for name, process in found.items() if process}
 
     def clear(self) -> None:
-        """Remove process ids and state."""
         for path in [*self.path.glob("*.pid"), *self.path.glob("*.tmp"), self.path / STATE_FILE]:
             path.unlink(missing_ok=True)
 
@@ -119,7 +107,6 @@ class RunFolder:
         atomic_write(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
 
     def read(self) -> SystemRecord | None:
-        """Return the state, None if there is none."""
         try:
             return SystemRecord.model_validate_json((self.path / STATE_FILE).read_bytes())
         except (OSError, ValidationError):

@@ -22,7 +22,7 @@ SEAT: Final = "seat_"
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the most seats, as a person wrote them: `12` or `4:64`."""
+    """The least and the most seats, written `12` or `4:64`."""
 
     least: int
     most: int
@@ -47,8 +47,6 @@ class Bounds:
 
 @dataclass(frozen=True)
 class SeatLoad:
-    """What one seat does."""
-
     name: str
     talks: int = 0
     places: int | None = None  # that it can hold, as measured; None while it is not ready
@@ -57,7 +55,7 @@ class SeatLoad:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, by names."""
+    """What to do now, by names of seats."""
 
     want: int  # seats that there should be
     create: tuple[str, ...]
@@ -67,14 +65,13 @@ class Decision:
 
 @dataclass
 class Scaling:
-    """Decides again and again; what it remembers may be lost without harm."""
+    """Decides repeatedly; its state may be lost without harm."""
 
     bounds: Bounds
     leaving: dict[str, float] = field(default_factory=dict)  # seats, and since when
     _too_many_since_s: float | None = None
 
     def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:
-        """Return how many seats there should be for those who talk and those who wait."""
         places = [seat.places for seat in seats if seat.places]
         need = SPARE  # nothing is known yet
         if places:
@@ -104,7 +101,7 @@ class Scaling:
         return Decision(want, create, frozenset(self.leaving), end)
 
     def _let_go(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
-        """Choose who leaves: once there were too many for long, at once above the most."""
+        """Choose the seats that leave: after a delay, and at once above the most."""
         surplus = len(staying) - want
         if surplus <= 0:
             self._too_many_since_s = None

@@ -27,7 +27,7 @@ class Program:
 
     Attributes:
         note: what it is doing or why it failed.
-        trusted: what its certificate is checked against; None for plain HTTP, and for workers.
+        trusted: its certificate is checked against this; None for plain HTTP, and for workers.
         ready_since_s: on the loop's clock; None if it has not been ready since its start.
     """
 
@@ -49,11 +49,7 @@ class Program:
         return self.phase is Phase.READY
 
     def start(self) -> None:
-        """Start it.
-
-        Raises:
-            OSError: the command, its log or its pid file cannot be used.
-        """
+        """Start it; an OSError if the command, its log or its pid file cannot be used."""
         self.phase, self.note = Phase.STARTING, ""
         self.health, self.ready_since_s = Health(), None
         plan = self.plan
@@ -107,7 +103,7 @@ class Supervisor:
         load_limit_s: float,
         worker_tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Prepare; nothing is started yet.
+        """Start nothing yet.
 
         Args:
             folder: held by this process.
@@ -115,7 +111,7 @@ class Supervisor:
             pace: intervals and limits.
             drain_s: how long running sessions may continue after a stop was requested.
             load_limit_s: longest wait for a model to load.
-            worker_tls: what the workers' certificates are checked against; None for plain HTTP.
+            worker_tls: the workers' certificates are checked against this; None for plain HTTP.
         """
         self.hurry = asyncio.Event()  # set: do not wait for running sessions
         self.urls: list[str] = []
@@ -131,7 +127,6 @@ class Supervisor:
 
     @property
     def programs(self) -> list[Program]:
-        """Every program, workers first."""
         return [*self._workers, *(each for each in (self._webrtc, self._gateway) if each)]
 
     async def start_workers(self, plans: Sequence[ProgramPlan]) -> None:
@@ -151,10 +146,6 @@ class Supervisor:
     async def start_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> None:
         """Start the gateway and check that it answers and has found the workers.
 
-        Args:
-            plan: of the gateway.
-            trusted: what its certificate is checked against; None for plain HTTP.
-
         Raises:
             StartError: it ended or does not answer.
         """
@@ -167,23 +158,18 @@ class Supervisor:
             self._display.error(f"The gateway answers but is still {late.health.stage}.")
 
     def launch_workers(self, plans: Sequence[ProgramPlan]) -> None:
-        """Start the workers together, and wait for none."""
         self._workers = [Program(plan, Restarts(self._pace.restarts)) for plan in plans]
         for program in self._workers:
             self._launch(program)
 
     def launch_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> Program:
-        """Start the gateway without waiting for it; arguments as of `start_gateway`."""
+        """Start the gateway without waiting for it; `trusted` is None for plain HTTP."""
         self._gateway = Program(plan, Restarts(self._pace.restarts), trusted=trusted)
         self._launch(self._gateway)
         return self._gateway
 
     async def start_webrtc(self, plan: ProgramPlan) -> None:
-        """Start the process that serves WebRTC.
-
-        Raises:
-            StartError: it ended or does not answer.
-        """
+        """Start the process that serves WebRTC; a StartError as of `start_gateway`."""
         self._webrtc = Program(plan, Restarts(self._pace.restarts))
         self._launch(self._webrtc)
         late = await self._await_ready([self._webrtc], self._pace.ready_limit_s)
@@ -197,11 +183,7 @@ class Supervisor:
         self._save()
 
     async def watch(self, more_logs: Sequence[LogFile] = ()) -> None:
-        """Keep the programs running until cancelled.
-
-        Args:
-            more_logs: to rotate besides the programs'.
-        """
+        """Keep the programs running, and rotate their logs and `more_logs`, until cancelled."""
         logs = [*(program.plan.log for program in self.programs), *more_logs]
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rotate(logs))
@@ -272,7 +254,6 @@ class Supervisor:
         return health
 
     async def _keep(self, program: Program) -> None:
-        """Restart a program each time it dies."""
         while True:
             reason = await self._until_unhealthy(program)
             delay_s = self._restart_delay_s(program)
@@ -305,7 +286,7 @@ class Supervisor:
             self._display.say(f"{what}; starting it again in {delay_s:.1f} s", "yellow")
 
     async def _until_unhealthy(self, program: Program) -> str:
-        """Return, in words, what is wrong with a program as soon as something is."""
+        """Wait for a problem with a program; return its description."""
         misses = 0
         asked_s = begun_s = self._now_s()
         while not program.has_ended:

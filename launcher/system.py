@@ -99,7 +99,7 @@ class System:
                 group.create_task(self._watch_fetching())
 
     async def _clean_up(self) -> None:
-        """End what an earlier launcher left behind, and take its place."""
+        """End what an earlier launcher left running, and take its place."""
         leftovers = self._folder.leftovers()
         if self._folder.was_left:
             self._display.say("The last run did not end by itself; its files are removed.")
@@ -113,10 +113,10 @@ class System:
         check_port(self._service.gateway_host, self._service.gateway_port)
 
     async def _prepare_default(self) -> None:
-        """Put in its place what the workers find there if no checkpoint is configured.
+        """Provide the default checkpoint if none is configured.
 
         Raises:
-            StartError: what the settings demand cannot be had.
+            StartError: what the settings demand cannot be provided.
         """
         model = self._planner.settings.model
         if model.model_path or self._planner.options.backend is Backend.FAKE:
@@ -167,7 +167,6 @@ class System:
             self._display.say("There are more workers than GPUs: some share one.", "yellow")
 
     def _urls(self, addresses: list[str]) -> list[str]:
-        """Return the gateway's URLs for people."""
         scheme = "https" if self._service.https else "http"
         port, host = self._service.gateway_port, self._service.gateway_host
         hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]

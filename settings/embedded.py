@@ -19,12 +19,7 @@ WHISPER_FOLDER = "whisper"  # inside a checkpoint: the transcriber on the CPU
 
 
 def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
-    """Return nano's checkpoint if it was assembled, else where the toy one is or will be.
-
-    Args:
-        data_dir: of the settings.
-        embedded: what the settings choose.
-    """
+    """Return nano's checkpoint if it was assembled, else the toy's, which may not exist yet."""
     folder = data_dir / EMBEDDED_FOLDER
     is_there = embedded != "toy" and (folder / CONFIG_FILE).is_file()
     return folder if is_there else data_dir / TOY_FOLDER

@@ -33,7 +33,7 @@ class RecordingSettings(Section):
 
     @property
     def summary(self) -> str:
-        """What is recorded and how long it is kept, in a sentence for a person who starts it."""
+        """A sentence about what is recorded and how long it is kept, for the launcher."""
         if not self.enabled:
             return "Conversations are not recorded."
         days, room = self.session_retention_days, self.max_storage_gb

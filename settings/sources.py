@@ -28,23 +28,14 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Values of one place.
-
-    Attributes:
-        where: the place, as a message says it.
-        values: by "section.key".
-    """
+    """Values by "section.key" of one place, which is named as messages do."""
 
     where: str
     values: Mapping[str, object]
 
 
 def read_file(path: Path, *, is_required: bool) -> Source:
-    """Read a JSON file of sections.
-
-    Args:
-        path: of the file.
-        is_required: a missing file is an error; otherwise it is empty.
+    """Read a JSON file of sections; a missing file is empty unless it is required.
 
     Raises:
         SettingsError: it is missing though required, no JSON, or not made of sections.
@@ -78,11 +69,7 @@ def read_environment(model: type[BaseSettings]) -> Source:
 
 
 def flat(sections: Mapping[str, object], place: str) -> dict[str, object]:
-    """Turn sections of keys into "section.key".
-
-    Raises:
-        SettingsError: a section is no object.
-    """
+    """Turn sections of keys into "section.key"; a SettingsError if a section is no object."""
     values: dict[str, object] = {}
     for section, keys in sections.items():
         if section.startswith("$"):
@@ -94,7 +81,6 @@ def flat(sections: Mapping[str, object], place: str) -> dict[str, object]:
 
 
 def nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Turn "section.key" back into sections of keys."""
     sections: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         section, _, key = name.partition(".")
@@ -129,14 +115,13 @@ def unknown_keys(source: Source, known: Collection[str]) -> Iterator[str]:
 
 
 def environment_name(key: str) -> str:
-    """Return the variable that sets "section.key"."""
     return key if "." not in key else ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
 
 
 def explain(
     errors: list[ErrorDetails], sources: Collection[Source], secrets: Collection[str]
 ) -> str:
-    """Put into words what is wrong: key, value, the place it comes from, and the limit.
+    """Describe what is wrong: key, value, the place it comes from, and the limit.
 
     Args:
         errors: of pydantic.
@@ -158,6 +143,5 @@ def explain(
 
 
 def shown(value: object) -> str:
-    """Return a value as JSON would write it, cut if long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_VALUE_CHARS else f"{text[:SHOWN_VALUE_CHARS]}…"

@@ -55,6 +55,5 @@ class WebRtcSettings(Section):
 
     @property
     def url(self) -> str:
-        """Where the gateway reaches the process."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"

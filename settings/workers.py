@@ -15,13 +15,7 @@ _NAMED: Final = re.compile(rf"dns:{_HOST}:([0-9]{{1,5}})")
 
 
 class WorkerPlace(NamedTuple):
-    """Where a worker is, or several of one name.
-
-    Attributes:
-        host: a name, or an address without brackets.
-        port: of each.
-        is_looked_up: there is one worker at each address that DNS has for the name.
-    """
+    """The address of a worker, or of one at each address that DNS has for the name."""
 
     host: str
     port: int
@@ -29,13 +23,12 @@ class WorkerPlace(NamedTuple):
 
     @property
     def netloc(self) -> str:
-        """`host:port`, as in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 def worker_place(text: str) -> WorkerPlace:
-    """Read `host:port`, `[v6]:port`, either without the port, or `dns:NAME:PORT`.
+    """Parse `host:port`, `[v6]:port`, either without the port, or `dns:NAME:PORT`.
 
     Raises:
         ValueError: it is none of these.

@@ -53,7 +53,7 @@ class PortRangeLoop(asyncio.SelectorEventLoop):
 
 
 def pinned(certfile: Path) -> ssl.SSLContext:
-    """Return what lets in the gateway with this certificate, whatever names it has."""
+    """Return a context that trusts exactly this certificate of the gateway, whatever its names."""
     context = ssl.create_default_context(cafile=str(certfile))
     context.check_hostname = False  # it names public hosts, perhaps, and not this machine
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

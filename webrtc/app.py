@@ -23,12 +23,6 @@ OFFER: Final[TypeAdapter[CallOffer]] = TypeAdapter(CallOffer)
 
 
 def create_app(settings: Settings, place: GatewayPlace) -> FastAPI:
-    """Return the application; its calls end with it.
-
-    Args:
-        settings: The configuration.
-        place: Where the gateway is.
-    """
     webrtc = settings.webrtc
     limits = Limits(webrtc.ice_timeout_s, webrtc.public_address)
     calls = Calls(place, limits, webrtc.max_peers, settings.openai.max_wait_s)
@@ -49,18 +43,15 @@ def create_app(settings: Settings, place: GatewayPlace) -> FastAPI:
 
     @app.get("/health")
     async def health() -> Response:
-        """Say that this process serves, and how many calls it has."""
         return JSONResponse({"status": "healthy", "ready": True, "calls": len(calls)})
 
     @app.post(CALLS_PATH)
     async def begin(request: Request) -> Response:
-        """Answer an offer."""
         answer = await calls.begin(parse_body(OFFER, await request.body()))
         return JSONResponse(answer.model_dump())
 
     @app.delete(CALLS_PATH + "/{call_id}")
     async def hang_up(call_id: str) -> Response:
-        """End a call."""
         await calls.hang_up(call_id)
         return Response()
 

@@ -30,16 +30,15 @@ OPUS_OPTIONS: Final = {"application": "voip", "fec": "1", "packet_loss": "10"}
 
 
 class Microphone:
-    """Turns decoded frames into samples, with silence where packets were lost."""
+    """Turns decoded frames into samples, with silence for lost packets."""
 
     def __init__(self) -> None:
-        """Begin with the first frame."""
         self._resampler = soxr.ResampleStream(OPUS_HZ, RATE_HZ, 1, dtype="int16", quality=QUALITY)
         self._next_pts: int | None = None
         self.lost_samples = 0
 
     def heard(self, frame: AudioFrame) -> bytes:
-        """Return a frame's samples, 16-bit mono at 24 kHz, after what is missing before it."""
+        """Return silence for a gap before the frame and its samples, 16-bit mono at 24 kHz."""
         channels = len(frame.layout.channels)
         samples = frame.to_ndarray().reshape(-1, channels).mean(axis=1).astype(np.int16)
         pts = frame.pts or 0
@@ -53,17 +52,11 @@ class Microphone:
 
 
 class SpeechTrack(MediaStreamTrack):
-    """Reads a playout at the pace of the clock."""
+    """Reads a playout at the pace of the clock, and reports which responses begin and end."""
 
     kind = "audio"
 
     def __init__(self, playout: Playout, note: Callable[[Sequence[Note]], None]) -> None:
-        """Begin with the first frame that is asked for.
-
-        Args:
-            playout: what is to be played.
-            note: told which responses begin and end.
-        """
         super().__init__()
         self._playout, self._note = playout, note
         self._encoder = _encoder()
@@ -72,7 +65,6 @@ class SpeechTrack(MediaStreamTrack):
 
     # aiortc sends packets as they are. Any: what a packet's stream is.
     async def recv(self) -> Packet[Any]:
-        """Wait until the next frame is due."""
         now_s = asyncio.get_running_loop().time()
         if not self._frames:
             self._begun_s = now_s

@@ -40,12 +40,7 @@ LAST_WORDS_S: Final = 1.0  # for events that are still on their way to the peer 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is allowed to a peer.
-
-    Attributes:
-        ice_timeout_s: how long it may take to connect.
-        public_address: shown in our candidates in place of this machine's own.
-    """
+    """Limits of a peer: how long it may take to connect, and the address shown in candidates."""
 
     ice_timeout_s: float
     public_address: str | None = None
@@ -62,8 +57,8 @@ class Call:
         Args:
             socket: open, with the session's first event sent.
             dialect: the protocol that is spoken on it.
-            playout: what the peer is to hear.
-            limits: what is allowed to the peer.
+            playout: audio for the peer.
+            limits: of the peer.
         """
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._limits = limits
@@ -146,7 +141,7 @@ class Call:
                 self._outbox.put_sound(append_event(self._dialect, pcm))
 
     async def _watch(self) -> None:
-        """Return when the peer did not come in time, or has gone."""
+        """Return when the peer did not connect in time, or has disconnected."""
         try:
             async with asyncio.timeout(self._limits.ice_timeout_s):
                 await self._until(frozenset({CONNECTED}) | OVER)
@@ -166,7 +161,7 @@ class Call:
         self._track = track
 
     def _take_channel(self, channel: RTCDataChannel) -> None:
-        """Take the first channel of the right name; it is open already."""
+        """Use the first channel of the right name; it is open already."""
         if channel.label == LABEL:
             channel.on("message", self._say)
             self._guarded(lambda: self._channel.open(channel))
@@ -184,7 +179,7 @@ class Call:
             self._guarded(partial(self.carry_out, self._dialect.noted(note)))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Do what a callback does; where it fails, the gateway's side ends, and so the call."""
+        """Run a callback; if it fails, the gateway's side ends, and so the call."""
         try:
             act()
         except TooSlowError as error:
@@ -192,11 +187,7 @@ class Call:
             self._socket.transport.abort()
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out what an event leads to.
-
-        Raises:
-            TooSlowError: The peer does not take its events.
-        """
+        """Carry out effects; a TooSlowError if the peer does not read its events."""
         for effect in effects:
             match effect:
                 case ToServer(text):

@@ -1,4 +1,4 @@
-"""The calls of this process: how one begins, and that each ends."""
+"""The calls of this process: their start, and that each ends."""
 
 from __future__ import annotations
 
@@ -41,12 +41,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class GatewayPlace:
-    """Where the gateway is.
-
-    Attributes:
-        url: begins with ws: or wss:.
-        tls: what its certificate is checked against.
-    """
+    """The gateway's ws: or wss: URL, and the context that checks its certificate."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -60,7 +55,7 @@ class Calls:
 
         Args:
             place: where the gateway is.
-            limits: what is allowed to one peer.
+            limits: of one peer.
             peers_max: calls at once, those that begin among them.
             wait_s: how long a session may wait in the gateway's queue.
         """
@@ -97,11 +92,7 @@ class Calls:
         return CallAnswer(call_id=call_id, sdp=sdp)
 
     async def hang_up(self, call_id: str) -> None:
-        """End a call.
-
-        Raises:
-            NotFoundError: There is none.
-        """
+        """End a call; a NotFoundError if there is none."""
         task = self._tasks.get(call_id)
         if task is None:
             raise NotFoundError("There is no such call.")
@@ -109,7 +100,6 @@ class Calls:
         await asyncio.wait([task])
 
     async def close(self) -> None:
-        """End every call."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -158,7 +148,7 @@ class Calls:
             raise WorkerUnreachableError(f"The gateway cannot be reached: {error}") from error
 
     async def _first(self, socket: ClientConnection) -> str:
-        """Wait for the beginning of a GPT-Live session.
+        """Wait for the first event of a GPT-Live session.
 
         Raises:
             OmniError: It does not begin.

@@ -21,21 +21,17 @@ Json = dict[str, Any]  # Any: JSON
 
 @dataclass(frozen=True)
 class ToServer:
-    """Send an event to the gateway."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class ToClient:
-    """Send an event over the data channel."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class Play:
-    """Play sound, 16-bit mono at 24 kHz."""
+    """Play 16-bit mono at 24 kHz."""
 
     part: Part
     pcm: bytes
@@ -43,7 +39,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Finish:
-    """A response has no more sound."""
+    """A response has no more audio."""
 
     response_id: str
 
@@ -72,10 +68,10 @@ class Dialect(Protocol):
         """Say what an event of the server leads to."""
 
     def noted(self, note: Note) -> list[Effect]:
-        """Say what follows from the beginning or the end of a response's sound."""
+        """Return the effects of the beginning or the end of a response's audio."""
 
     def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
-        """Say what follows from sound that was dropped."""
+        """Return the effects of audio that was dropped."""
 
 
 class Realtime:
@@ -85,16 +81,14 @@ class Realtime:
     append = "input_audio_buffer.append"
 
     def __init__(self) -> None:
-        """Begin with a session that interrupts, as the protocol's default does."""
         self._interrupts = True
 
     def opening(self, session: Json) -> str:
-        """Return `session.update`."""
         settings = {"type": "realtime", **without(session, ("model",))}
         return json.dumps({"type": "session.update", "session": with_pcm(settings)})
 
     def from_client(self, text: str) -> list[Effect]:
-        """Refuse sound, clear what is ours to clear, and pass the rest on."""
+        """Refuse audio, clear the playout on request, and pass the rest on."""
         event = read(text)
         match event.get("type"):
             case self.append:
@@ -108,7 +102,6 @@ class Realtime:
                 return [ToServer(text)]
 
     def from_server(self, text: str) -> list[Effect]:
-        """Play sound, and pass the rest on."""
         event = read(text)
         passed: list[Effect] = [ToClient(text)]
         match event.get("type"):
@@ -127,12 +120,11 @@ class Realtime:
                 return passed
 
     def noted(self, note: Note) -> list[Effect]:
-        """Tell the client."""
         word = "started" if isinstance(note, Started) else "stopped"
         return [_buffer_event(word, note.response_id)]
 
     def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
-        """Tell the client, and truncate what it has not heard."""
+        """Notify the client, and truncate the items to what was heard."""
         responses = dict.fromkeys(each.part.response_id for each in heard)
         told: list[Effect] = [_buffer_event("cleared", each) for each in responses]
         return told + [
@@ -151,47 +143,43 @@ class Realtime:
 
 
 class Live:
-    """GPT-Live: the server's sound is paced already, and falls silent by itself."""
+    """GPT-Live: the server's audio is paced already, and falls silent by itself."""
 
     path = "/v1/live/sessions"
     append = "session.input_audio.append"
 
     def opening(self, session: Json) -> str:
-        """Return `session.start`."""
         audio = session.get("audio")
         audio = {**(audio if isinstance(audio, dict) else {}), "format": PCM}
         return json.dumps({"type": "session.start", "session": {**session, "audio": audio}})
 
     def from_client(self, text: str) -> list[Effect]:
-        """Refuse sound, and pass the rest on."""
         event = read(text)
         if event.get("type") == self.append:
             return [ToClient(refusal(event, "client_event_id"))]
         return [ToServer(text)]
 
     def from_server(self, text: str) -> list[Effect]:
-        """Play sound, and pass the rest on."""
         event = read(text)
         if event.get("type") == "session.output_audio.delta":
             return [Play(Part(), decoded(event["delta"]))]
         return [ToClient(text)]
 
     def noted(self, note: Note) -> list[Effect]:
-        """Nothing: there are no responses."""
+        """There are no responses."""
         return []
 
     def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
-        """Nothing: the client cannot ask for it."""
+        """The client cannot ask for it."""
         return []
 
 
 def append_event(dialect: Dialect, pcm: bytes) -> str:
-    """Return the event that carries what a client says."""
     return f'{{"type":"{dialect.append}","audio":"{base64.b64encode(pcm).decode()}"}}'
 
 
 def read(text: str) -> Json:
-    """Return an event, {} if it is none: the server says what is wrong with it."""
+    """Return an event, {} if it is none: the server reports what is wrong with it."""
     try:
         event = json.loads(text)
     except (ValueError, RecursionError):
@@ -200,7 +188,7 @@ def read(text: str) -> Json:
 
 
 def decoded(sound: str) -> bytes:
-    """Return sound, nothing if it is damaged."""
+    """Return the bytes, none if the Base64 is damaged."""
     try:
         return base64.b64decode(sound)
     except binascii.Error:
@@ -212,7 +200,7 @@ def without(session: Json, names: Sequence[str]) -> Json:
 
 
 def with_pcm(session: Json) -> Json:
-    """Return a session's settings with the formats that this process speaks, whatever they say."""
+    """Return a session's settings with the formats of this process, whatever they say."""
     session = without(session, ("input_audio_format", "output_audio_format"))
     audio = session.get("audio")
     audio = audio if isinstance(audio, dict) else {}
@@ -223,21 +211,20 @@ def with_pcm(session: Json) -> Json:
 
 
 def inside(part: object, path: Sequence[str]) -> object:
-    """Return what JSON has at a path, None if nothing."""
+    """Return the value at a path of JSON, None if there is none."""
     for key in path:
         part = part.get(key) if isinstance(part, dict) else None
     return part
 
 
 def error_event(code: str, message: str, named: Json | None = None) -> str:
-    """Return an error as both protocols have it."""
     error = {"type": "invalid_request_error", "code": code, "message": message}
     event = {"type": "error", "event_id": f"event_{secrets.token_hex(EVENT_ID_BYTES)}"}
     return json.dumps({**event, "error": {**error, **(named or {})}})
 
 
 def refusal(event: Json, names_event: str) -> str:
-    """Return the answer to sound on the data channel."""
+    """Return the answer to audio on the data channel."""
     named = {names_event: event["event_id"]} if isinstance(event.get("event_id"), str) else {}
     return error_event("invalid_event", SOUND_ON_CHANNEL, named)
 

@@ -1,4 +1,4 @@
-"""What is still to be played to a peer, and how much of it was. Pure.
+"""The bounded queue of audio for a peer, and how much of it was played. Pure.
 
 Samples are 16-bit, mono, 24 kHz. Time is counted in the frames that are taken.
 """
@@ -19,7 +19,7 @@ FINISHED_KEPT: Final = 32  # ids of finished responses; more do not wait to be p
 
 @dataclass(frozen=True)
 class Part:
-    """Whose sound it is; all are "" or 0 in a protocol without responses."""
+    """The origin of audio; all are "" or 0 in a protocol without responses."""
 
     response_id: str = ""
     item_id: str = ""
@@ -28,8 +28,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Heard:
-    """How much of a part was played when the rest was dropped."""
-
     part: Part
     played_ms: int
 
@@ -52,16 +50,16 @@ Note = Started | Stopped
 
 
 class Playout:
-    """A bounded queue of sound that is taken a frame at a time."""
+    """A bounded queue of audio that is taken a frame at a time."""
 
     def __init__(self, room_ms: int, lead_ms: int = 0, *, drops_oldest: bool = False) -> None:
         """Begin empty.
 
         Args:
-            room_ms: the most that waits.
+            room_ms: most audio that waits.
             lead_ms: silence before what comes after the queue ran dry, so that a source which is
                 paced itself may be late by as much.
-            drops_oldest: what gives way when the queue is full: the oldest sound, or the newest.
+            drops_oldest: what is dropped when the queue is full: the oldest audio, or the newest.
         """
         self._room_bytes, self._lead_bytes = room_ms * MS_BYTES, lead_ms * MS_BYTES
         self._drops_oldest = drops_oldest
@@ -78,7 +76,7 @@ class Playout:
         return self._waiting_bytes // MS_BYTES
 
     def add(self, part: Part, pcm: bytes) -> None:
-        """Append sound; that of a response which was cleared is dropped."""
+        """Append audio; that of a response which was cleared is dropped."""
         if part.response_id and part.response_id == self._dropped:
             return
         pcm = pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES]
@@ -93,11 +91,10 @@ class Playout:
             self._cut(self._waiting_bytes - self._room_bytes)
 
     def finish(self, response_id: str) -> None:
-        """Note that a response has no more sound."""
         self._finished.append(response_id)
 
     def take(self) -> tuple[bytes, list[Note]]:
-        """Take the next frame, filled up with silence, and say which responses begin and end."""
+        """Take the next frame, padded with silence, and the responses that begin and end."""
         frame, notes = bytearray(), list[Note]()
         while self._waiting and len(frame) < FRAME_BYTES:
             part = self._waiting[0][0]
@@ -133,7 +130,7 @@ class Playout:
         return [] if ended is None else [Stopped(ended)]
 
     def _cut(self, wanted_bytes: int) -> bytes:
-        """Take from the first part alone, at most as much as is wanted."""
+        """Take at most so many bytes, from the first part alone."""
         part, pcm = self._waiting.popleft()
         if len(pcm) > wanted_bytes:
             self._waiting.appendleft((part, pcm[wanted_bytes:]))

@@ -17,37 +17,31 @@ EVENT_CHARS_MAX: Final = 1024 * 1024  # of all events together
 
 
 class TooSlowError(Exception):
-    """The peer does not take what is sent to it."""
+    """The peer does not read what is sent to it."""
 
 
 class EventChannel:
-    """Sends events over the channel that the peer opens."""
+    """Sends events over the data channel that the peer opens, in order; until then they wait."""
 
     def __init__(self) -> None:
-        """Begin without a channel."""
         self._channel: RTCDataChannel | None = None
         self._waiting: deque[str] = deque()
         self._sent = asyncio.Event()
 
     async def drain(self) -> None:
-        """Wait until everything has been sent."""
         while self._channel and self._channel.bufferedAmount:
             self._sent.clear()
             await self._sent.wait()
 
     def open(self, channel: RTCDataChannel) -> None:
-        """Take the channel, and send what has waited.
-
-        Raises:
-            TooSlowError: That is too much.
-        """
+        """Use the channel, and send what has waited; raises as `send`."""
         self._channel = channel
         channel.on("bufferedamountlow", self._sent.set)
         while self._waiting:
             self.send(self._waiting.popleft())
 
     def send(self, text: str) -> None:
-        """Send an event now or when the channel opens; nothing once it is closed.
+        """Send an event now or when the channel opens; drop it once the channel is closed.
 
         Raises:
             TooSlowError: Too much waits already.
@@ -63,15 +57,14 @@ class EventChannel:
 
 
 class Outbox:
-    """A queue with two kinds of entries."""
+    """A queue of audio and events for the gateway, in their order."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._waiting: deque[tuple[bool, str]] = deque()
         self._filled = asyncio.Event()
 
     def put_sound(self, text: str) -> None:
-        """Append sound; the oldest sound is dropped when there is too much."""
+        """Append audio; the oldest audio is dropped when there is too much."""
         sounds = [at for at, (is_sound, _) in enumerate(self._waiting) if is_sound]
         if len(sounds) >= SOUNDS_MAX:
             del self._waiting[sounds[0]]
@@ -86,7 +79,6 @@ class Outbox:
         return True
 
     async def get(self) -> str:
-        """Wait for the oldest entry."""
         while not self._waiting:
             self._filled.clear()
             await self._filled.wait()

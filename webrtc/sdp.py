@@ -1,4 +1,4 @@
-"""Offers as clients make them: what is taken, what is refused. Pure.
+"""Checks of clients' offers, and the address in answers. Pure.
 
 Source: RFC 8866 (SDP), RFC 8839 (ICE in SDP), RFC 7587 (Opus).
 """
@@ -21,11 +21,7 @@ CONNECTION: Final = re.compile(r"^c=IN IP4 \S+", re.MULTILINE)
 
 
 def check_offer(sdp: str) -> None:
-    """Refuse an offer that is no offer of a call.
-
-    Raises:
-        BadRequestError: It has a fault, which is named.
-    """
+    """Raise a BadRequestError, which names the fault, for an offer that is not one of a call."""
     if len(sdp) > SDP_MAX_CHARS:
         raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
     lines = [line.strip() for line in sdp.splitlines()]
@@ -49,11 +45,9 @@ def check_offer(sdp: str) -> None:
 
 
 def with_address(sdp: str, address: str | None) -> str:
-    """Return an answer whose candidates of this machine show a public address.
+    """Return an answer whose host candidates show a public IPv4 address, if one is given.
 
-    Args:
-        sdp: the answer.
-        address: IPv4, behind which ports lead to the same ports here; None leaves it as it is.
+    Ports of the address lead to the same ports here.
     """
     if address is None:
         return sdp

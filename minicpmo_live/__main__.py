@@ -13,7 +13,6 @@ MISSING: Final = 2  # exit status
 
 
 def main() -> None:
-    """Run the command line."""
     # The one place where the server's folder becomes importable: docs/decisions/0008-one-wheel.md.
     server = PACKAGE / "server"
     folder = str(server if server.is_dir() else PACKAGE.parent)

@@ -31,7 +31,6 @@ class _Blocking(Generic[Session]):
     """A session whose methods wait."""
 
     def __init__(self, session: Session) -> None:
-        """Connect later, in `with`."""
         self._session = session
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -39,7 +38,6 @@ class _Blocking(Generic[Session]):
         )
 
     def __enter__(self) -> Self:
-        """Connect."""
         self._thread.start()
         with ExitStack() as on_failure:
             on_failure.callback(self._end)
@@ -48,7 +46,6 @@ class _Blocking(Generic[Session]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop and disconnect."""
         try:
             self._wait(self._session.__aexit__())
         finally:
@@ -99,7 +96,6 @@ class Duplex(_LiveBlocking[AsyncDuplex]):
     """Full duplex: each second of sound, with pictures or without, is answered by a `result`."""
 
     def __iter__(self) -> Iterator[DuplexEvent | ConnectionLost | SessionResumed]:
-        """Yield what comes until the session has ended."""
         return self._each(aiter(self._session))
 
     def send_picture(self, picture: bytes) -> bool:
@@ -129,7 +125,6 @@ class HalfDuplex(_LiveBlocking[AsyncHalfDuplex]):
     """Half duplex: the server finds out when the user has finished, and answers."""
 
     def __iter__(self) -> Iterator[HalfDuplexEvent | ConnectionLost | SessionResumed]:
-        """Yield what comes until the session has ended."""
         return self._each(aiter(self._session))
 
     def play(
@@ -164,7 +159,6 @@ class Client:
         cafile: str | PathLike[str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Remember the address; nothing is connected."""
         self._client = AsyncClient(url, cafile=cafile, headers=headers)
 
     def duplex(self, *, with_pictures: bool = False, **settings: Unpack[DuplexPrepare]) -> Duplex:

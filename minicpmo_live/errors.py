@@ -11,7 +11,6 @@ class ServerError(LiveError):
     """The server ended the session; `code` says why, as in `ErrorCode`."""
 
     def __init__(self, code: str, message: str) -> None:
-        """Keep both."""
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message

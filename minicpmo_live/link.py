@@ -68,13 +68,7 @@ class ConnectionLost:
 
 @dataclass(frozen=True)
 class Address:
-    """How a server is reached.
-
-    Attributes:
-        url: Of the socket, without a query.
-        tls: Trusts the server's certificate; None for the system's own choice, or without TLS.
-        headers: Sent with each handshake.
-    """
+    """Address of a session's socket, without a query; `tls` is None for the system's own choice."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -89,7 +83,6 @@ class Inbox(Generic[Event]):
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._events: deque[Event] = deque()
         self._changed = asyncio.Condition()
         self._is_ended = False
@@ -124,7 +117,7 @@ class Inbox(Generic[Event]):
             return None
 
     async def end(self, error: LiveError | None = None) -> None:
-        """Let nothing in any more; only the first end counts."""
+        """Accept nothing more; only the first end counts."""
         async with self._changed:
             if not self._is_ended:
                 self._is_ended, self._error = True, error
@@ -133,13 +126,13 @@ class Inbox(Generic[Event]):
 
 @dataclass
 class _WayBack:
-    """How to go on over another socket.
+    """What is needed to continue over another socket.
 
     Attributes:
         offer: of a session that outlives its socket.
         last_seq: of its newest message.
         ticket: of a place in the queue.
-        request: what is said there anew. Any: JSON.
+        request: to be sent again there. Any: JSON.
     """
 
     offer: SessionResumable | None = None
@@ -156,7 +149,6 @@ class _WayBack:
 
     @property
     def query(self) -> dict[str, str]:
-        """Of the next socket's address."""
         query = {"ticket": self.ticket} if self.ticket else {}
         if self.offer is not None:
             query |= {"resume_token": self.offer.resume_token, "last_seq": str(self.last_seq)}
@@ -179,7 +171,7 @@ class Link(Generic[Event]):
         Args:
             address: Of the server.
             kinds: Its messages by type; others are left out.
-            on_event: Sees each event first, and returns whether it was the session's last one.
+            on_event: Gets each event first, and returns whether it was the session's last one.
             is_resumable: Ask for a session that outlives its socket.
         """
         self.inbox: Inbox[Event | ConnectionLost | SessionResumed] = Inbox()
@@ -194,11 +186,7 @@ class Link(Generic[Event]):
         self._is_over = False
 
     async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            ConnectionLostError: The server cannot be reached.
-        """
+        """Connect; a ConnectionLostError if the server cannot be reached."""
         try:
             self._socket = await self._connect()
         except (*UNREACHABLE, InvalidURI) as error:
@@ -224,11 +212,10 @@ class Link(Generic[Event]):
 
     @property
     def has_ended(self) -> bool:
-        """Nothing comes any more."""
         return self._reader is None or self._reader.done()
 
     async def wait_for(self, event: asyncio.Event) -> bool:
-        """Wait until something has happened, or the session has ended; return the former."""
+        """Wait for the event or the end of the session; return whether the event happened."""
         waiting = asyncio.create_task(event.wait())
         ending = [self._reader] if self._reader is not None else []
         try:
@@ -238,13 +225,12 @@ class Link(Generic[Event]):
         return event.is_set()
 
     async def wait_for_end(self, limit_s: float) -> None:
-        """Throw away what comes, until the session has ended."""
+        """Drop what comes until the session has ended."""
         await self.inbox.end()
         if self._reader is not None:
             await asyncio.wait([self._reader], timeout=limit_s)
 
     async def close(self) -> None:
-        """End the connection, whatever goes on."""
         self._is_over = True
         await self.inbox.end()
         if self._reader is not None:
@@ -267,7 +253,7 @@ class Link(Generic[Event]):
         )
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Take in what comes until the session ends; its end is the inbox's."""
+        """Read until the session ends; its end is the inbox's."""
         try:
             while not await self._read_one(socket):
                 self._socket = None
@@ -281,7 +267,7 @@ class Link(Generic[Event]):
             await self.inbox.end()
 
     async def _read_one(self, socket: ClientConnection) -> bool:
-        """Take in what comes over one socket; return whether the session has ended."""
+        """Read from one socket; return whether the session has ended."""
         with suppress(ConnectionClosed):
             while True:
                 if await self._take(await socket.recv()):
@@ -289,7 +275,7 @@ class Link(Generic[Event]):
         return False
 
     async def _take(self, text: str | bytes) -> bool:
-        """Take in one message; return whether it was the last."""
+        """Handle one message; return whether it was the last."""
         message = _parse(text)
         if isinstance(seq := message.get("seq"), int):
             self._way_back.last_seq = seq

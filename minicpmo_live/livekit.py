@@ -34,7 +34,6 @@ class LiveModel(GPTLiveModel):  # type: ignore[misc]
         super().__init__(base_url=base_url, api_key=api_key, **options)
 
     def session(self) -> LiveSession:
-        """Open a session."""
         return LiveSession(self)
 
 
@@ -42,7 +41,6 @@ class LiveSession(GPTLiveSession):  # type: ignore[misc]
     """A call whose camera the model sees."""
 
     def __init__(self, model: LiveModel) -> None:
-        """Connect."""
         super().__init__(model)
         self._newest: rtc.VideoFrame | None = None
         self._showing: asyncio.Task[None] | None = None
@@ -54,7 +52,6 @@ class LiveSession(GPTLiveSession):  # type: ignore[misc]
             self._showing = asyncio.create_task(self._show())
 
     async def aclose(self) -> None:
-        """End the call."""
         if self._showing is not None:
             self._showing.cancel()
             await asyncio.wait([self._showing])
@@ -69,7 +66,6 @@ class LiveSession(GPTLiveSession):  # type: ignore[misc]
 
 
 def _encoded(frame: rtc.VideoFrame) -> str:
-    """Return the Base64 of a JPEG."""
     options = images.EncodeOptions(format="JPEG")
     if max(frame.width, frame.height) > LONGEST_SIDE:
         options.resize_options = images.ResizeOptions(

@@ -51,7 +51,6 @@ class LiveSession(Generic[Event]):
     def __init__(
         self, address: Address, kinds: Mapping[str, type[Event]], prepare: Json, chunk_ms: int
     ) -> None:
-        """Connect later, in `async with`."""
         self._link: Link[Event] = Link(address, kinds, self._note, is_resumable=True)
         self._prepare = prepare
         self._chunk_ms = chunk_ms
@@ -64,7 +63,6 @@ class LiveSession(Generic[Event]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop and disconnect."""
         try:
             if not self._link.has_ended and await self._link.send({"type": "stop"}):
                 await self._link.wait_for_end(STOP_LIMIT_S)
@@ -72,7 +70,6 @@ class LiveSession(Generic[Event]):
             await self._link.close()
 
     def __aiter__(self) -> AsyncIterator[Event | ConnectionLost | SessionResumed]:
-        """Return itself."""
         return self
 
     async def __anext__(self) -> Event | ConnectionLost | SessionResumed:
@@ -137,7 +134,6 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
     """Full duplex: each second of sound, with pictures or without, is answered by a `result`."""
 
     def __init__(self, address: Address, prepare: Json) -> None:
-        """Connect later, in `async with`."""
         super().__init__(address, events.DUPLEX, prepare, chunk_ms=MS_PER_S)
 
     async def send_picture(self, picture: bytes) -> bool:
@@ -196,7 +192,6 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
     """Half duplex: the server finds out when the user has finished, and answers."""
 
     def __init__(self, address: Address, prepare: Json) -> None:
-        """Connect later, in `async with`."""
         super().__init__(address, events.HALF_DUPLEX, prepare, chunk_ms=CHUNK_MS)
 
     async def play(
@@ -230,7 +225,6 @@ class AsyncChat:
     """Chat by turns. The history is kept here, and the server keeps what it has read of it."""
 
     def __init__(self, address: Address, settings: Json) -> None:
-        """Connect with the first question."""
         self.messages: list[dict[str, Any]] = []  # Any: content is text or items
         self._address = address
         self._settings = settings
@@ -238,11 +232,9 @@ class AsyncChat:
         self._is_asking = False
 
     async def __aenter__(self) -> Self:
-        """Connect later, with the first question."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Disconnect."""
         await self._disconnect()
 
     async def ask(

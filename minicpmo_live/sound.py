@@ -52,11 +52,7 @@ class HasSound:
 
 
 def float_samples(sound: Sound) -> array[float]:
-    """Return samples as float32.
-
-    Raises:
-        SoundError: They are of another type.
-    """
+    """Return samples as float32; a SoundError for other types."""
     view = memoryview(cast(Buffer, sound))
     if view.ndim != 1 or not view.contiguous:
         raise SoundError("sound is one row of samples, mono, without gaps")
@@ -81,11 +77,7 @@ def to_base64(samples: array[float]) -> str:
 
 
 def read_wav(path: str | PathLike[str]) -> array[float]:
-    """Read a WAV file that the server can hear: 16-bit, mono, 16 kHz.
-
-    Raises:
-        SoundError: It is of another kind.
-    """
+    """Read a 16-bit, mono, 16 kHz WAV file; a SoundError for another kind."""
     with wave.open(str(path), "rb") as file:
         kind = (file.getsampwidth(), file.getnchannels(), file.getframerate())
         if kind != (2, 1, INPUT_RATE_HZ):

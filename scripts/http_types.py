@@ -23,7 +23,6 @@ declare namespace Http {
 
 
 def http_types() -> str:
-    """Return the text of the file."""
     document = describe(create_app(Settings()))
     answers = list(_answers(document["paths"]))
     used: dict[str, Schema] = {}
@@ -52,7 +51,7 @@ def _declaration(name: str, schema: Schema) -> str:
 
 
 def _answers(paths: Mapping[str, Schema]) -> Iterator[tuple[str, str, Schema]]:
-    """Yield method and path of each route of ours, and the schema that it answers with."""
+    """Yield method, path and schema of the answer of each route of ours."""
     for path, methods in paths.items():
         for method, route in methods.items():
             content = route["responses"].get("200", {}).get("content", {})
@@ -62,7 +61,7 @@ def _answers(paths: Mapping[str, Schema]) -> Iterator[tuple[str, str, Schema]]:
 
 
 def _collect(schema: object, schemas: Mapping[str, Schema], used: dict[str, Schema]) -> None:
-    """Add every schema that one refers to."""
+    """Add every schema that `schema` refers to."""
     if isinstance(schema, list):
         for part in schema:
             _collect(part, schemas, used)

@@ -52,7 +52,6 @@ def versions() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the file."""
     lines = [f"{name}=={version}\n" for name, version in sorted(versions().items())]
     FILE.write_text(HEAD + "".join(lines), encoding="utf8")
     print(f"{FILE.name}: {len(lines)} packages")

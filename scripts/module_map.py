@@ -35,11 +35,7 @@ def _row(source: SourceFile) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with true tables.
-
-    Raises:
-        UnmappedModuleError: a module fits no table; the text names it.
-    """
+    """Return the page with current tables; an UnmappedModuleError names modules without one."""
     left = [
         source for source in python_files(with_tests=False) if source.path.name != "__init__.py"
     ]

@@ -24,7 +24,7 @@ COUNTER_SUFFIX: Final = "_total"  # what the text format appends to a counter's 
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of the dashboard: a title, Grafana's unit, and series as (legend, expression)."""
+    """One chart of the dashboard; a series is legend and expression."""
 
     title: str
     unit: str
@@ -33,7 +33,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule: true for `minutes` without a break, it fires."""
+    """A rule that fires after `minutes` without a break."""
 
     name: str
     expression: str
@@ -139,7 +139,6 @@ ALERTS: Final = (
 
 
 def metrics() -> Iterator[tuple[str, Metric]]:
-    """Yield every metric with the program that has it."""
     for program, kind in (("gateway", GatewayMetrics), ("worker", WorkerMetrics)):
         registry = CollectorRegistry()
         kind(registry)
@@ -148,7 +147,6 @@ def metrics() -> Iterator[tuple[str, Metric]]:
 
 
 def page() -> str:
-    """Return the text of `docs/metrics.md`."""
     rows = (
         (f"`{m.name}{COUNTER_SUFFIX if m.type == 'counter' else ''}`", m.type, m.documentation)
         for _, m in metrics()
@@ -162,7 +160,6 @@ def page() -> str:
 
 
 def dashboard() -> str:
-    """Return the text of `deploy/grafana.json`."""
     source = {"type": "prometheus", "uid": "${source}"}
     panels = [_panel(number, panel, source) for number, panel in enumerate(PANELS)]
     variable = {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"}
@@ -196,7 +193,6 @@ def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
 
 
 def alerts() -> str:
-    """Return the text of `deploy/alerts.yml`."""
     rules = [
         {
             "alert": alert.name,

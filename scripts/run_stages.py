@@ -45,17 +45,15 @@ class Stage:
 
     @property
     def slug(self) -> str:
-        """Return the name of the stage's files."""
         return re.sub(r"\W+", "_", self.name)
 
     @property
     def junit(self) -> Path:
-        """Return where the stage's JUnit file lies."""
         return REPORTS / f"{self.slug}.xml"
 
 
 def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stage:
-    """Return a stage that runs pytest, with what PYTEST_ARGS adds to its command line."""
+    """Return a stage that runs pytest; PYTEST_ARGS adds to its command line."""
     stage = Stage(name, (), share, is_pytest=True)
     added = shlex.split(os.environ.get("PYTEST_ARGS", ""))
     command = (*PYTHON, "pytest", f"--junitxml={stage.junit}", *arguments, *added)
@@ -63,7 +61,6 @@ def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stag
 
 
 def page_modules() -> Stage:
-    """Return the stage that runs the tests of the pages' modules under node."""
     stage = Stage("modules of the pages", (), share=0.02)
     reporters = {"spec": "stdout", "junit": str(stage.junit)}
     options = [
@@ -76,7 +73,6 @@ def page_modules() -> Stage:
 
 
 def static_checks() -> list[Stage]:
-    """Return what is checked without running the programs, quickest to say something first."""
     return [
         Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.01),
         Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.01),
@@ -92,7 +88,7 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     """Yield the stages of a run.
 
     Args:
-        is_everything: whether the tests that only `--all` runs are among them.
+        is_everything: include the tests that only `--all` runs.
         left_out: "browser" and "gates", where the machine lacks their programs.
     """
     chosen: tuple[str, ...] = ()
@@ -129,8 +125,6 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
 
 @dataclass(frozen=True)
 class Running:
-    """A stage that was started."""
-
     stage: Stage
     process: subprocess.Popen[bytes]
     started_s: float
@@ -205,7 +199,6 @@ def run_group(stages: Sequence[Stage]) -> list[Outcome]:
 
 
 def main() -> int:
-    """Run the stages in order; 0 only if all have passed and none has outgrown its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="the tests marked for --all, too")
     parser.add_argument(

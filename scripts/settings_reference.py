@@ -30,7 +30,6 @@ its limits.
 
 
 def example() -> str:
-    """Return the text of `config.example.json`."""
     sections = {
         name: {key: field["default"] for key, field in fields.items()}
         for name, _, fields in _sections()
@@ -39,7 +38,6 @@ def example() -> str:
 
 
 def page() -> str:
-    """Return the text of `docs/settings.md`."""
     parts = [HEAD]
     for name, section, fields in _sections():
         head = ("key", "type", "default", "range", "meaning")

@@ -19,8 +19,6 @@ NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f]")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage ended."""
-
     name: str
     share: float | None
     has_passed: bool
@@ -29,13 +27,11 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """Return the outcome for a person."""
         verdict = "passed in" if self.has_passed else "FAILED after"
         return f"{self.name}: {verdict} {self.wall_s:.0f} s"
 
 
 def last_lines(text: str) -> str:
-    """Return what a passed stage says in short."""
     return "\n".join(text.rstrip().splitlines()[-SHOWN_LINES:])
 
 
@@ -63,7 +59,7 @@ def write_slowest(junit: Path) -> None:
 
 
 def shares(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
-    """Return each stage with a budget and the share it took of the time of all of them."""
+    """Return each stage with a budget and its share of the processor time of all of them."""
     judged = [outcome for outcome in outcomes if outcome.share is not None]
     whole_s = sum(outcome.cpu_s for outcome in judged)
     return [(outcome, outcome.cpu_s / whole_s if whole_s else 0.0) for outcome in judged]
@@ -90,12 +86,7 @@ def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def table(outcomes: Sequence[Outcome], wall_s: float) -> str:
-    """Return wall time, processor time and share of all stages as lines.
-
-    Args:
-        outcomes: of all stages.
-        wall_s: what they took together; some ran beside each other.
-    """
+    """Return wall time, processor time and share of all stages, some of which ran in parallel."""
     taken = {outcome.name: share for outcome, share in shares(outcomes)}
     lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
     for outcome in outcomes:

@@ -38,7 +38,7 @@ from core.schemas.limits import JSON_VALUES_MAX, MIB
 
 
 def json_text(value: object) -> str:
-    """Return the text of a JSON value, in a fifth of the time that the standard library takes."""
+    """Serialise in a fifth of the time that the standard library takes."""
     return to_json(value).decode()
 
 
@@ -55,7 +55,6 @@ class WireModel(BaseModel):
     )
 
     def to_json(self) -> str:
-        """Return the text of one WebSocket message."""
         return self.model_dump_json()
 
 
@@ -237,7 +236,6 @@ class TTSConfig(WireModel):
 
     @property
     def server_paths(self) -> tuple[str, ...]:
-        """Names of the fields set that point into the server's file system."""
         paths = {"ref_audio_path": self.ref_audio_path, "output_path": self.output_path}
         return tuple(name for name, path in paths.items() if path)
 
@@ -314,11 +312,7 @@ def count_values(part: str | bytes) -> int:
 
 
 def check_values(count: int) -> None:
-    """Refuse a JSON text of so many values.
-
-    Raises:
-        TooBigError: There are more than `JSON_VALUES_MAX`.
-    """
+    """Raise a TooBigError for a JSON text of more than `JSON_VALUES_MAX` values."""
     if count > JSON_VALUES_MAX:
         raise TooBigError(
             f"The message has more than {JSON_VALUES_MAX} commas and opening brackets."
@@ -326,11 +320,7 @@ def check_values(count: int) -> None:
 
 
 def check_json_shape(text: str | bytes) -> None:
-    """Refuse a JSON text that would become too many objects; call this before any parser.
-
-    Raises:
-        TooBigError: It has more values than it may.
-    """
+    """Raise a TooBigError for a JSON text of too many objects; call this before any parser."""
     if len(text) <= JSON_VALUES_MAX:
         return  # so few characters are no more values
     counted = 0
@@ -340,18 +330,11 @@ def check_json_shape(text: str | bytes) -> None:
 
 
 def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMessage:
-    """Validate the text of one message.
-
-    Args:
-        adapter: Made once, `TypeAdapter(streaming.ClientMessage)` for instance.
-        text: JSON, UTF-8.
-
-    Returns:
-        The message, frozen.
+    """Validate the JSON text of one message.
 
     Raises:
         UnknownTypeError: The type is missing or not known; worth a warning, not an end.
-        AudioError: Sound is missing, not text, too long, or of another rate.
+        AudioError: Audio is missing, not text, too long, or of another rate.
         PictureError: A frame is missing or not text.
         BadConfigError: A setting is out of range or of the wrong kind.
         TooBigError: It has too many values, see `check_json_shape`.
@@ -385,7 +368,7 @@ def explain(error: ValidationError) -> OmniError:
 
 
 def _is_of_type(problem: ErrorDetails) -> bool:
-    """Whether it says that there is no such type of message."""
+    """Whether the message's type is the problem."""
     kind, path = problem["type"], problem["loc"]
     return (kind in _TYPE_PROBLEMS and not path) or (
         kind == "literal_error" and path[1:] == ("type",)
@@ -393,5 +376,5 @@ def _is_of_type(problem: ErrorDetails) -> bool:
 
 
 def _is_other_form(problem: ErrorDetails) -> bool:
-    """Whether it only says that a content, given as items, is not the one text it could also be."""
+    """Whether it only objects that content items are not the text that content may also be."""
     return problem["type"] == "string_type" and problem["loc"][-2:] == ("content", "text")

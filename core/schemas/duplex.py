@@ -108,12 +108,10 @@ class Prepare(WireModel):
 
     @property
     def voice_base64(self) -> str | None:
-        """The voice sample to speak with."""
         return self.tts_ref_audio_base64 or self.ref_audio_base64
 
     @property
     def slice_limit(self) -> int:
-        """Most tiles per picture."""
         return self.config.max_slice_nums if self.max_slice_nums is None else self.max_slice_nums
 
 

@@ -75,7 +75,6 @@ class DuplexConfig(WireModel):
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:
-        """Names the client sent that mean nothing here."""
         return tuple(sorted(self.model_extra or {}))
 
 

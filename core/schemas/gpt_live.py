@@ -29,7 +29,6 @@ class LiveEvent(WireModel):
     """Base of all events of both sides."""
 
     def to_json(self) -> str:
-        """Return the text of one WebSocket message."""
         return self.model_dump_json(exclude_none=True)
 
 
@@ -123,7 +122,6 @@ class SessionSettings(WireModel):
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:
-        """Names the client sent that mean nothing here."""
         return tuple(sorted(self.model_extra or {}))
 
 

@@ -135,13 +135,8 @@ class Prepare(WireModel):
     def system_items(self, voice_instruction: str, default_prompt: str) -> list[ContentItem]:
         """Return the system content by the documented precedence.
 
-        Args:
-            voice_instruction: Text put before the voice sample when the client gave a sample
-                but no content.
-            default_prompt: Text used when the client said nothing about the model's part.
-
-        Returns:
-            The given content; else instruction, voice sample and prompt; else the prompt alone.
+        That is the given content; else `voice_instruction`, voice sample and prompt; else the
+        prompt, or `default_prompt`, alone.
         """
         if self.system_content:
             return list(self.system_content)

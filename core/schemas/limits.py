@@ -48,15 +48,12 @@ PATH_MAX_CHARS: Final = 4_096  # ours: the usual limit of file systems
 
 
 def base64_chars(size_bytes: int) -> int:
-    """Return how many characters `size_bytes` take as Base64 with padding."""
     return 4 * ((size_bytes + 2) // 3)
 
 
 def audio_chars(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
-    """Return how many Base64 characters `duration_s` of wire audio take."""
     return base64_chars(audio_bytes(duration_s, sample_rate_hz))
 
 
 def audio_bytes(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
-    """Return how many bytes `duration_s` of float32 samples take."""
     return round(duration_s * sample_rate_hz) * SAMPLE_BYTES

@@ -63,7 +63,6 @@ class ModelNotFoundError(NotFoundError, OpenAIError):
     param = "model"
 
     def __init__(self, name: str) -> None:
-        """Name what was asked for."""
         super().__init__(f"The model '{name[:64]}' does not exist.")
 
 
@@ -71,7 +70,6 @@ class FieldError(BadRequestError, OpenAIError):
     """A body or an event of a client cannot be used.
 
     Attributes:
-        openai_code: OpenAI's code.
         param: the field that is wrong, as the client writes it.
         event_id: the client's name of the event.
     """
@@ -79,7 +77,6 @@ class FieldError(BadRequestError, OpenAIError):
     def __init__(
         self, code: str, message: str, param: str | None = None, event_id: str | None = None
     ) -> None:
-        """Keep what clients read of it."""
         super().__init__(message)
         self.openai_code = code
         self.param = param
@@ -105,7 +102,6 @@ class ErrorEvent(WireModel):
 
 
 def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorEvent:
-    """Return the event for an error of ours."""
     code = SOCKET_CODES.get(problem.code, problem.code.value)
     kind = "invalid_request_error"
     if problem.code is ErrorCode.RATE_LIMITED:
@@ -132,13 +128,7 @@ def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
 
 
 def field_error(error: ValidationError, text: str | bytes, invalid: str) -> FieldError:
-    """Name the first field that is wrong, never its value.
-
-    Args:
-        error: What was found.
-        text: The body or the event.
-        invalid: The code of what is no JSON object.
-    """
+    """Name the first field that is wrong, never its value; `invalid` is the code of other JSON."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -161,7 +151,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
 
 
 def event_error(error: ValidationError, text: str, types: Sequence[str]) -> FieldError:
-    """Name what is wrong with an event, whose types are given; see `field_error`."""
+    """Name the fault of an event, whose types are given; see `field_error`."""
     found = field_error(error, text, INVALID_EVENT)
     problem = error.errors(include_url=False, include_input=False)[0]
     if found.openai_code == INVALID_EVENT or problem["loc"]:

@@ -39,7 +39,6 @@ class RequestType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> RequestType | None:
-        """Know two by their older names too."""
         match value:
             case "chat_ws":
                 return cls.CHAT
@@ -49,29 +48,21 @@ class RequestType(StrEnum):
 
 
 def check_session_id(session_id: str) -> str:
-    """Return the session id if it may be used.
-
-    Raises:
-        InvalidSessionIdError: It is empty, too long or has a character outside A-Za-z0-9_-.
-    """
+    """Return the session id, or raise an InvalidSessionIdError."""
     if SESSION_ID_PATTERN.fullmatch(session_id) is None:
         raise InvalidSessionIdError()
     return session_id
 
 
 def read_seq(text: str) -> int:
-    """Return the number of a message.
-
-    Raises:
-        BadRequestError: It is none.
-    """
+    """Return the number of a message, or raise a BadRequestError."""
     if SEQ_PATTERN.fullmatch(text) is None:
         raise BadRequestError(f"{LAST_SEQ}: a whole number of 1 to 15 digits.")
     return int(text)
 
 
 def duplex_request_type(session_id: str) -> RequestType:
-    """Tell audio from omni duplex by the session id's prefix; anything unknown is omni."""
+    """Derive the type from the session id's prefix; anything unknown is omni."""
     if session_id.startswith(("audio_duplex_", "adx_")):
         return RequestType.AUDIO_DUPLEX
     return RequestType.OMNI_DUPLEX
@@ -95,7 +86,6 @@ class _QueuePlace(WireModel):
     @computed_field(description="Same as estimated_wait_s.")  # type: ignore[prop-decorator]
     @property
     def eta_seconds(self) -> float:
-        """The wait under its other spelling; both are always sent."""
         return self.estimated_wait_s
 
 
@@ -163,12 +153,11 @@ class ErrorMessage(WireModel):
     @computed_field(description="Same as message.")  # type: ignore[prop-decorator]
     @property
     def error(self) -> str:
-        """The text under its other spelling; both are always sent."""
         return self.message
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Build the message for an exception; any other is reported as "internal"."""
+        """Build the message for an exception; any of others is reported as "internal"."""
         fields = describe_error(error)
         return cls(message=fields.message, code=fields.code)
 
@@ -196,7 +185,6 @@ class WarningMessage(WireModel):
 
     @classmethod
     def of(cls, error: OmniError) -> Self:
-        """Build the warning for an error that does not end the connection."""
         return cls(code=error.code, message=error.message)
 
 

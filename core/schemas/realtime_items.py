@@ -20,7 +20,6 @@ TEXT_TYPES: Final = ("input_text", "text", "output_text")
 
 
 def _decoded(value: object) -> bytes:
-    """Return what Base64 stands for; anything else is refused, not guessed at."""
     if not isinstance(value, str):
         raise ValueError("it has to be Base64 in a string")
     try:
@@ -80,7 +79,6 @@ class PicturePart(WireModel):
 
     @property
     def base64(self) -> str:
-        """The picture itself."""
         return self.image_url.partition(",")[2]
 
 
@@ -99,7 +97,6 @@ class MessageItem(WireModel):
 
     @property
     def known_role(self) -> Literal["user", "assistant", "system"]:
-        """The role; a developer is the system."""
         return "system" if self.role == "developer" else self.role
 
 
@@ -130,7 +127,7 @@ class ItemReference(WireModel):
 
 
 def _kind(value: object) -> str:
-    """Return an item's type; a beta client may leave `message` out."""
+    """Return an item's type; a beta client may omit `message`."""
     kind = value.get("type", "message") if isinstance(value, dict) else ""
     return kind if isinstance(kind, str) else ""
 

@@ -42,27 +42,22 @@ class AudioFormat(WireModel):
 
     @property
     def is_pcm(self) -> bool:
-        """Two bytes a sample."""
         return self.type == "audio/pcm"
 
     @property
     def rate_hz(self) -> int:
-        """Samples per second."""
         return (self.rate or limits.OUTPUT_SAMPLE_RATE_HZ) if self.is_pcm else TELEPHONE_RATE_HZ
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample."""
         return 2 if self.is_pcm else 1
 
     @property
     def bytes_per_s(self) -> int:
-        """Bytes of a second."""
         return self.rate_hz * self.sample_bytes
 
     @classmethod
     def of_beta(cls, name: BetaFormat) -> AudioFormat:
-        """Return the format of a beta name."""
         types = {"g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
         return cls.model_validate({"type": types.get(name, "audio/pcm")})
 
@@ -82,7 +77,6 @@ class ServerVad(WireModel):
 
     @property
     def silence_ms(self) -> int:
-        """Silence that ends a turn."""
         return self.silence_duration_ms
 
 
@@ -105,7 +99,6 @@ class SemanticVad(WireModel):
 
     @property
     def silence_ms(self) -> int:
-        """Silence that ends a turn."""
         return EAGERNESS_SILENCE_MS[self.eagerness]
 
 

@@ -149,7 +149,7 @@ class Prefill(WireModel):
 
     @property
     def speech(self) -> list[str]:
-        """The sound that is to be written down, wire audio."""
+        """The audio to transcribe, wire audio."""
         last = self.messages[-1]
         if not self.transcribe or last.role is not Role.USER or isinstance(last.content, str):
             return []
@@ -205,14 +205,7 @@ class Generate(WireModel):
     do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
 
     def with_defaults(self, prefill: Prefill) -> Generate:
-        """Fill what this message leaves out from the defaults the prefill carried.
-
-        Args:
-            prefill: The message this one follows.
-
-        Returns:
-            A message in which every field has its effective value.
-        """
+        """Return a message whose unset fields have the defaults that the prefill carried."""
         given = self.model_dump(include=self.model_fields_set)
         defaults: dict[str, object] = {}
         if prefill.tts is not None and "enabled" in prefill.tts.model_fields_set:

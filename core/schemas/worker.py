@@ -33,7 +33,6 @@ class WorkerStatus(StrEnum):
 
     @property
     def is_busy(self) -> bool:
-        """A conversation occupies the worker."""
         return self.value.startswith(("busy_", "duplex_"))
 
 
@@ -75,7 +74,6 @@ class ModelFacts(WireModel):
     @computed_field(description="It shows how the system works, not what the model can do.")  # type: ignore[prop-decorator]
     @property
     def is_demonstration(self) -> bool:
-        """It shows how the system works, not what the published model can do."""
         return self.kind in DEMONSTRATIONS
 
 

@@ -59,13 +59,7 @@ WebRTC in browsers; a page without them calls from Chromium in `tests/browser/te
 
 @dataclass(frozen=True)
 class Client:
-    """One client.
-
-    Attributes:
-        name: of its package.
-        program: runs its scenarios.
-        example: of the folder `examples`.
-    """
+    """One client: its package, the program of its scenarios, and a file of `examples`."""
 
     name: str
     program: str
@@ -84,7 +78,7 @@ CLIENTS = (
 
 @dataclass
 class Results:
-    """What became of one client's scenarios; a problem by protocol and scenario."""
+    """Problems of one client by protocol and scenario; an empty text is a success."""
 
     client: Client
     problems: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -93,13 +87,12 @@ class Results:
 
     @property
     def has_passed(self) -> bool:
-        """Every scenario was run, and passed."""
         runs = [problem for each in self.problems.values() for problem in each.values()]
         return bool(runs) and not any(runs) and not self.example_problem
 
 
 def install() -> None:
-    """Make the environments, unless they hold what is wanted."""
+    """Make the environments, unless they match the requirements."""
     wanted = REQUIREMENTS.read_text() + (HERE / "package-lock.json").read_text()
     stamp = DATA / "installed"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -117,7 +110,6 @@ def install() -> None:
 
 
 async def results_of(client: Client, server: str) -> Results:
-    """Run a client's scenarios and its example."""
     if client.program.endswith(".py"):
         program = HERE / client.program
     else:  # modules are looked for from where the program lies
@@ -144,7 +136,7 @@ async def results_of(client: Client, server: str) -> Results:
 
 
 async def _run(program: Path, *arguments: str) -> tuple[int | None, str]:
-    """Run a client's program; return its exit status and what it printed."""
+    """Run a client's program; return its exit status and output."""
     process = await asyncio.create_subprocess_exec(
         str(PYTHON) if program.suffix == ".py" else "node",
         str(program),
@@ -163,7 +155,6 @@ async def _run(program: Path, *arguments: str) -> tuple[int | None, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that are installed, by package."""
     lines = [line.split("==") for line in REQUIREMENTS.read_text().splitlines() if "==" in line]
     found = {name.lower(): version for name, version in lines}
     packages = json.loads((HERE / "package.json").read_text())["dependencies"]
@@ -171,7 +162,6 @@ def versions() -> dict[str, str]:
 
 
 def rows(results: Sequence[Results]) -> Iterator[str]:
-    """Yield the lines of the table."""
     known = versions()
     for each in results:
         for protocol, problems in sorted(each.problems.items(), reverse=True):
@@ -188,7 +178,6 @@ def _cell(problem: str | None) -> str:
 
 
 async def serve_and_run(folder: Path) -> list[Results]:
-    """Start the server and run all clients beside each other."""
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.fakes.openai_server", str(folder)),
         stdin=subprocess.PIPE,
@@ -212,7 +201,6 @@ async def serve_and_run(folder: Path) -> list[Results]:
 
 
 def main() -> int:
-    """Install, run, write the table; return the exit status."""
     install()
     with tempfile.TemporaryDirectory() as folder:
         results = asyncio.run(serve_and_run(Path(folder)))

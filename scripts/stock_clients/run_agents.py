@@ -21,7 +21,6 @@ def look_up(city: str) -> str:
 
 
 async def session_of(server: Server, tools: list[Any]) -> RealtimeSession:
-    """Begin a session."""
     runner = RealtimeRunner(RealtimeAgent(name="helper", instructions="Be brief.", tools=tools))
     url = f"{server.ws_url}/realtime?model=gpt-realtime"
     return await runner.run(model_config={"url": url, "api_key": "sk-any"})
@@ -39,12 +38,10 @@ async def until(session: RealtimeSession, is_last: Callable[[Any], bool]) -> lis
 
 
 def is_kind(kind: str) -> Callable[[Any], bool]:
-    """Return a test for events of a kind."""
     return lambda event: event.type == kind
 
 
 async def hello(server: Server) -> None:
-    """Words are answered in speech."""
     async with await session_of(server, []) as session:
         await session.send_message("Hello!")
         seen = await until(session, is_kind("agent_end"))
@@ -52,13 +49,11 @@ async def hello(server: Server) -> None:
 
 
 async def speak(session: RealtimeSession, server: Server) -> None:
-    """Say hello."""
     for piece in server.pieces:
         await session.send_audio(piece)
 
 
 async def vad_turn(server: Server) -> None:
-    """Speech is answered when it ends."""
     async with await session_of(server, []) as session:
         await speak(session, server)
         await until(session, is_kind("audio"))
@@ -66,7 +61,6 @@ async def vad_turn(server: Server) -> None:
 
 
 async def barge_in(server: Server) -> None:
-    """Speech interrupts an answer, whose item is cut to what was heard."""
     async with await session_of(server, []) as session:
         await session.send_message("Tell me something.")
         await until(session, is_kind("audio"))
@@ -78,13 +72,11 @@ async def barge_in(server: Server) -> None:
 
 
 def is_truncated(event: Any) -> bool:
-    """Whether the server said that an item is shorter now."""
     raw = getattr(getattr(event, "data", None), "data", None)
     return isinstance(raw, dict) and raw.get("type") == "conversation.item.truncated"
 
 
 async def tool_call(server: Server) -> None:
-    """A function is called, and its output answered."""
     async with await session_of(server, [look_up]) as session:
         await session.send_message("What is the weather in Paris?")
         await until(session, is_kind("tool_end"))
@@ -93,7 +85,6 @@ async def tool_call(server: Server) -> None:
 
 
 async def reconnect(server: Server) -> None:
-    """A session that was left in the middle of an answer leaves room for the next."""
     async with await session_of(server, []) as session:
         await session.send_message("Hello!")
         await until(session, is_kind("audio"))

@@ -50,20 +50,18 @@ class Talk:
             self.truncated.set()
 
     async def ask(self, text: str) -> Any:
-        """Say something in writing, and have it answered."""
         context = self.session.chat_ctx.copy()
         context.add_message(role="user", content=text)
         await self.session.update_chat_ctx(context)
         return await self.session.generate_reply()
 
     async def speak(self, server: Server) -> None:
-        """Say hello."""
         for piece in server.pieces:
             self.session.push_audio(rtc.AudioFrame(piece, RATE_HZ, 1, len(piece) // 2))
             await asyncio.sleep(PIECE_S)
 
     async def hear_answer(self) -> None:
-        """Wait for an answer; what is said faster than people speak interrupts the first ones."""
+        """Wait for an answer; audio faster than speech interrupts the first ones."""
         samples = 0
         while samples < RATE_HZ:
             words, samples = await listen(await self.generations.get())
@@ -86,7 +84,7 @@ async def talk(server: Server) -> AsyncIterator[Talk]:
 
 
 async def listen(generation: Any) -> tuple[str, int]:
-    """Return an answer's words, and how many samples of sound it has."""
+    """Return an answer's text and its number of samples."""
     words, samples = "", 0
     async for message in generation.message_stream:
 
@@ -100,14 +98,12 @@ async def listen(generation: Any) -> tuple[str, int]:
 
 
 async def hello(server: Server) -> None:
-    """Words are answered in speech."""
     async with talk(server) as one:
         words, samples = await listen(await one.ask("Hello!"))
         assert words and samples > RATE_HZ
 
 
 async def vad_turn(server: Server) -> None:
-    """Speech is answered when it ends."""
     async with talk(server) as one:
         await one.speak(server)
         await one.started.wait()
@@ -115,7 +111,6 @@ async def vad_turn(server: Server) -> None:
 
 
 async def barge_in(server: Server) -> None:
-    """Speech interrupts an answer, which is cut to what was heard."""
     async with talk(server) as one:
         generation = await one.ask("Tell me something.")
         async for message in generation.message_stream:
@@ -135,7 +130,6 @@ async def barge_in(server: Server) -> None:
 
 
 async def tool_call(server: Server) -> None:
-    """A function is called, and its output answered."""
     async with talk(server) as one:
         await one.session.update_tools([look_up])
         generation = await one.ask("What is the weather in Paris?")
@@ -153,7 +147,6 @@ async def tool_call(server: Server) -> None:
 
 
 async def reconnect(server: Server) -> None:
-    """A session that was left in the middle of an answer leaves room for the next."""
     async with talk(server) as one:
         await one.ask("Hello!")
     await hello(server)
@@ -178,7 +171,7 @@ async def live(server: Server) -> AsyncIterator[Any]:
 
 
 async def hear(session: Any, is_audible: bool) -> None:
-    """Feed silence until a frame with sound comes, or one without."""
+    """Feed silence until an audible frame comes, or a silent one."""
 
     async def feed() -> None:
         while True:
@@ -195,7 +188,6 @@ async def hear(session: Any, is_audible: bool) -> None:
 
 
 async def live_hello(server: Server) -> None:
-    """The model speaks when it is asked to."""
     async with live(server) as session:
         words: list[str] = []
         session.on("transcript_delta", lambda event: words.append(event.text))
@@ -205,7 +197,6 @@ async def live_hello(server: Server) -> None:
 
 
 async def live_turn(server: Server) -> None:
-    """The model listens and speaks by itself."""
     async with live(server) as session:
         await hear(session, is_audible=True)
         await hear(session, is_audible=False)
@@ -213,7 +204,6 @@ async def live_turn(server: Server) -> None:
 
 
 async def live_barge_in(server: Server) -> None:
-    """The model falls silent when somebody speaks."""
     async with live(server) as session:
         await hear(session, is_audible=True)
         for piece in server.pieces[:-15]:
@@ -223,7 +213,6 @@ async def live_barge_in(server: Server) -> None:
 
 
 async def live_reconnect(server: Server) -> None:
-    """A session that was left leaves room for the next."""
     async with live(server) as session:
         await hear(session, is_audible=True)
     await live_hello(server)
@@ -237,13 +226,11 @@ class Camera(VideoInput):
         self._pixels = bytes((200, 100, 50, 255)) * (1_920 * 1_080)
 
     async def __anext__(self) -> rtc.VideoFrame:
-        """Return the next frame."""
         await asyncio.sleep(1 / 30)
         return rtc.VideoFrame(1_920, 1_080, rtc.VideoBufferType.RGBA, self._pixels)
 
 
 async def camera(server: Server) -> None:
-    """The model sees what the camera shows, and says so."""
     async with utils.http_context.open():
         model = LiveModel(base_url=server.url, delegation="client")
         async with AgentSession(llm=model, video_sampler=None) as session:

@@ -33,7 +33,6 @@ async def until(connection: Any, kind: str) -> Any:
 
 @asynccontextmanager
 async def realtime(server: Server, detection: str = "server_vad") -> AsyncIterator[Any]:
-    """Begin a Realtime session."""
     async with AsyncOpenAI(base_url=server.url, api_key="sk-any") as client:
         async with client.realtime.connect(model="gpt-realtime") as connection:
             await until(connection, "session.created")
@@ -46,7 +45,6 @@ async def realtime(server: Server, detection: str = "server_vad") -> AsyncIterat
 
 
 async def ask(connection: Any, text: str) -> None:
-    """Say something in writing, and have it answered."""
     content = [{"type": "input_text", "text": text}]
     item = {"type": "message", "role": "user", "content": content}
     await connection.conversation.item.create(item=item)
@@ -54,13 +52,11 @@ async def ask(connection: Any, text: str) -> None:
 
 
 async def speak(connection: Any, server: Server) -> None:
-    """Say hello."""
     for piece in server.pieces:
         await connection.input_audio_buffer.append(audio=base64.b64encode(piece).decode())
 
 
 async def hello(server: Server, *detection: str) -> None:
-    """Words are answered in speech."""
     async with realtime(server, *detection) as connection:
         await ask(connection, "Hello!")
         await until(connection, "response.output_audio.delta")
@@ -68,7 +64,6 @@ async def hello(server: Server, *detection: str) -> None:
 
 
 async def vad_turn(server: Server, *detection: str) -> None:
-    """Speech is answered when it ends."""
     async with realtime(server, *detection) as connection:
         await speak(connection, server)
         await until(connection, "input_audio_buffer.speech_stopped")
@@ -76,7 +71,6 @@ async def vad_turn(server: Server, *detection: str) -> None:
 
 
 async def barge_in(server: Server, *detection: str) -> None:
-    """Speech interrupts an answer, which is cut to what was heard."""
     async with realtime(server, *detection) as connection:
         await ask(connection, "Tell me something.")
         item_id = (await until(connection, "response.output_audio.delta")).item_id
@@ -90,7 +84,6 @@ async def barge_in(server: Server, *detection: str) -> None:
 
 
 async def tool_call(server: Server) -> None:
-    """A function is called, and its output answered."""
     async with realtime(server) as connection:
         await connection.session.update(session={"type": "realtime", "tools": TOOLS})
         await ask(connection, "What is the weather in Paris?")
@@ -104,7 +97,6 @@ async def tool_call(server: Server) -> None:
 
 
 async def reconnect(server: Server) -> None:
-    """A session that was left in the middle of an answer leaves room for the next."""
     async with realtime(server) as connection:
         await ask(connection, "Hello!")
         await until(connection, "response.output_audio.delta")
@@ -124,7 +116,6 @@ async def live(server: Server) -> AsyncIterator[Any]:
 
 
 async def feed(connection: Any, pieces: list[bytes]) -> None:
-    """Say something at the pace of speech."""
     for piece in pieces:
         audio = base64.b64encode(piece).decode()
         await connection.send({"type": "session.input_audio.append", "audio": audio})
@@ -132,7 +123,7 @@ async def feed(connection: Any, pieces: list[bytes]) -> None:
 
 
 async def hear(connection: Any, is_audible: bool) -> None:
-    """Feed silence until a piece with sound comes, or one without."""
+    """Feed silence until an audible piece comes, or a silent one."""
     feeding = asyncio.create_task(feed(connection, [SILENCE] * 1_000))
     try:
         while True:
@@ -144,7 +135,6 @@ async def hear(connection: Any, is_audible: bool) -> None:
 
 
 async def live_hello(server: Server) -> None:
-    """The model speaks when it is asked to."""
     async with live(server) as connection:
         append = {"type": "session.commentary.append", "delegation_id": None}
         await connection.send({**append, "content": "Say hello."})
@@ -152,14 +142,12 @@ async def live_hello(server: Server) -> None:
 
 
 async def live_turn(server: Server) -> None:
-    """The model listens and speaks by itself."""
     async with live(server) as connection:
         for is_audible in (True, False, True):
             await hear(connection, is_audible)
 
 
 async def live_barge_in(server: Server) -> None:
-    """The model falls silent when somebody speaks."""
     async with live(server) as connection:
         await hear(connection, is_audible=True)
         await feed(connection, server.pieces)
@@ -167,7 +155,6 @@ async def live_barge_in(server: Server) -> None:
 
 
 async def live_reconnect(server: Server) -> None:
-    """A session that was left leaves room for the next."""
     async with live(server) as connection:
         await hear(connection, is_audible=True)
     await live_hello(server)

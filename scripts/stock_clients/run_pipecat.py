@@ -45,7 +45,6 @@ class Listener(FrameProcessor):
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Keep a frame and pass it on."""
         await super().process_frame(frame, direction)
         self.frames.put_nowait(frame)
         await self.push_frame(frame, direction)
@@ -68,19 +67,17 @@ class Call:
                 return
 
     async def feed(self, pieces: list[bytes]) -> None:
-        """Say something at the pace of speech."""
         for piece in pieces:
             await self.task.queue_frame(InputAudioRawFrame(piece, RATE_HZ, 1))
             await asyncio.sleep(PIECE_S)
 
 
 def is_sound(frame: Frame) -> bool:
-    """Whether it is what the model says."""
     return isinstance(frame, OutputAudioRawFrame) and any(frame.audio)
 
 
 def is_silence(frame: Frame) -> bool:
-    """Whether it is what a model sends that says nothing, or the end of what it said."""
+    """Whether it is what a silent model sends, or the end of its speech."""
     is_quiet = isinstance(frame, OutputAudioRawFrame) and not any(frame.audio)
     return is_quiet or isinstance(frame, TTSStoppedFrame)
 
@@ -109,24 +106,20 @@ async def call(service: Any, text: str = "", tools: Any = None) -> AsyncIterator
 
 
 def realtime(server: Server) -> OpenAIRealtimeLLMService:
-    """Return the Realtime service."""
     return OpenAIRealtimeLLMService(api_key="sk-any", base_url=f"{server.ws_url}/realtime")
 
 
 def live(server: Server) -> OpenAILiveLLMService:
-    """Return the Live service."""
     return OpenAILiveLLMService(api_key="sk-any", base_url=f"{server.ws_url}/live/sessions")
 
 
 async def hello(server: Server) -> None:
-    """Words are answered in speech."""
     async with call(realtime(server), "Hello!") as one:
         await one.until(is_sound)
         await one.until(lambda frame: isinstance(frame, TTSStoppedFrame))
 
 
 async def vad_turn(server: Server) -> None:
-    """Speech is answered when it ends."""
     async with call(realtime(server), "Hello!") as one:
         await one.until(lambda frame: isinstance(frame, TTSStoppedFrame))
         await one.feed(server.pieces)
@@ -134,7 +127,6 @@ async def vad_turn(server: Server) -> None:
 
 
 async def barge_in(server: Server) -> None:
-    """Speech interrupts an answer, which is cut to what was heard."""
     service, sent = realtime(server), []
     plain = service._ws_send
 
@@ -153,7 +145,6 @@ async def barge_in(server: Server) -> None:
 
 
 async def tool_call(server: Server) -> None:
-    """A function is called, and its output answered."""
     service, calls = realtime(server), []
 
     async def look_up(params: Any) -> None:
@@ -168,14 +159,12 @@ async def tool_call(server: Server) -> None:
 
 
 async def reconnect(server: Server) -> None:
-    """A call that was left in the middle of an answer leaves room for the next."""
     async with call(realtime(server), "Hello!") as one:
         await one.until(is_sound)
     await hello(server)
 
 
 async def live_hello(server: Server) -> None:
-    """The model speaks."""
     async with call(live(server), "Hello!") as one:
         feeding = asyncio.create_task(one.feed([SILENCE] * 300))
         await one.until(is_sound)
@@ -183,7 +172,6 @@ async def live_hello(server: Server) -> None:
 
 
 async def live_turn(server: Server) -> None:
-    """The model listens and speaks by itself."""
     async with call(live(server), "Hello!") as one:
         feeding = asyncio.create_task(one.feed([SILENCE] * 300))
         await one.until(is_sound)
@@ -193,7 +181,6 @@ async def live_turn(server: Server) -> None:
 
 
 async def live_barge_in(server: Server) -> None:
-    """The model falls silent when somebody speaks."""
     async with call(live(server), "Hello!") as one:
         feeding = asyncio.create_task(one.feed([*[SILENCE] * 30, *server.pieces]))
         await one.until(is_sound)
@@ -202,7 +189,6 @@ async def live_barge_in(server: Server) -> None:
 
 
 async def live_reconnect(server: Server) -> None:
-    """A call that was left leaves room for the next."""
     await live_hello(server)
     await live_hello(server)
 

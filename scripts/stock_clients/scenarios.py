@@ -29,12 +29,11 @@ class Server:
 
     @property
     def ws_url(self) -> str:
-        """The same for sockets."""
         return self.url.replace("http", "ws", 1)
 
     @property
     def pieces(self) -> list[bytes]:
-        """The hello in pieces of 100 ms, with a second and a half of silence behind."""
+        """The hello in pieces of 100 ms, followed by a second and a half of silence."""
         pcm = Path(self.speech).read_bytes()
         spoken = [pcm[at : at + PIECE_BYTES] for at in range(0, len(pcm), PIECE_BYTES)]
         return [*spoken, *[SILENCE] * 15]

@@ -33,7 +33,7 @@ def exported_files() -> dict[str, str]:
 
 
 def differences(root: Path, files: Mapping[str, str]) -> list[str]:
-    """Return a line for each file that is not as it should be, or should not be there."""
+    """Return a line for each file that is out of date, missing or superfluous."""
     found = []
     for name, text in files.items():
         path = root / name
@@ -47,7 +47,6 @@ def differences(root: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
-    """Write every file; what else lies beside them stays."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +54,6 @@ def write(root: Path, files: Mapping[str, str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m core.schemas.export", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if files differ")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of the repository")

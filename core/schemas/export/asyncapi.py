@@ -22,7 +22,6 @@ ACTIONS: Final = ((Side.CLIENT, "receive"), (Side.SERVER, "send"))
 
 
 def asyncapi_document() -> dict[str, Any]:
-    """Return the AsyncAPI document of all sockets, ready for JSON."""
     components = {
         message.name: _message(message)
         for socket in SOCKETS
@@ -97,11 +96,7 @@ def _channel(socket: Socket) -> Schema:
 
 
 def _references(socket: Socket) -> Schema:
-    """Return a channel's messages by their type.
-
-    Raises:
-        ValueError: Both sides have a message of one type.
-    """
+    """Return a channel's messages by their type; a ValueError if both sides have one type."""
     found: Schema = {}
     for side in Side:
         for message in messages_of(socket, side):

@@ -31,7 +31,6 @@ PLAIN_TYPES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def events_py() -> str:
-    """Return the text of the module."""
     sockets = [socket for socket in SOCKETS if socket.name in SERVED]
     sent = {
         message.name: message
@@ -95,13 +94,11 @@ def type_text(schema: Schema) -> str:
 
 
 def _parts(name: str, described: MessageSchema | Schema) -> tuple[str, str, Schema]:
-    """Return a class's name, meaning and schema."""
     if isinstance(described, MessageSchema):
         return name, described.text, described.schema
     return name, described["description"], described
 
 
 def _fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:
-    """Yield each field's name, type and meaning."""
     for name, field in visible_fields(schema).items():
         yield name, type_text(field), "" if name == TYPE else meaning_of(field, definitions)

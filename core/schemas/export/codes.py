@@ -21,10 +21,9 @@ class CodeUse:
     """Where a code may appear.
 
     Attributes:
-        code: the code.
         errors: names of the sockets on which it ends the connection.
         warnings: names of the sockets on which it does not.
-        text: what it means, if there is no exception that says so.
+        text: its meaning, if no exception of its code gives it.
     """
 
     code: ErrorCode
@@ -103,13 +102,13 @@ CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
 
 
 def _exceptions() -> tuple[type[OmniError], ...]:
-    """Return the classes of `core.errors`; what other modules derive from them changes nothing."""
+    """Return the classes of `core.errors` alone; those derived elsewhere change nothing."""
     known = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     return tuple(kind for kind in known if issubclass(kind, OmniError) and kind is not OmniError)
 
 
 def text_of(use: CodeUse) -> str:
-    """Return what a code means: the sentence of the first exception that carries it."""
+    """Return the meaning of a code: the sentence of the first exception that carries it."""
     documented = [kind.__doc__ for kind in _exceptions() if kind.code is use.code]
     return use.text or next(text for text in documented if text)
 
@@ -120,7 +119,6 @@ def close_codes_of(code: ErrorCode) -> tuple[CloseCode, ...]:
 
 
 def uses_on(socket_name: str) -> tuple[CodeUse, ...]:
-    """Return the codes that one socket may tell."""
     return tuple(use for use in USES if socket_name in (*use.errors, *use.warnings))
 
 

@@ -31,14 +31,7 @@ MODES: Final[Mapping[Side, JsonSchemaMode]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """One message.
-
-    Attributes:
-        name: unique among all messages.
-        message_type: its `type`.
-        text: what it says, in a sentence.
-        schema: its JSON schema.
-    """
+    """One message; `name` is unique among all messages, `text` its description."""
 
     name: str
     message_type: str
@@ -50,7 +43,7 @@ class _Generator(GenerateJsonSchema):
     """Adds what pydantic leaves out: made defaults, other spellings, what is always sent."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Add the default of a client's field even if it is made by a function."""
+        """Add the default of a client's field even if it comes from a factory."""
         made = dict(super().default_schema(schema))
         if self.mode == "serialization":
             made.pop("default", None)
@@ -63,11 +56,9 @@ class _Generator(GenerateJsonSchema):
         field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
         total: bool,
     ) -> bool:
-        """The server sends every field."""
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Add the aliases that are accepted too."""
         made = super().model_schema(schema)
         if self.mode == "validation":
             for field in cast(type[BaseModel], schema["cls"]).model_fields.values():
@@ -78,7 +69,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _plain(value: object) -> object:
-    """Return a made default as JSON has it; of a model, what differs from its own defaults."""
+    """Return a factory's default as JSON; of a model, what differs from its own defaults."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     return value
@@ -129,7 +120,6 @@ def _clean_properties(properties: Schema) -> Schema:
 
 
 def _require_type(schema: Schema) -> None:
-    """Say that the type must be given, as the unions demand."""
     required = schema.get("required", [])
     if "const" in schema.get("properties", {}).get("type", {}):
         schema["required"] = ["type", *(name for name in required if name != "type")]
@@ -166,10 +156,6 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
     """Return what the messages of some sockets refer to, by name.
 
-    Args:
-        sockets: All sockets unless given.
-        sides: Both sides unless given.
-
     Raises:
         ValueError: Two different definitions have one name.
     """
@@ -187,7 +173,6 @@ def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = 
 
 
 def reference_name(schema: Schema) -> str | None:
-    """Return the name of the definition a schema refers to."""
     inner = schema.get("allOf", [schema])[0]
     return str(inner["$ref"]).rpartition("/")[2] if "$ref" in inner else None
 
@@ -199,7 +184,7 @@ def alternatives(schema: Schema) -> list[Schema]:
 
 
 def required_fields(schema: Schema) -> set[str]:
-    """Return the fields that must be given in one spelling or another."""
+    """Return the fields that are required in one spelling or another."""
     spellings = [name for case in schema.get("anyOf", []) for name in case.get("required", [])]
     return {*schema.get("required", []), *spellings}
 

@@ -67,7 +67,7 @@ class Machine:
     Attributes:
         limits: its times and counts, with their defaults.
         text: whose phases these are.
-        otherwise: what becomes of a message that has no row.
+        otherwise: the effect of a message that has no row.
     """
 
     table: Table
@@ -154,7 +154,6 @@ EVENT_PAGES: Final = MappingProxyType(
 
 
 def pages() -> dict[str, str]:
-    """Return every page by its name, without `.md`."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
@@ -208,7 +207,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def codes(texts: Iterable[str]) -> str:
-    """Return texts set as code."""
     return ", ".join(f"`{text}`" for text in texts)
 
 
@@ -236,7 +234,6 @@ def _objects(socket: Socket) -> Iterator[tuple[str, Schema, Side]]:
 
 
 def _fields(definitions: Schema, schema: Schema, side: Side) -> str:
-    """Return the table of the fields of a message or an object."""
     required = required_fields(schema)
     is_object = "description" in schema  # a message's description stands above its table
     rows = []
@@ -322,7 +319,6 @@ def _json(value: Any) -> str:
 
 
 def _code_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
-    """Rows of the codes of a socket, or of all."""
     if socket is None:
         for use in USES:
             places = _places(use.errors), _places(use.warnings)

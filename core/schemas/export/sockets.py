@@ -18,28 +18,25 @@ PROTOCOL_VERSION: Final = "1.0.0"
 
 
 class Side(StrEnum):
-    """Who sends a message."""
-
     CLIENT = "client"
     SERVER = "server"
 
 
 @dataclass(frozen=True)
 class Socket:
-    """One address and what passes there.
+    """One address and its messages.
 
     Attributes:
-        name: a word for it: the name of its page and of its channel.
-        address: the path, with the place of the session's id.
-        title: what it is for, in a few words.
-        summary: the same in a sentence or two.
+        name: of its page and its channel.
+        address: the path, with a place for the session's id.
+        title: in a few words.
         client: union of the client's messages. Any: a union is no class.
         server: union of the server's messages.
         first_bytes: longest first message of a session or turn.
         other_bytes: longest message otherwise.
         course: the usual order of messages, step by step.
         rules: what else a client has to know.
-        implied_type: the type of a message that names none.
+        implied_type: the type of a message without one.
     """
 
     name: str
@@ -263,7 +260,6 @@ SOCKETS: Final = (STREAMING, HALF_DUPLEX, DUPLEX, CHAT)
 
 
 def message_type(message: type[WireModel]) -> str:
-    """Return the `type` that a message carries."""
     return str(message.model_fields["type"].default)
 
 

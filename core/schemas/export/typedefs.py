@@ -44,7 +44,6 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 
 
 def protocol_js() -> str:
-    """Return the text of the module."""
     definitions = definitions_of()
     pairs = [(socket, side) for socket in SOCKETS for side in Side]
     messages = {
@@ -98,7 +97,7 @@ def type_text(schema: Schema) -> str:
 
 
 def _fields(schema: Schema) -> list[tuple[Schema, str]]:
-    """Return each field's schema and its name, in brackets if it may be left out."""
+    """Return each field's schema and its name, in brackets if it is optional."""
     required = required_fields(schema)
     fields = visible_fields(schema).items()
     return [(field, name if name in required else f"[{name}]") for name, field in fields]
@@ -109,7 +108,6 @@ def _fields(schema: Schema) -> list[tuple[Schema, str]]:
 
 # Any: a value of JSON.
 def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str, Any]]:
-    """Yield the name, meaning and value of each constant."""
     settings = {name: schema for name, schema in schemas.items() if _is_settings(schema)}
     yield "PROTOCOL_VERSION", "Version of the protocol.", PROTOCOL_VERSION
     paths = {socket.name: socket.address for socket in SOCKETS}
@@ -130,7 +128,6 @@ def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str,
 
 
 def _limits() -> dict[str, float]:
-    """Return every number of `core.schemas.limits` by its name."""
     return {
         name: value
         for name, value in vars(limits).items()
@@ -139,13 +136,12 @@ def _limits() -> dict[str, float]:
 
 
 def _is_settings(schema: Schema) -> bool:
-    """Whether all but the type may be left out, and there is more than the type."""
+    """Whether all fields but the type are optional, and there are some."""
     is_optional = required_fields(schema) <= {TYPE}
     return is_optional and bool(visible_fields(schema).keys() - {TYPE})
 
 
 def _defaults(schema: Schema, definitions: Schema) -> Schema:
-    """Return the value of each field that is left out, objects filled in."""
     found: Schema = {}
     for name, field in visible_fields(schema).items():
         if name == TYPE:

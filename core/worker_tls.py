@@ -86,8 +86,9 @@ def ensure_ca(path: Path) -> Path:
             key = ec.generate_private_key(ec.SECP256R1())
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "minicpmo-live workers")])
             now = datetime.now(UTC)
+            own_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
             certificate = (
-                _builder(name, name, key, key, now + VALID)
+                _builder(name, name, key, own_id, now + VALID)
                 .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
                 .add_extension(_usage(signs=True), True)
                 .sign(key, hashes.SHA256())
@@ -124,7 +125,7 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     if for_clients:
         uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     certificate = (
-        _builder(name, ca.subject, key, ca_key, ca.not_valid_after_utc)
+        _builder(name, ca.subject, key, _key_id(ca), ca.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(_usage(signs=False), True)
         .add_extension(x509.ExtendedKeyUsage(uses), False)
@@ -134,14 +135,24 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     return _pem(certificate, key)
 
 
+def _key_id(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """Return the id that a CA gives its key: not every maker of certificates derives it alike."""
+    try:
+        own = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        key = ca.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey), "the key that signs is one"
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+
+
 def _builder(
     name: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
+    issued_by: x509.AuthorityKeyIdentifier,
     until: datetime,
 ) -> x509.CertificateBuilder:
-    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(name)

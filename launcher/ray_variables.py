@@ -81,10 +81,11 @@ def main(
     name: Annotated[
         list[str] | None, typer.Option(help="Further names or addresses of this machine.")
     ] = None,
+    host: Annotated[str | None, typer.Option(help="How this machine's files are called.")] = None,
 ) -> None:
     """Write this machine's files, and print the command that uses them."""
     os.umask(PRIVATE_UMASK)
-    host = socket.gethostname()
+    host = host or socket.gethostname()
     folder = folder.resolve()
     variables = machine_variables(folder, host, [*host_names(), *(name or ())])
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in variables.items()]

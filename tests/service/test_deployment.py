@@ -41,7 +41,7 @@ SECRET = "a secret of eight letters"
         "deploy/minicpmo-live.service",
         "deploy/chart/templates/_helpers.tpl",
         "deploy/chart/templates/gateway.yaml",
-        "deploy/chart/templates/worker.yaml",
+        "deploy/chart/templates/_ray.tpl",
     ],
 )
 def test_every_variable_is_a_setting(path: str) -> None:
@@ -167,6 +167,15 @@ def test_an_image_runs_a_program_as_a_user_without_rights(target: str, port: int
     assert entry[0] == "python" and (ROOT / program).is_file()
     _, _, packages = CONTAINERFILE.partition(f" AS {target}-packages\n")
     assert f'.[{target}]"' in packages.partition("\nFROM ")[0]
+
+
+def test_the_image_for_ray_finds_its_programs_in_any_shell() -> None:
+    _, _, stage = CONTAINERFILE.partition("FROM program AS ray\n")
+    (link,) = (line for line in stage.splitlines() if line.startswith("RUN ln -s"))
+    assert {"/app/.venv/bin/ray", "/app/.venv/bin/python"} < set(link.split())
+    assert "\nUSER 1000\n" in stage
+    _, _, packages = CONTAINERFILE.partition("FROM worker-packages AS ray-packages\n")
+    assert '.[ray]"' in packages.partition("\nFROM ")[0]
 
 
 def test_the_unit_waits_longer_than_conversations_may_last() -> None:

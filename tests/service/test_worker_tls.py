@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import ValidationError
 
 from config import Settings
@@ -150,3 +154,37 @@ def test_programs_that_start_together_make_one_ca(tmp_path: Path) -> None:
 def test_files_that_would_do_nothing_are_refused(security: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         Settings.model_validate({"security": security})
+
+
+@pytest.mark.parametrize("key_id", [None, b"an id of its own"])
+def test_a_ca_may_call_its_key_as_it_likes(tmp_path: Path, key_id: bytes | None) -> None:
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "an operator's")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    if key_id is not None:
+        made = made.add_extension(x509.SubjectKeyIdentifier(key_id), False)
+    ca = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (tmp_path / "ca.pem").write_bytes(ca + secret)
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(issue(tmp_path / "ca.pem", [x509.DNSName(WORKER_TLS_NAME)]))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pair)
+    client = ssl.create_default_context(cadata=ca.decode())
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(down, up, server_hostname=WORKER_TLS_NAME),
+        server.wrap_bio(up, down, server_side=True),
+    ]
+    while ends:
+        for end in list(ends):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            ends.remove(end)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +15,8 @@ import yaml
 
 from config import Settings, load_settings
 from core.worker_tls import WORKER_TLS_NAME
+from launcher.ray_variables import RULES, machine_variables
+from launcher.scaling import Bounds
 from tests.source_tree import ROOT
 
 pytest.importorskip("helm_python", reason="needs the extra charts")
@@ -37,6 +44,39 @@ CLUSTERS: Mapping[str, dict[str, Any]] = {
         "recordings": {"sharedClaim": "sessions"},
         "settings": {"OMNI_RECORDING_ENABLED": False},
         "autoscaling": {"enabled": True},
+    },
+}
+RAY_CLUSTERS: Mapping[str, dict[str, Any]] = {
+    "as it comes": {},
+    "fake": {"worker": {"gpus": 0, "fake": True}},
+    "eight cards": CLUSTERS["eight cards"]
+    | {"worker": CLUSTERS["eight cards"]["worker"] | {"gpus": 4}},
+    "behind an ingress": CLUSTERS["behind an ingress"],
+}
+# Fields of ray.io/v1 that the chart may use, and their types; true: KubeRay demands it.
+# Source: KubeRay, ray-operator/apis/ray/v1/raycluster_types.go.
+RAY_FIELDS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
+    "spec": {
+        "rayVersion": (str, False),
+        "enableInTreeAutoscaling": (bool, False),
+        "autoscalerOptions": (dict, False),
+        "headGroupSpec": (dict, True),
+        "workerGroupSpecs": (list, False),
+    },
+    "autoscalerOptions": {
+        "idleTimeoutSeconds": (int, False),
+        "securityContext": (dict, False),
+        "env": (list, False),
+        "volumeMounts": (list, False),
+    },
+    "headGroupSpec": {"rayStartParams": (dict, True), "template": (dict, True)},
+    "workerGroupSpecs": {
+        "groupName": (str, True),
+        "replicas": (int, False),
+        "minReplicas": (int, True),
+        "maxReplicas": (int, True),
+        "rayStartParams": (dict, True),
+        "template": (dict, True),
     },
 }
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -158,3 +198,151 @@ def test_the_workers_certificate_is_for_the_name_that_the_gateway_expects() -> N
     assert f'"{WORKER_TLS_NAME}"' in text
     secret = rendered({})["Secret", "live-workers"]["data"]
     assert set(secret) == {"secret", "ca.crt", "tls.crt", "tls.key"}
+
+
+def check_ray(kind: str, fields: Mapping[str, Any]) -> None:
+    """Compare a part of a RayCluster with the fields that there are."""
+    known = RAY_FIELDS[kind]
+    assert {name for name, (_, is_required) in known.items() if is_required} <= set(fields)
+    for name, value in fields.items():
+        assert name in known and type(value) is known[name][0], (kind, name)
+        if name in RAY_FIELDS:
+            for part in value if isinstance(value, list) else [value]:
+                check_ray(name, part)
+
+
+def ray_groups(objects: Objects) -> list[dict[str, Any]]:
+    """Return the group of the head and that of the workers."""
+    spec = objects["RayCluster", "live-ray"]["spec"]
+    (workers,) = spec["workerGroupSpecs"]
+    return [spec["headGroupSpec"], workers]
+
+
+def ray_pods(objects: Objects) -> list[dict[str, Any]]:
+    """Return the pods in which Ray runs: head, worker, launcher, and what stops all."""
+    pods = [group["template"]["spec"] for group in ray_groups(objects)]
+    pods.append(pod(objects, "Deployment", "live-launcher"))
+    return [*pods, pod(objects, "Job", "live-stop")]
+
+
+@pytest.mark.parametrize("cluster", RAY_CLUSTERS)
+def test_kuberay_and_kubernetes_take_every_object(cluster: str) -> None:
+    objects = rendered({"engine": "kuberay", **RAY_CLUSTERS[cluster]})
+    for one in objects.values():
+        if one["kind"] != "RayCluster":
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    ray = objects["RayCluster", "live-ray"]
+    assert ray["apiVersion"] == "ray.io/v1" and set(ray) == {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+    }
+    check_ray("spec", ray["spec"])
+    for group in ray_groups(objects):
+        template = {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+        template["metadata"] = {"name": "a", **template["metadata"]}
+        kubernetes_validate.validate(template, KUBERNETES, strict=True)
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+    for spec in ray_pods(objects):
+        containers = [*spec["containers"], *spec["initContainers"]]
+        mounted = {one["name"] for container in containers for one in container["volumeMounts"]}
+        assert mounted == {one["name"] for one in spec["volumes"]}
+    kinds = [kind for kind, _ in objects]
+    assert "StatefulSet" not in kinds and "ScaledObject" not in kinds  # of the other engine
+    service = objects["Service", "live-gateway"]["spec"]
+    assert service["selector"] == {"ray.io/cluster": "live-ray", "ray.io/node-type": "head"}
+    assert not [kind for kind, _ in rendered({}) if kind == "RayCluster"]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"engine": "nomad"}, "kuberay"),
+        ({"engine": "kuberay", "webrtc": {"enabled": True}}, "webrtc"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_refused(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Exception, match=problem):
+        rendered(values)
+
+
+@pytest.mark.parametrize("cluster", RAY_CLUSTERS)
+def test_ray_gets_as_many_workers_as_it_has_places_for(cluster: str) -> None:
+    values = {"engine": "kuberay", **RAY_CLUSTERS[cluster]}
+    objects = rendered(values)
+    head, workers = (group["rayStartParams"] for group in ray_groups(objects))
+    # KubeRay writes the parameters into a command line as they are.
+    resources = shlex.split(f"--resources={head['resources']}")[0].partition("=")[2]
+    assert json.loads(resources) == {"front": 1} and head["num-gpus"] == "0"
+    (group,) = objects["RayCluster", "live-ray"]["spec"]["workerGroupSpecs"]
+    (launcher,) = pod(objects, "Deployment", "live-launcher")["containers"]
+    command = shlex.split(launcher["command"][-1])
+    bounds = Bounds.parse(command[command.index("--workers") + 1])
+    places = int(workers["num-gpus"])
+    least, most = group["minReplicas"], group["maxReplicas"]
+    assert (bounds.least, bounds.most) == (least * places, most * places)
+    cards = values.get("worker", {}).get("gpus", 1)
+    (container,) = group["template"]["spec"]["containers"]
+    assert container["resources"]["limits"].get("nvidia.com/gpu", 0) == cards
+    assert places == max(1, cards)
+    port = int(workers["node-manager-port"])
+    assert container["readinessProbe"]["tcpSocket"]["port"] == port
+    assert ("fake" in command) is (cluster == "fake")
+    is_scaled = objects["RayCluster", "live-ray"]["spec"].get("enableInTreeAutoscaling", False)
+    assert is_scaled is (least < most)
+
+
+@pytest.mark.parametrize("cluster", RAY_CLUSTERS)
+def test_the_launchers_environment_makes_settings(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"engine": "kuberay", **RAY_CLUSTERS[cluster]}
+    objects = rendered(values)
+    secret = objects["Secret", "live-ray"]["data"]
+    (container,) = pod(objects, "Deployment", "live-launcher")["containers"]
+    for one in container["env"]:
+        if one["name"].startswith("OMNI_"):
+            key = one.get("valueFrom", {}).get("secretKeyRef", {}).get("key")
+            hidden = base64.b64decode(secret[key]).decode() if key else ""
+            monkeypatch.setenv(one["name"], one.get("value", hidden))
+    settings = load_settings(None)
+    assert settings.security.worker_tls and settings.security.ticket_secret
+    assert settings.security.admin_token and settings.security.worker_secret
+    assert "live-gateway" in settings.security.allowed_hosts
+    assert settings.service.https is values.get("gateway", {}).get("https", True)
+    is_embedded = "model" not in values.get("worker", {}) and cluster != "fake"
+    assert (settings.model.embedded == "nano") is is_embedded
+
+
+def test_every_pod_of_ray_has_token_certificate_and_rules(tmp_path: Path) -> None:
+    objects = rendered({"engine": "kuberay", "autoscaling": {"enabled": True}})
+    secret = objects["Secret", "live-ray"]["data"]
+    (tmp_path / "ca_and_key.pem").write_bytes(base64.b64decode(secret["ca_and_key.pem"]))
+    for spec in ray_pods(objects):
+        first = spec["initContainers"][0]
+        words = shlex.split(first["command"][-1])
+        names = [words[at + 1] for at, word in enumerate(words) if word == "--name"]
+        assert names == ["$POD_IP", "live-ray-head-svc.talk.svc.cluster.local"]
+        wanted = machine_variables(tmp_path, words[words.index("--host") + 1], ["127.0.0.1"])
+        options = objects["RayCluster", "live-ray"]["spec"]["autoscalerOptions"]
+        for container in (spec["containers"][0], options):
+            found = {name: value for name, value in told(container).items() if "RAY_" in name}
+            files = {k: Path(v).name for k, v in found.items() if v.startswith("/cluster/")}
+            assert files == {k: Path(v).name for k, v in wanted.items() if k in files}
+            assert {k: v for k, v in RULES.items() if "reconnect" not in k}.items() <= found.items()
+            assert {"name": "cluster", "mountPath": "/cluster"} in container["volumeMounts"]
+            (token,) = (one for one in container["env"] if one["name"] == "RAY_AUTH_TOKEN")
+            assert token["valueFrom"]["secretKeyRef"]["key"] in secret
+        # Whoever has the key of the CA may join: no container but the first gets it.
+        rest = [*spec["containers"], *spec["initContainers"][1:]]
+        assert all(one["name"] != "ca" for each in rest for one in each["volumeMounts"])
+
+
+def test_ray_is_of_the_version_that_is_installed() -> None:
+    pinned = re.search(
+        r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(encoding="utf8"), re.MULTILINE
+    )
+    assert pinned is not None
+    spec = rendered({"engine": "kuberay"})["RayCluster", "live-ray"]["spec"]
+    assert spec["rayVersion"] == pinned[1]

@@ -39,16 +39,60 @@ timeoutSeconds: 5
 failureThreshold: {{ .failures }}
 {{- end }}
 
-{{/* What gateway and workers are both told. */}}
-{{- define "omni.environment" -}}
+{{/* Of one engine alone: what it holds must not be found by the other. */}}
+{{- define "omni.secret" -}}
+{{ include "omni.name" . }}-{{ eq .Values.engine "plain" | ternary "workers" "ray" }}
+{{- end }}
+
+{{/* The same for gateway and workers. */}}
+{{- define "omni.settings" -}}
 - name: OMNI_SECURITY_WORKER_SECRET
-  valueFrom: {secretKeyRef: {name: {{ include "omni.name" . }}-workers, key: secret}}
-- {name: HOME, value: /data} # caches of libraries
+  valueFrom: {secretKeyRef: {name: {{ include "omni.secret" . }}, key: secret}}
 - {name: OMNI_SECURITY_WORKER_TLS, value: "true"}
 - {name: OMNI_SERVICE_DRAIN_TIMEOUT_S, value: {{ .Values.drainTimeoutS | quote }}}
 {{- range $key, $value := .Values.settings }}
 - {name: {{ $key }}, value: {{ $value | quote }}}
 {{- end }}
+{{- end }}
+
+{{- define "omni.environment" -}}
+- {name: HOME, value: /data} # caches of libraries
+{{ include "omni.settings" . }}
+{{- end }}
+
+{{/* What only workers read. */}}
+{{- define "omni.model" -}}
+{{- with .Values.worker.model.path }}
+- {name: OMNI_MODEL_MODEL_PATH, value: {{ . | quote }}}
+{{- else }}
+{{- if not .Values.worker.fake }}
+- {name: OMNI_MODEL_EMBEDDED, value: nano}
+{{- end }}
+{{- end }}
+{{- with .Values.worker.slots }}
+- {name: OMNI_SERVICE_WORKER_SLOTS, value: {{ . | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* The embedded model is made of packages, once for each pod. */}}
+{{- define "omni.nano" -}}
+{{- if not (or .root.Values.worker.model.path .root.Values.worker.fake) }}
+- name: nano
+  image: {{ .image }}
+  imagePullPolicy: {{ .root.Values.images.pullPolicy }}
+  command: [sh, -c, "test -d /data/nano || python -m core.nano_assets /data/nano"]
+  securityContext: {{- include "omni.security" .root | nindent 4 }}
+  volumeMounts: {{- include "omni.mounts" .root | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{- define "omni.worker.resources" -}}
+requests: {{- toYaml .Values.worker.resources.requests | nindent 2 }}
+limits:
+  {{- toYaml .Values.worker.resources.limits | nindent 2 }}
+  {{- with .Values.worker.gpus }}
+  nvidia.com/gpu: {{ . }}
+  {{- end }}
 {{- end }}
 
 {{/* The programs write below /data and /tmp alone. */}}
@@ -63,7 +107,7 @@ failureThreshold: {{ .failures }}
 {{- define "omni.volumes" -}}
 - {name: tmp, emptyDir: {}}
 - name: workers
-  secret: {secretName: {{ include "omni.name" . }}-workers, defaultMode: 0440}
+  secret: {secretName: {{ include "omni.secret" . }}, defaultMode: 0440}
 {{- if .Values.recordings.sharedClaim }}
 - {name: sessions, persistentVolumeClaim: {claimName: {{ .Values.recordings.sharedClaim }}}}
 {{- end }}

@@ -78,8 +78,3 @@ _DUPLEX = replace(
 CAPABILITIES: Mapping[ProcessorMode, ProcessorCapabilities] = MappingProxyType(
     {entry.mode: entry for entry in (_CHAT, _HALF_DUPLEX, _DUPLEX)}
 )
-
-
-def get_capabilities(mode: ProcessorMode) -> ProcessorCapabilities:
-    """Return the table row of a mode."""
-    return CAPABILITIES[mode]

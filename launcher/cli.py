@@ -62,8 +62,8 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to happen on a cluster: the options of the same names."""
+class ClusterCommand:
+    """A command about a cluster: the options of the same names."""
 
     address: str
     config: Path | None
@@ -108,8 +108,8 @@ def start_command(setup: Setup) -> Callable[..., None]:
             typer.echo(f"The configuration cannot be used:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
         if ray is not None:
-            wish = Wish(ray, config, workers, backend, status, stop, detach, now)
-            raise typer.Exit(_on_cluster(settings, wish, setup.pace))
+            command = ClusterCommand(ray, config, workers, backend, status, stop, detach, now)
+            raise typer.Exit(_on_cluster(settings, command, setup.pace))
         if now or (workers and workers.least < workers.most):
             typer.echo("--now and --workers LEAST:MOST are for clusters: --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
@@ -131,7 +131,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
     return start_all
 
 
-def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
+def _on_cluster(settings: Settings, command: ClusterCommand, pace: Pace) -> int:
     display = Display()
     try:
         from launcher import ray_control  # late: Ray is optional
@@ -140,13 +140,13 @@ def _on_cluster(settings: Settings, wish: Wish, pace: Pace) -> int:
         return EXIT_FAILED
     limit_s = settings.service.drain_timeout_s + pace.end_margin_s
     try:
-        if wish.status:
-            return ray_control.show_status(wish.address, display)
-        if wish.stop:
-            return ray_control.stop(wish.address, display, limit_s, now=wish.now)
-        make = partial(ray_control.make_cluster, settings, wish.config, wish.backend)
+        if command.status:
+            return ray_control.show_status(command.address, display)
+        if command.stop:
+            return ray_control.stop(command.address, display, limit_s, now=command.now)
+        make = partial(ray_control.make_cluster, settings, command.config, command.backend)
         return ray_control.start(
-            wish.address, settings, make, wish.workers, display, detach=wish.detach
+            command.address, settings, make, command.workers, display, detach=command.detach
         )
     except (OSError, ClusterError) as error:
         display.error(str(error))

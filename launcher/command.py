@@ -12,8 +12,8 @@ import typer
 
 from config import PROJECT_ROOT, Settings, SettingsError, load_settings
 from launcher import doctor
-from launcher.checkpoint import ensure_checkpoint
 from launcher.cli import EXIT_USAGE, Setup, start_command
+from launcher.default_models import ensure_checkpoint
 from launcher.display import Display
 from launcher.machine import find_gpus
 from launcher.pace import Pace

@@ -10,9 +10,8 @@ from config import Settings, SettingsError
 from core.worker_tls import client_context
 from gateway_modules.admin.security import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
-from launcher.checkpoint import ensure_checkpoint, shown
+from launcher.default_models import Fetching, ensure_checkpoint, shown
 from launcher.display import Display
-from launcher.fetching import Fetching
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
 from launcher.pace import Pace

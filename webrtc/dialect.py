@@ -8,7 +8,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from webrtc.playout import RATE_HZ, Heard, Note, Part, Started
 
@@ -50,28 +50,6 @@ class Flush:
 
 
 Effect = ToServer | ToClient | Play | Finish | Flush
-
-
-class Dialect(Protocol):
-    """One of OpenAI's protocols as it is spoken over WebRTC."""
-
-    path: str
-    append: str
-
-    def opening(self, session: Json) -> str:
-        """Return the event that begins a session with its settings."""
-
-    def from_client(self, text: str) -> list[Effect]:
-        """Say what an event of the client leads to."""
-
-    def from_server(self, text: str) -> list[Effect]:
-        """Say what an event of the server leads to."""
-
-    def noted(self, note: Note) -> list[Effect]:
-        """Return the effects of the beginning or the end of a response's audio."""
-
-    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
-        """Return the effects of audio that was dropped."""
 
 
 class Realtime:
@@ -172,6 +150,10 @@ class Live:
     def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
         """The client cannot ask for it."""
         return []
+
+
+Dialect = Realtime | Live
+"""One of OpenAI's protocols as it is spoken over WebRTC."""
 
 
 def append_event(dialect: Dialect, pcm: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar
 import torch
 
 from core.audio import FloatArray
-from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
+from core.capabilities import CAPABILITIES, ProcessorCapabilities, ProcessorMode
 from core.engine.engine import BaseEngine, Engine, InlineEngine
 from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
@@ -126,7 +126,7 @@ class UnifiedProcessor:
     @property
     def capabilities(self) -> ProcessorCapabilities:
         """What the chosen mode can do."""
-        return get_capabilities(self.mode)
+        return CAPABILITIES[self.mode]
 
     @property
     def chat(self) -> ChatView:

@@ -207,7 +207,8 @@ def check_ray(kind: str, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         assert name in known and type(value) is known[name][0], (kind, name)
         if name in RAY_FIELDS:
-            for part in value if isinstance(value, list) else [value]:
+            parts: list[Any] = value if isinstance(value, list) else [value]
+            for part in parts:
                 check_ray(name, part)
 
 

@@ -10,7 +10,6 @@ import pytest
 from core.capabilities import (
     CAPABILITIES,
     ProcessorMode,
-    get_capabilities,
 )
 
 COLUMNS = (
@@ -48,12 +47,12 @@ def test_other_modes_are_refused(value: Any) -> None:
     ],
 )
 def test_the_table_is_the_documented_one(mode: ProcessorMode, row: tuple[bool, ...]) -> None:
-    assert tuple(getattr(get_capabilities(mode), column) for column in COLUMNS) == row
-    assert get_capabilities(mode).mode is mode
+    assert tuple(getattr(CAPABILITIES[mode], column) for column in COLUMNS) == row
+    assert CAPABILITIES[mode].mode is mode
 
 
 def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        get_capabilities(ProcessorMode.CHAT).supports_video = True  # type: ignore[misc]
+        CAPABILITIES[ProcessorMode.CHAT].supports_video = True  # type: ignore[misc]
     with pytest.raises(TypeError):
-        CAPABILITIES[ProcessorMode.CHAT] = get_capabilities(ProcessorMode.DUPLEX)  # type: ignore[index]
+        CAPABILITIES[ProcessorMode.CHAT] = CAPABILITIES[ProcessorMode.DUPLEX]  # type: ignore[index]

@@ -15,7 +15,7 @@ from rich.console import Console
 from config import Settings
 from core import nano_assets
 from core.sums import SUMS_FILE
-from launcher.checkpoint import ensure_checkpoint
+from launcher.default_models import ensure_checkpoint
 from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
-
-from jinja2 import Environment, FileSystemLoader
 
 from core.schemas.export.message_schemas import (
     TYPE,
@@ -22,6 +19,7 @@ from core.schemas.export.message_schemas import (
     visible_fields,
 )
 from core.schemas.export.sockets import SOCKETS, Side
+from core.schemas.export.typedefs import templates
 
 SERVED: Final = frozenset({"streaming", "half_duplex", "duplex"})  # what the client speaks
 SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whose fields users give
@@ -43,10 +41,8 @@ def events_py() -> str:
     inner = definitions_of(sockets, [Side.SERVER])
     given = {k: v for k, v in definitions_of(sockets, [Side.CLIENT]).items() if k not in inner}
     definitions = given | inner
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("events.py.j2").render(
+    template = templates().get_template("events.py.j2")
+    return template.render(
         aliases=[
             (name, type_text(schema), schema["description"])
             for name, schema in definitions.items()

@@ -9,11 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
-
-from jinja2 import Environment, FileSystemLoader
 
 from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, realtime, streaming
 from core.protocols.chat import ChatLimits
@@ -46,6 +43,7 @@ from core.schemas.export.message_schemas import (
     visible_fields,
 )
 from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
+from core.schemas.export.typedefs import templates
 from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"
@@ -154,9 +152,7 @@ EVENT_PAGES: Final = MappingProxyType(
 
 
 def pages() -> dict[str, str]:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates()
     environment.globals |= {
         "Side": Side,
         "sockets": SOCKETS,

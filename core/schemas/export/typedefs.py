@@ -43,6 +43,12 @@ PLAIN_TYPES: Final[Mapping[str, str]] = MappingProxyType(
 BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "maximum"))
 
 
+def templates() -> Environment:
+    """Return the templates of this folder."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    return Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+
+
 def protocol_js() -> str:
     definitions = definitions_of()
     pairs = [(socket, side) for socket in SOCKETS for side in Side]
@@ -52,10 +58,7 @@ def protocol_js() -> str:
     schemas = definitions | {name: message.schema for name, message in messages.items()}
     texts = {name: schema["description"] for name, schema in definitions.items()}
     texts |= {name: message.text for name, message in messages.items()}
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.get_template("protocol.js.j2")
+    template = templates().get_template("protocol.js.j2")
     return template.render(
         types=[(name, texts[name], schema) for name, schema in schemas.items()],
         sockets=SOCKETS,

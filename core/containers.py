@@ -28,12 +28,7 @@ MICROSECONDS: Final = 1_000_000  # the unit of a container's duration
 
 @contextmanager
 def opened(source: MediaSource) -> Iterator[BinaryIO]:
-    """Open a file, or wrap its content, for reading.
-
-    Raises:
-        FileNotFoundError: The path names no regular file.
-        OSError: It cannot be opened.
-    """
+    """Open a regular file for reading, or wrap its content; else a FileNotFoundError."""
     if isinstance(source, bytes):
         yield BytesIO(source)
         return
@@ -46,11 +41,7 @@ def opened(source: MediaSource) -> Iterator[BinaryIO]:
 
 
 def open_container(file: BinaryIO) -> InputContainer:
-    """Open a container for decoding; close it after use.
-
-    Raises:
-        av.FFmpegError: It is none of the formats this may read, or it is damaged.
-    """
+    """Open a container for decoding; an FFmpegError if its format is refused, or it is damaged."""
     # The file is open already, so no address of any protocol is ever needed.
     options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
     return av.open(file, mode="r", options=options, metadata_errors="replace")

@@ -81,11 +81,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add to the end of a file, making it if need be.
-
-    Raises:
-        OSError: The disk is full, or refuses; part of the content may have been written.
-    """
+    """Add to a file, made if missing; an OSError may leave part of the content written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS, FILE_MODE)
     try:
         write_all(descriptor, content)
@@ -94,11 +90,7 @@ def append(path: Path, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of `content` at the descriptor's position.
-
-    Raises:
-        OSError: The disk is full, or refuses; part of the content may have been written.
-    """
+    """Write all at the descriptor's position; an OSError may leave part of it written."""
     view = memoryview(content)
     while view:
         written = os.write(descriptor, view)

@@ -182,11 +182,7 @@ class _Reader:
         problem: type[BadPayloadError],
         check_limits: Callable[[], None],
     ) -> tuple[Any, list[bytes]]:
-        """Send a request and wait for the reply; `check_limits` may raise to give up.
-
-        Raises:
-            BadPayloadError: The process refused the files, crashed or exceeded a limit.
-        """
+        """Send a request and return the reply; raises as `MediaProcesses.run`."""
         pack(self._request, head, blobs)
         self._request.seek(0)
         with contextlib.suppress(OSError):  # if it is gone, the next line finds out

@@ -68,11 +68,7 @@ def _fetched(scratch: Path) -> Path:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file with its sum in `SHA256SUMS`.
-
-    Raises:
-        NanoAssetsError: a file is missing or differs.
-    """
+    """Compare every file with `SHA256SUMS`; a NanoAssetsError if one is missing or differs."""
     if not (folder / SUMS_FILE).is_file():
         raise NanoAssetsError(f"{folder} holds no {SUMS_FILE}: there is no embedded model here")
     if path := first_damaged(folder):

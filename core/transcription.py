@@ -37,14 +37,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said.
-
-    Attributes:
-        text: all of it; empty when nothing was said.
-        language: ISO 639-1 code; empty when the transcriber does not know it.
-        duration_s: of the audio.
-        passages: the text in parts, oldest first.
-    """
+    """A transcript, its passages oldest first; text and language are empty where unknown."""
 
     text: str
     language: str

@@ -152,10 +152,9 @@ class StreamingVAD:
         return self._kept.nbytes + sum(segment.samples.nbytes for segment in self._waiting)
 
     def process(self, chunk: FloatArray) -> list[VadEvent]:
-        """Return what happened in the audio that follows, oldest first.
+        """Return what happened in [T], 16 kHz mono, of any length, oldest first.
 
-        Args:
-            chunk: [T], 16 kHz mono, any length; what does not fill a window waits for the next.
+        What does not fill a window waits for the next call.
         """
         self._kept = np.concatenate([self._kept, chunk])
         clock = self._endpointer.clock_samples

@@ -31,11 +31,7 @@ CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the context that checks a worker's certificate, None without TLS.
-
-    Raises:
-        OSError: The CA can be neither read nor made.
-    """
+    """Return the context that checks workers, None without TLS; raises as `worker_ca`."""
     if not settings.security.worker_tls:
         return None
     context = ssl.create_default_context(cafile=worker_ca(settings))

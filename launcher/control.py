@@ -98,11 +98,7 @@ async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bo
 
 
 def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Display) -> int:
-    """Start the launcher in the background, follow its log until the system is up.
-
-    Returns:
-        Exit code: 0 once it is up, else the launcher's.
-    """
+    """Start the launcher in the background, follow its log; return 0 once up, else its code."""
     with log.open() as output:
         shown_bytes = log.size()
         launcher = subprocess.Popen(

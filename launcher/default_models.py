@@ -31,11 +31,7 @@ EMBEDDED_SOURCE = PROJECT_ROOT / "assets" / "nano"
 async def ensure_checkpoint(
     planner: Planner, display: Display, pace: Pace, source: Path = EMBEDDED_SOURCE
 ) -> Path:
-    """Return the default checkpoint, made if it is missing.
-
-    Raises:
-        StartError: not even the toy one can be made.
-    """
+    """Return the default checkpoint, made if missing; a StartError if not even the toy can be."""
     maker = _Maker(planner, display, pace)
     data_dir = planner.settings.service.data_dir
     embedded, toy = data_dir / EMBEDDED_FOLDER, data_dir / TOY_FOLDER
@@ -128,11 +124,7 @@ class Fetching:
         self._child: Child | None = None
 
     async def start(self) -> None:
-        """Start it unless the files are there and right.
-
-        Raises:
-            OSError: the program cannot be started.
-        """
+        """Start it unless the files are there and right; an OSError if it cannot be started."""
         folder = self._data_dir / CASCADE_FOLDER
         has_own = self._planner.settings.cascade.llm_url is None  # a language model of its own
         if await asyncio.to_thread(find, folder, LANGUAGE_MODEL_SHA256 if has_own else None):

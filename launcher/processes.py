@@ -205,11 +205,7 @@ class Child:
         log: LogFile,
         orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """Start it; when this process has ended, it gets the signal `orphaned`.
-
-        Raises:
-            OSError: it or its log could not be opened.
-        """
+        """Start it, or raise an OSError; after this process it gets the signal `orphaned`."""
         with log.open() as output:
             self._log, self._log_begin = log, log.size()
             self._process = subprocess.Popen(

@@ -39,11 +39,7 @@ COLUMNS: Final = ("post", "state", "address", "talks", "restarts", "on", "doing"
 
 
 def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
-    """Return the configuration of all machines, with the secrets that it leaves out.
-
-    Raises:
-        OSError: a file can be neither read nor made.
-    """
+    """Return the configuration of all machines, with the secrets that it leaves out."""
     file = config or HOME / CONFIG_FILE
     text = file.read_text(encoding="utf8") if config or file.is_file() else "{}"
     security, made = settings.security, {"worker_tls": "true"}
@@ -81,9 +77,6 @@ def start(
         bounds: of the seats; None: unchanged, or one.
         display: for people.
         detach: return once callers are served; else when interrupted, which ends nothing.
-
-    Raises:
-        ClusterError: it cannot be used.
     """
     connect(address)
     check_versions()
@@ -152,11 +145,7 @@ def show_status(address: str, display: Display) -> int:
 def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
     """End every post: first the conductor, then the gateway, then the workers.
 
-    Args:
-        address: of Ray, or "auto".
-        display: for people.
-        limit_s: longest wait for a post to end by itself.
-        now: end sessions at once.
+    A post has `limit_s` to end its sessions, with `now` no time.
     """
     connect(address)
     engine = RayEngine()

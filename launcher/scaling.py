@@ -29,11 +29,7 @@ class Bounds:
 
     @classmethod
     def parse(cls, text: str) -> Bounds:
-        """Read them.
-
-        Raises:
-            ValueError: they are none.
-        """
+        """Parse the text, or raise a ValueError."""
         found = re.fullmatch(r"(\d{1,4})(?::(\d{1,4}))?", text)
         if found is not None:
             bounds = cls(int(found[1]), int(found[2] or found[1]))

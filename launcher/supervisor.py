@@ -130,11 +130,7 @@ class Supervisor:
         return [*self._workers, *(each for each in (self._webrtc, self._gateway) if each)]
 
     async def start_workers(self, plans: Sequence[ProgramPlan]) -> None:
-        """Start the workers together and wait until each has loaded its model.
-
-        Raises:
-            StartError: one of them ended, failed or took too long.
-        """
+        """Start the workers together; a StartError if one does not load its model in time."""
         self.launch_workers(plans)
         limit_s = self._limits_s[1]
         late = await self._await_ready(self._workers, limit_s)
@@ -144,11 +140,7 @@ class Supervisor:
             raise StartError(f"{what}: {late.health.stage}")
 
     async def start_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> None:
-        """Start the gateway and check that it answers and has found the workers.
-
-        Raises:
-            StartError: it ended or does not answer.
-        """
+        """Start the gateway; a StartError if it ends or does not answer."""
         gateway = self.launch_gateway(plan, trusted)
         late = await self._await_ready([gateway], self._pace.ready_limit_s)
         if late and not late.health.answers:
@@ -217,11 +209,7 @@ class Supervisor:
         self._save()
 
     async def _await_ready(self, programs: Sequence[Program], limit_s: float) -> Program | None:
-        """Wait until all are ready; return one that took too long, None if none did.
-
-        Raises:
-            StartError: one ended or reports that it failed.
-        """
+        """Wait until all are ready; return one that is late, raise a StartError if one failed."""
         deadline_s = self._now_s() + limit_s
         with self._display.loading() as progress:
             while True:

@@ -112,11 +112,7 @@ class System:
         check_port(self._service.gateway_host, self._service.gateway_port)
 
     async def _prepare_default(self) -> None:
-        """Provide the default checkpoint if none is configured.
-
-        Raises:
-            StartError: what the settings demand cannot be provided.
-        """
+        """Provide the default checkpoint if none is configured; a StartError if that fails."""
         model = self._planner.settings.model
         if model.model_path or self._planner.options.backend is Backend.FAKE:
             return

@@ -100,11 +100,7 @@ class Inbox(Generic[Event]):
                 self._changed.notify_all()
 
     async def get(self) -> Event | None:
-        """Return the next event; None at the end.
-
-        Raises:
-            LiveError: The session ended with it.
-        """
+        """Return the next event, None at the end; a LiveError if the session ended with it."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._events or self._is_ended)
             if self._events:
@@ -301,11 +297,7 @@ class Link(Generic[Event]):
         return is_last
 
     async def _reconnected(self, close_code: int) -> ClientConnection:
-        """Return another socket of the session; the first try is made however late it is.
-
-        Raises:
-            LiveError: The session cannot go on.
-        """
+        """Return another socket of the session, or raise a LiveError; tries at least once."""
         kept_s, lost_s = self._way_back.kept_s, time.monotonic()
         if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
             why = f"{self._address.url}: the connection was closed with {close_code}"

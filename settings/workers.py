@@ -28,11 +28,7 @@ class WorkerPlace(NamedTuple):
 
 
 def worker_place(text: str) -> WorkerPlace:
-    """Parse `host:port`, `[v6]:port`, either without the port, or `dns:NAME:PORT`.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Parse `host[:port]`, `[v6][:port]` or `dns:NAME:PORT`, or raise a ValueError."""
     named = _NAMED.fullmatch(text)
     found = named or _LISTED.fullmatch(text)
     port = int(found[2] or WORKER_BASE_PORT) if found else 0

@@ -33,11 +33,7 @@ class PortRangeLoop(asyncio.SelectorEventLoop):
 
     # Any: the arguments and the answer of the method that it overrides.
     async def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Bind to a free port of the range where any would do.
-
-        Raises:
-            OSError: None is free.
-        """
+        """Bind to a free port of the range where any would do; an OSError if none is free."""
         host, port = (kwargs.get("local_addr") or (None, 1))[:2]
         if port != 0 or not self._ports:
             return await super().create_datagram_endpoint(*args, **kwargs)

@@ -70,11 +70,7 @@ class Call:
         self._log = structlog.get_logger("webrtc")
 
     async def answer(self, sdp: str) -> str:
-        """Return the answer to an offer, complete with candidates.
-
-        Raises:
-            BadRequestError: The offer cannot be used.
-        """
+        """Return the answer to an offer, complete with candidates, or raise a BadRequestError."""
         peer = self._peer
         peer.on("track", self._take_track)
         peer.on("datachannel", self._take_channel)

@@ -41,11 +41,7 @@ class EventChannel:
             self.send(self._waiting.popleft())
 
     def send(self, text: str) -> None:
-        """Send an event now or when the channel opens; drop it once the channel is closed.
-
-        Raises:
-            TooSlowError: Too much waits already.
-        """
+        """Send an event now or when the channel opens; a TooSlowError if too much waits already."""
         if self._channel is None:
             if len(self._waiting) >= WAITING_MAX:
                 raise TooSlowError(f"{WAITING_MAX} events wait for the data channel")

@@ -154,11 +154,7 @@ def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
 
 
 def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
-    """Return what the messages of some sockets refer to, by name.
-
-    Raises:
-        ValueError: Two different definitions have one name.
-    """
+    """Return what the messages of some sockets refer to, by name; a ValueError if names collide."""
     merged: Schema = {}
     for socket, side in product(sockets, sides):
         for message in socket.messages(side):

@@ -47,7 +47,7 @@ MIN_RATE_HZ: Final = 1_000  # rates outside these are a damaged header
 MAX_RATE_HZ: Final = 768_000
 # Lossy codecs pad their last packet; so much above the limit is cut off, not refused.
 DURATION_SLACK_S: Final = 0.1
-SILENCE_PEAK: Final = 1e-3  # -60 dBFS: below this nothing can be heard
+SILENCE_PEAK: Final = 1e-3  # -60 dBFS: inaudible below
 HEAD_BYTES: Final = 16
 # How files of sound begin: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
 SOUND_MARKS: Final = (
@@ -300,13 +300,13 @@ def _collect(source: _Blocks, max_duration_s: float, sample_rate_hz: int) -> Flo
     rates_differ = source.rate_hz != sample_rate_hz
     stream = soxr.ResampleStream(source.rate_hz, sample_rate_hz, 1) if rates_differ else None
     pieces: list[FloatArray] = []
-    heard_samples = 0
+    read_samples = 0
     for block in source.blocks:
-        heard_samples += len(block)
-        if heard_samples > longest_s * source.rate_hz:
+        read_samples += len(block)
+        if read_samples > longest_s * source.rate_hz:
             raise AudioTooLongError(too_long)
         pieces.append(stream.resample_chunk(_in_range(block)) if stream else _in_range(block))
-    if heard_samples == 0:
+    if read_samples == 0:
         raise AudioEmptyError("The audio file holds no samples.")
     if stream:
         pieces.append(stream.resample_chunk(np.zeros(0, np.float32), last=True))

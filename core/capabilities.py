@@ -25,7 +25,7 @@ class ProcessorMode(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessorCapabilities:
-    """What one mode takes in, gives out, and needs of a worker."""
+    """Inputs and outputs of one mode, and its demands on a worker."""
 
     mode: ProcessorMode
     supports_text: bool

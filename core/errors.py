@@ -68,7 +68,7 @@ class CloseCode(IntEnum):
 
 
 VANISHED = 1006  # without a goodbye; never sent
-RESTARTED = 1012  # a proxy between client and server says so
+RESTARTED = 1012  # sent by a proxy between client and server
 LOST_CODES = frozenset({CloseCode.SHUTDOWN, VANISHED, CloseCode.INTERNAL, RESTARTED})
 """How a socket closes whose peer may mean to come back; any other code ends a session."""
 
@@ -317,7 +317,7 @@ class StillWritingError(OmniError, code=ErrorCode.STILL_WRITING, close=CloseCode
 
 @dataclass(frozen=True)
 class ErrorFields:
-    """What goes on the wire for one error: the message's fields and how the connection ends."""
+    """One error on the wire: the message's fields and how the connection ends."""
 
     code: ErrorCode
     message: str

@@ -55,7 +55,7 @@ class Store:
     def exists(self) -> bool:
         return self._path.exists()
 
-    # Any: what a column holds; whoever asks knows its type.
+    # Any: values of columns, whose types the caller knows.
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return rows; an unreadable file counts as empty, and is logged."""
         if not self.exists:

@@ -42,7 +42,7 @@ class CallIds:
 
     @classmethod
     def of(cls, session_id: str, secret: str) -> CallIds:
-        """Derive the ids; the secret tells calls apart whose clients chose the same session id."""
+        """Derive the ids; the secret distinguishes calls of one session id."""
         trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
         span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
         return cls(int.from_bytes(trace), int.from_bytes(span))

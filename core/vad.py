@@ -112,8 +112,8 @@ class SileroVad:
         recurrent, context = state.recurrent, state.context
         found = np.empty(len(windows), np.float32)
         for index, window in enumerate(windows):
-            heard = np.concatenate([context, window])[None]  # [1, 576]
-            inputs = {"input": heard, "state": recurrent, "sr": rate}
+            padded = np.concatenate([context, window])[None]  # [1, 576]
+            inputs = {"input": padded, "state": recurrent, "sr": rate}
             probability, recurrent = self._session.run(None, inputs)
             found[index] = probability.item()
             context = window[-CONTEXT_SAMPLES:]

@@ -26,7 +26,7 @@ SNI: Final = {"sni_hostname": WORKER_TLS_NAME}
 """Option of a request by httpx: the name to ask for and to check, whatever the address is."""
 
 CA_FILE: Final = Path("certs") / "worker_ca.pem"
-VALID: Final = timedelta(days=3_650)  # ours; nobody but the programs sees these certificates
+VALID: Final = timedelta(days=3_650)  # ours; only our programs use these certificates
 CLOCK_SKEW: Final = timedelta(hours=1)
 
 

@@ -18,7 +18,7 @@ from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
 
 PERIOD_S: Final = 0.5
 ANSWER_S: Final = 0.3  # an answer that takes longer counts in the next round
-FIRST_ANSWERS_S: Final = 5.0  # for a new conductor to hear from all, before it lists some
+FIRST_ANSWERS_S: Final = 5.0  # for answers of all posts to a new conductor, before it lists any
 END_MARGIN_S: Final = 15.0  # of a post, beyond what its sessions may take
 FRONT: Final = "front_0"
 NO_MACHINE: Final = "waits for a machine"

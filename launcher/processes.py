@@ -49,7 +49,7 @@ def bound_command(
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process; the start time, of no fixed form, tells it from a later one of its number."""
+    """One process; the start time, of no fixed form, distinguishes it from a later one."""
 
     pid: int
     started: str

@@ -48,7 +48,7 @@ class RayFront(Front):
 
 
 class RayEngine(Engine):
-    """Places posts as detached actors, which outlive whoever made them."""
+    """Places posts as detached actors, which outlive their creator."""
 
     def names(self) -> list[str]:
         """Return the posts that exist; actors that Ray restarts count."""

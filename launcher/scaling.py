@@ -56,7 +56,7 @@ class Decision:
     want: int  # seats that there should be
     create: tuple[str, ...]
     leaving: frozenset[str]  # these get nothing new
-    end: tuple[str, ...]  # these serve nobody any more
+    end: tuple[str, ...]  # these have no sessions left
 
 
 @dataclass

@@ -54,9 +54,9 @@ Event = TypeVar("Event")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """The socket broke; the client tries to go on, and `session_resumed` says that it does.
+    """The socket broke; the client reconnects, and `session_resumed` follows.
 
-    Of who waits in the queue, the next `queued` or `queue_update` says so.
+    In the queue, the next `queued` or `queue_update` follows instead.
 
     Attributes:
         grace_s: How long the session, or its place, waits, s.
@@ -285,7 +285,7 @@ class Link(Generic[Event]):
             self._last_error = ServerError(event.code, event.message)
             if self._way_back.kept_s == 0 or event.code != "shutting_down":
                 raise self._last_error
-            return False  # the next server may go on with the session
+            return False  # the next server may resume the session
         if isinstance(event, SessionResumable):
             self._way_back.offer = event
             return False

@@ -58,7 +58,7 @@ class LiveSession(Generic[Event]):
         self._prepared = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Connect; the first events tell of the queue, then `prepared`."""
+        """Connect; the first events are about the queue, then `prepared`."""
         await self._link.open()
         return self
 
@@ -177,7 +177,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
         at = 0
         async for event in self:
             yield event
-            # After a break it is not known what has arrived, so the recording goes on.
+            # After a break it is not known what has arrived, so the recording continues.
             if not isinstance(event, (DuplexPrepared, Result, SessionResumed)):
                 continue
             if at >= len(samples):
@@ -213,7 +213,7 @@ class AsyncHalfDuplex(LiveSession[HalfDuplexEvent]):
             async for event in self:
                 yield event
                 if isinstance(event, Generating):
-                    sending.cancel()  # what comes now is not heard
+                    sending.cancel()  # sound is ignored from now on
                 if isinstance(event, TurnDone):
                     return
         finally:
@@ -240,7 +240,7 @@ class AsyncChat:
     async def ask(
         self, text: str = "", sound: Sound | None = None, pictures: Sequence[bytes] = ()
     ) -> AsyncIterator[StreamingEvent | ConnectionLost | SessionResumed]:
-        """Say something, and yield every event of the answer; whoever breaks off ends the answer.
+        """Say something, and yield every event of the answer, which ends with the iteration.
 
         Args:
             text: What is said in writing.

@@ -102,7 +102,7 @@ class Realtime:
         return [_buffer_event(word, note.response_id)]
 
     def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
-        """Notify the client, and truncate the items to what was heard."""
+        """Notify the client, and truncate the items to what was played."""
         responses = dict.fromkeys(each.part.response_id for each in heard)
         told: list[Effect] = [_buffer_event("cleared", each) for each in responses]
         return told + [

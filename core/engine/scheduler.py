@@ -94,7 +94,7 @@ def plan_pass(waiting: Sequence[Waiting], now_s: float) -> list[Batch]:
         for kind, indices in by_kind.items()
         if not _waits(kind, [waiting[index] for index in indices], now_s, wait_s)
     ]
-    if not chosen:  # the device never idles; the other kinds go on waiting meanwhile
+    if not chosen:  # the device never idles; the other kinds keep waiting
         chosen = [next(iter(by_kind.values()))]
     return [_fill(waiting, indices) for indices in chosen]
 

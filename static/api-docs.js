@@ -47,7 +47,6 @@ function fieldTable({ required = [], properties = {} }) {
 
 /**
  * The schema of a body or an answer, its fields included if it has a name.
- *
  * @param {Content | undefined} content
  * @param {Record<string, Schema>} schemas
  */
@@ -60,7 +59,6 @@ const contentParts = (content, schemas) =>
 
 /**
  * Everything about one route.
- *
  * @param {string} method
  * @param {string} path
  * @param {Route} route

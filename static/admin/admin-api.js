@@ -3,12 +3,15 @@
 
 import { ApiError, getJson, sendJson } from "../shared/api.js";
 
+/** @import { AnswerOf } from "../shared/api.js" */
+/** @import { VisibilitySource } from "../shared/page-visibility.js" */
+
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;
 
 /**
  * @typedef {Object} AdminApi
- * @property {<P extends string>(path: P) => Promise<import("../shared/api.js").AnswerOf<P>>} get
+ * @property {<P extends string>(path: P) => Promise<AnswerOf<P>>} get
  * @property {<T>(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown) => Promise<T>} send
  */
 
@@ -32,8 +35,6 @@ export function isRefusal(error) {
 }
 
 // Repeats some work: never twice at once, never while the page is hidden.
-
-/** @typedef {import("../shared/page-visibility.js").VisibilitySource} VisibilitySource */
 
 /**
  * @typedef {Object} RefresherOptions

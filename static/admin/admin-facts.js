@@ -73,7 +73,6 @@ export function toneOf(state) {
 
 /**
  * Why a worker cannot be started again, null if it can.
- *
  * @param {Http.WorkerInfo} worker
  * @returns {"under_way" | "offline" | "alone" | null}
  */
@@ -96,7 +95,6 @@ export function restartBlock(worker) {
 
 /**
  * Who is being served or connected, without those who wait.
- *
  * @param {readonly Http.SessionInfo[]} live
  * @param {Http.QueueStatus} queue
  * @param {number} nowMs
@@ -129,7 +127,6 @@ export function sessionRows(live, queue, nowMs) {
 
 /**
  * Of the sessions of one name, only those somebody connected has can be stopped.
- *
  * @param {SessionRow} row
  * @param {readonly Http.SessionInfo[]} live
  */
@@ -183,7 +180,6 @@ export function savedValue(status, name) {
 
 /**
  * Says what is wrong with what was typed, null if nothing is.
- *
  * @param {EtaField} field
  * @param {string} text
  * @returns {"missing" | "not_positive" | "too_large" | null}
@@ -197,7 +193,6 @@ export function fieldProblem(field, text) {
 
 /**
  * Returns what differs from what is saved, ready to be sent.
- *
  * @param {Http.EtaStatus} status
  * @param {Record<string, string>} texts by field; each without a problem
  * @returns {Record<string, number | null>}
@@ -251,7 +246,6 @@ export class LogBuffer {
 
   /**
    * Adds lines.
-   *
    * @param {readonly Http.LogLine[]} lines oldest first
    * @returns {{added: KeptLine[], droppedCount: number}} what to show more, and how many to take away
    */

@@ -65,12 +65,7 @@ export function workerOf(name) {
   return name.slice(MEMORY.length);
 }
 
-/**
- * @param {ChartId} id
- * @param {Http.History} history
- * @param {string[]} names
- * @returns {Chart}
- */
+/** @param {ChartId} id @param {Http.History} history @param {string[]} names @returns {Chart} */
 function chart(id, history, names) {
   const { times, columns } = withGaps(
     history.t,
@@ -99,7 +94,6 @@ function isUsed(history, name) {
 
 /**
  * Puts an empty point where the server did not look for a while, so that no line is drawn across.
- *
  * @param {readonly number[]} times Unix seconds
  * @param {readonly Column[]} columns
  * @param {number} longestS between two points that are joined

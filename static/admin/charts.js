@@ -10,8 +10,9 @@ import { loadUplot } from "../shared/vendor.js";
 import { chartsOf, latest, spansOf, workerOf } from "./chart-data.js";
 import { UNKNOWN, kindName, memory, milliseconds, span, table } from "./words.js";
 
-/** @typedef {import("./chart-data.js").Chart} Chart */
-/** @typedef {import("./chart-data.js").Line} Line */
+/** @import { Chart, Line, Span } from "./chart-data.js" */
+/** @import { TableColumn } from "./words.js" */
+
 /** @typedef {typeof import("uplot")} Library */
 /** @typedef {{plot: Plotted, names: string}} Drawn */
 
@@ -19,7 +20,7 @@ const SPAN_S = 300; // of a row of the table
 const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
 const STYLES = "/static/vendor/uplot/index.css";
 
-/** @type {import("./words.js").TableColumn<import("./chart-data.js").Span>[]} */
+/** @type {TableColumn<Span>[]} */
 const COLUMNS = [
   { labelKey: "admin.col_from", cell: ({ startS }) => clockTime(startS) },
   { labelKey: "admin.col_sessions", cell: ({ sessions }) => String(sessions ?? UNKNOWN) },
@@ -203,12 +204,7 @@ const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis, when little was mea
  * @typedef {{update: (chart: Chart) => void, close: () => void}} Plotted
  */
 
-/**
- * @param {typeof import("uplot")} UPlot
- * @param {HTMLElement} el
- * @param {PlotOptions} options
- * @returns {Plotted}
- */
+/** @param {typeof import("uplot")} UPlot @param {HTMLElement} el @param {PlotOptions} options @returns {Plotted} */
 function drawPlot(UPlot, el, { chart, css, tick, onPoint }) {
   let current = chart;
   const tell = (/** @type {Plot} */ plot) => {
@@ -332,7 +328,6 @@ function clockTicks(_, splits) {
 
 /**
  * How much room the words beside an axis need.
- *
  * @param {Plot} plot
  * @param {string[] | null} words none before there are values
  * @param {number} axis

@@ -7,9 +7,9 @@ import { html } from "../shared/lit.js";
 import { UNKNOWN, actionButton, kindName, span, table } from "./words.js";
 import { canStop, sessionRows } from "./admin-facts.js";
 
-/** @typedef {import("./admin-facts.js").SessionRow} SessionRow */
-/** @typedef {import("../pages/admin.js").Context} Context */
-/** @typedef {import("../pages/admin.js").Section} Section */
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { SessionRow } from "./admin-facts.js" */
+/** @import { TableColumn } from "./words.js" */
 
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
@@ -39,7 +39,7 @@ export function makeQueue({ api, draw, page }) {
     const deed = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
     return actionButton({ icon: "close", kind: "danger", label: confirm, name, deed });
   };
-  /** @type {import("./words.js").TableColumn<Http.QueueItem>[]} */
+  /** @type {TableColumn<Http.QueueItem>[]} */
   const columns = [
     { labelKey: "admin.col_position", look: "number", cell: ({ position }) => formatNumber(position) },
     { labelKey: "admin.col_kind", cell: ({ request_type: kind }) => kindName(kind) },
@@ -92,7 +92,7 @@ export function makeConversations({ api, draw, page }) {
   /** @param {SessionRow} row */
   const remaining = ({ remainingS: s }) =>
     s === null ? UNKNOWN : s > 0 ? t("admin.about", { time: span(s) }) : t("admin.overdue");
-  /** @type {import("./words.js").TableColumn<SessionRow>[]} */
+  /** @type {TableColumn<SessionRow>[]} */
   const columns = [
     { labelKey: "admin.col_kind", cell: ({ kind }) => kindName(kind) },
     { labelKey: "admin.col_session", look: "mono", cell: ({ sessionId }) => sessionId ?? UNKNOWN },

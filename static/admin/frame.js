@@ -92,7 +92,6 @@ export function mountLogin(el, { signIn, retry }) {
 
 /**
  * The list of sections: links with an address of their own, one shown at a time.
- *
  * @param {HTMLElement} el
  * @param {readonly SectionEntry[]} sections
  * @param {(id: string) => void} onShow

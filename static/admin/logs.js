@@ -8,8 +8,9 @@ import { html, live, nothing, repeat } from "../shared/lit.js";
 import { LogBuffer, auditAction, isMatch } from "./admin-facts.js";
 import { UNKNOWN, failureText, table, when } from "./words.js";
 
-/** @typedef {import("./admin-facts.js").KeptLine} KeptLine */
-/** @typedef {import("./admin-facts.js").LogFilter} LogFilter */
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { KeptLine, LogFilter } from "./admin-facts.js" */
+/** @import { TableColumn } from "./words.js" */
 
 const PAUSE_MS = 2_000;
 const MAX_LINES = 2_000;
@@ -18,7 +19,7 @@ const NOT_FOUND = 404;
 const PADDING = /(?<=\S) {3,}/g; // programs line their words up; here that only takes room
 const LEVELS = ["debug", "info", "warning", "error"];
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeLogs({ api, draw: drawSection, el }) {
   const buffer = new LogBuffer(MAX_LINES);
   const at = { source: "gateway", sources: /** @type {string[]} */ ([]), cursor: "", missing: "" };
@@ -186,7 +187,7 @@ function clock(time) {
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {import("./words.js").TableColumn<Row>[]} */
+/** @type {TableColumn<Row>[]} */
 const COLUMNS = [
   { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
   { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
@@ -196,7 +197,7 @@ const COLUMNS = [
   { labelKey: "admin.col_address", look: "mono", cell: ({ address }) => address || UNKNOWN },
 ];
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeAudit({ api, draw }) {
   /** @type {Row[] | null} */
   let rows = null;
@@ -216,7 +217,6 @@ export function makeAudit({ api, draw }) {
 
 /**
  * Two entries may be the same in every word: they are numbered from the oldest on.
- *
  * @param {Http.AuditEntry[]} entries newest first
  * @returns {Row[]}
  */

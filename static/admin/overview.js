@@ -9,7 +9,8 @@ import { UNKNOWN, act, memory } from "./words.js";
 import { overviewOf } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
 
-/** @typedef {import("./admin-facts.js").Overview} Overview */
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Overview } from "./admin-facts.js" */
 
 /**
  * @typedef {{labelKey: string, value: (facts: Overview) => string, note: (facts: Overview) => string,
@@ -58,7 +59,7 @@ function troubles({ loading, broken }) {
   return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
 }
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeOverview({ api, draw, page, el }) {
   /** @type {{status: Http.ServiceStatus, facts: Overview} | null} */
   let latest = null;

@@ -6,7 +6,9 @@ import { t, tn } from "../shared/i18n.js";
 import { html, icon } from "../shared/lit.js";
 import { act, actionButton, kindName, reportFailure, span, table, when } from "./words.js";
 
-/** @typedef {import("../pages/admin.js").Context} Context */
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { TableColumn } from "./words.js" */
+
 /** @typedef {{retention_days: number | null, max_storage_gb: number | null}} Wish */
 
 const PAGE_SIZE = 25;
@@ -15,7 +17,7 @@ const CLEANUP = "/api/admin/cleanup";
 const SHOWN = 50; // of what a clean-up would delete
 const BYTES_PER_MB = 1_000_000; // of the report of a clean-up
 
-/** @param {Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeRecordings({ api, draw, page }) {
   const at = { offset: 0, order: ORDERS[0], found: /** @type {Http.RecordingPage | null} */ (null) };
   /** @returns {Promise<void>} */
@@ -71,7 +73,7 @@ export function makeRecordings({ api, draw, page }) {
       ${actionButton({ ...look, label: confirm, name, deed })}
     </div>`;
   };
-  /** @type {import("./words.js").TableColumn<Http.ListedRecording>[]} */
+  /** @type {TableColumn<Http.ListedRecording>[]} */
   const columns = [
     { labelKey: "admin.col_when", cell: ({ created_at: time }) => when(time) },
     { labelKey: "admin.col_kind", cell: ({ app_type: kind }) => kindName(kind) },
@@ -153,7 +155,6 @@ function stateWords({ is_running: isRunning, status, problem, has_comment: hasCo
 
 /**
  * Cleaning up: first what would go, then, if that is right, doing it.
- *
  * @param {Pick<Context, "api" | "draw">} context
  * @param {() => Promise<unknown>} after
  */

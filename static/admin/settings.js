@@ -9,7 +9,10 @@ import { toast } from "../shared/notice.js";
 import { act, reportFailure } from "./words.js";
 import { ETA_FIELDS, changesOf, fieldProblem, savedValue } from "./admin-facts.js";
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { EtaField } from "./admin-facts.js" */
+
+/** @param {Context} context @returns {Section} */
 export function makeApps({ api, draw }) {
   /** @type {Http.AppState[]} */
   let apps = [];
@@ -68,14 +71,13 @@ export function makeApps({ api, draw }) {
 
 // Expected durations: what waits are estimated from, and what was measured.
 
-/** @typedef {import("./admin-facts.js").EtaField} EtaField */
 /** @typedef {ReturnType<typeof fieldProblem>} Problem */
 
 const PATH = "/api/config/eta";
 const PAUSE_MS = 30_000;
 const NOT_A_NUMBER = "?"; // stands for what the browser does not tell of a number that is none
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeDurations({ api, draw }) {
   /** @type {Http.EtaStatus | null} */
   let saved = null;

@@ -10,11 +10,16 @@ import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/promp
 import { toast } from "../shared/notice.js";
 import { act, actionButton, failureText, table } from "./words.js";
 
+/** @import { Context, Section } from "../pages/admin.js" */
+/** @import { VoiceLimits } from "../shared/prompt.js" */
+/** @import { AdminApi } from "./admin-api.js" */
+/** @import { TableColumn } from "./words.js" */
+
 const PATH = "/api/assets/ref_audio";
 const NAME_MAX_CHARS = 80; // of the server
 const MS_PER_S = 1_000;
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeVoices({ api, draw, page }) {
   const player = makeSamplePlayer(draw);
   /** @type {Http.RefAudio[] | null} */
@@ -38,7 +43,7 @@ export function makeVoices({ api, draw, page }) {
     };
     return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, deed });
   };
-  /** @type {import("./words.js").TableColumn<Http.RefAudio>[]} */
+  /** @type {TableColumn<Http.RefAudio>[]} */
   const columns = [
     {
       labelKey: "admin.col_listen",
@@ -59,10 +64,7 @@ export function makeVoices({ api, draw, page }) {
   };
 }
 
-/**
- * @param {{api: import("./admin-api.js").AdminApi, draw: () => void, limits: import("../shared/prompt.js").VoiceLimits,
- *   after: () => Promise<unknown>}} options
- */
+/** @param {{api: AdminApi, draw: () => void, limits: VoiceLimits, after: () => Promise<unknown>}} options */
 function makeUploadForm({ api, draw, limits, after }) {
   const state = { problem: "", isBusy: false, suggested: "" };
   const partsOf = (/** @type {HTMLFormElement} */ form) => ({
@@ -141,7 +143,7 @@ function makeUploadForm({ api, draw, limits, after }) {
 
 const PAUSE_MS = 30_000;
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makePresets({ api, draw }) {
   const player = makeSamplePlayer(draw);
   /** @type {[string, Http.Preset[]][]} */

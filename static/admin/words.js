@@ -59,7 +59,6 @@ export function milliseconds(ms) {
 
 /**
  * What went wrong and what to do, in words for what was tried.
- *
  * @param {unknown} error
  * @param {string} about what was tried or asked for: "worker", "voice" and so on
  */

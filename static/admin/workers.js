@@ -7,10 +7,12 @@ import { html, nothing, repeat } from "../shared/lit.js";
 import { UNKNOWN, actionButton, ago, kindName, memory, milliseconds, span } from "./words.js";
 import { restartBlock, toneOf, workerState } from "./admin-facts.js";
 
+/** @import { Context, Section } from "../pages/admin.js" */
+
 const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // of the memory: the bar changes its colour
 
-/** @param {import("../pages/admin.js").Context} context @returns {import("../pages/admin.js").Section} */
+/** @param {Context} context @returns {Section} */
 export function makeWorkers({ api, draw, page }) {
   /** @type {Http.WorkerInfo[] | null} */
   let workers = null;

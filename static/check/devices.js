@@ -7,8 +7,10 @@ import { newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.j
 import { medianOf } from "../shared/median.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
-/** @typedef {import("../duplex/lib/microphone.js").Microphone} Microphone */
-/** @typedef {import("./results.js").LevelView} LevelView */
+/** @import { CaptureChunk } from "../duplex/lib/capture.js" */
+/** @import { Microphone } from "../duplex/lib/microphone.js" */
+/** @import { SocketFactory } from "../shared/live-socket.js" */
+/** @import { LevelView, Results } from "./results.js" */
 
 const CHUNK_S = 0.1;
 const QUIETEST_DB = -99; // shown in place of minus infinity
@@ -31,7 +33,7 @@ function factsOf(microphone) {
 }
 
 /**
- * @param {import("./results.js").Results} results
+ * @param {Results} results
  * @param {{onLevel: (view: LevelView) => void, onChange: () => void}} listeners `onChange`: opened or closed
  */
 export function createMicrophoneSession(results, { onLevel, onChange }) {
@@ -112,7 +114,7 @@ export function takeClip(microphone, signal) {
     };
     /** @param {Event} event */
     const onChunk = (event) => {
-      const { audio } = /** @type {CustomEvent<import("../duplex/lib/capture.js").CaptureChunk>} */ (event).detail;
+      const { audio } = /** @type {CustomEvent<CaptureChunk>} */ (event).detail;
       const part = audio.subarray(0, samples.length - filled);
       samples.set(part, filled);
       filled += part.length;
@@ -139,7 +141,6 @@ const TRY_LIMIT_MS = 5_000;
 
 /**
  * Calls the server ten times, one after the other.
- *
  * @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options]
  * @returns {Promise<RoundTrips>}
  */
@@ -168,8 +169,7 @@ async function callHealth() {
 
 /**
  * Opens the chat's socket and closes it; it sends nothing, so it takes no place in the queue.
- *
- * @param {{url?: string, factory?: import("../shared/live-socket.js").SocketFactory, now?: () => number}} [options]
+ * @param {{url?: string, factory?: SocketFactory, now?: () => number}} [options]
  * @returns {Promise<number | null>} ms until it was open; null if it did not open
  */
 export function measureSocket({ url, factory, now = () => performance.now() } = {}) {
@@ -223,7 +223,6 @@ function playNote(context, frequencyHz, pan, startS) {
 
 /**
  * Plays it once.
- *
  * @param {AudioContext} context that runs
  * @param {(side: "left" | "right") => void} onSide called as each side begins
  * @returns {Promise<void>} ends with the last note

@@ -12,7 +12,9 @@ import { makeSoundPlayer } from "../shared/sound-player.js";
 import { createMicrophoneSession, takeClip } from "./devices.js";
 import { problemResult } from "./results.js";
 
-/** @typedef {import("./results.js").LevelView} LevelView */
+/** @import { Camera } from "../duplex/lib/camera.js" */
+/** @import { SoundPlayer } from "../shared/sound-player.js" */
+/** @import { LevelView, LevelWord, Result, Results } from "./results.js" */
 
 // The bar of the microphone's loudness, its lingering peak and the word for it.
 
@@ -23,7 +25,7 @@ const PERCENT = 100;
 function mountLevelMeter(el, words) {
   const bar = find(el, ".meter-bar", HTMLElement);
   const hold = find(el, ".meter-hold", HTMLElement);
-  /** @type {import("./results.js").LevelWord | "off"} */
+  /** @type {LevelWord | "off"} */
   let word = "off";
   let toldAtMs = 0;
   const draw = () => {
@@ -56,10 +58,7 @@ function mountLevelMeter(el, words) {
   };
 }
 
-/**
- * @param {import("./results.js").Results} results
- * @returns {{start: () => Promise<void>, stop: () => Promise<void>, deviceId: () => string}}
- */
+/** @param {Results} results @returns {{start: () => Promise<void>, stop: () => Promise<void>, deviceId: () => string}} */
 export function mountMicrophoneCheck(results) {
   const start = byId("mic-start", HTMLButtonElement);
   const stop = byId("mic-stop", HTMLButtonElement);
@@ -108,7 +107,7 @@ function mountClipRecorder(session) {
   const record = byId("mic-record", HTMLButtonElement);
   const label = find(record, "span", HTMLElement);
   const clip = byId("mic-clip", HTMLElement);
-  /** @type {import("../shared/sound-player.js").SoundPlayer | null} */
+  /** @type {SoundPlayer | null} */
   let player = null;
   /** @type {AbortController | null} */
   let recording = null;
@@ -149,10 +148,6 @@ function mountClipRecorder(session) {
 
 // The camera's card: the picture, its size, and how many come in a second.
 
-/** @typedef {import("./results.js").Results} Results */
-
-/** @typedef {import("../duplex/lib/camera.js").Camera} Camera */
-
 const SLOW_FPS = 8; // ours: below it a picture looks broken to the one who is seen
 const SETTLE_PICTURES = 20; // the first ones come as the camera wakes up
 /** Codes that are the page's or the browser's, not the camera's. */
@@ -184,7 +179,7 @@ function watchPictures(camera, onPicture) {
   camera.video.requestVideoFrameCallback(look);
 }
 
-/** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {import("./results.js").Result} */
+/** @param {string} device @param {{width: number, height: number, fps: number}} shown @returns {Result} */
 function cameraResult(device, shown) {
   const facts = { device, ...shown };
   if (shown.fps >= SLOW_FPS) return { state: "good", text: { key: "check.camera_good", params: shown }, facts };

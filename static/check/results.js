@@ -1,6 +1,9 @@
 // @ts-check
 /** What each check found, what the measured means for a conversation, and the report of it all. Pure. */
 
+/** @import { Report } from "../home/readiness.js" */
+/** @import { RoundTrips } from "./devices.js" */
+
 /**
  * @typedef {import("../home/readiness.js").Phrase} Phrase
  * @typedef {typeof CHECKS[number]} CheckId
@@ -42,7 +45,6 @@ export class Results extends EventTarget {
 
 /**
  * The result of a way to fail that problem.* has words for.
- *
  * @param {string} code
  * @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options]
  * @returns {Result}
@@ -178,15 +180,13 @@ export function microphoneResult(before, view, openMs, facts) {
 
 // What the measured way to the server means for a conversation.
 
-/** @typedef {import("../home/readiness.js").Report} Report */
-
 /** Above this an answer is noticeably late: a fifth of a unit. Ours. */
 const FAR_MS = 200;
 /** Above this single pieces come too late for the player. Ours: twice its first delay. */
 const UNEVEN_MS = 400;
 
 /**
- * @param {import("./devices.js").RoundTrips} trips
+ * @param {RoundTrips} trips
  * @param {number | null} socketMs null if WebSockets do not get through
  * @param {Report | null} report
  * @returns {Result}

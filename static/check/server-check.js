@@ -7,8 +7,8 @@ import { html, icon, mountView } from "../shared/lit.js";
 import { ABILITIES, browserAbilities, browserResult, serverResult } from "./results.js";
 import { measureRoundTrips, measureSocket } from "./devices.js";
 
-/** @typedef {import("./results.js").Results} Results */
-/** @typedef {import("../home/readiness.js").Report} Report */
+/** @import { Report } from "../home/readiness.js" */
+/** @import { Results } from "./results.js" */
 
 /** @param {Results} results @param {() => Report | null} latestReport @returns {{run: () => Promise<void>}} */
 export function mountServerCheck(results, latestReport) {

@@ -9,7 +9,8 @@ import { byId, find, on } from "../shared/dom.js";
 import { playMelody } from "./devices.js";
 import { echoResult, problemResult } from "./results.js";
 
-/** @typedef {import("./results.js").Results} Results */
+/** @import { Results } from "./results.js" */
+
 /** `setSinkId` is not in every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
 
 /** No sound card, or a browser that waits for a gesture. */
@@ -103,7 +104,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
 }
 
 /**
- * @param {import("./results.js").Results} results
+ * @param {Results} results
  * @param {{micId: () => string, speakerId: () => string, beforeStart: () => Promise<void>}} options
  *   `beforeStart` frees the microphone
  */

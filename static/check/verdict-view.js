@@ -8,7 +8,7 @@ import { html, icon, mountView, nothing } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { CHECKS, reportText, verdictOf } from "./results.js";
 
-/** @typedef {import("./results.js").Results} Results */
+/** @import { CheckId, Result, Results } from "./results.js" */
 
 const STEP_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
@@ -104,8 +104,6 @@ export function mountVerdict(results) {
 
 // What is the same on every card: the badge on top and the finding below.
 
-/** @typedef {import("./results.js").Result} Result */
-
 const ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
 /** @param {Result} result */
@@ -121,7 +119,7 @@ function finding({ state, text, next, detail }) {
   </div>`;
 }
 
-/** @param {HTMLElement} el @param {import("./results.js").CheckId} id @param {import("./results.js").Results} results */
+/** @param {HTMLElement} el @param {CheckId} id @param {Results} results */
 export function mountCheckCard(el, id, results) {
   const badge = find(el, ".check-state", HTMLElement);
   const place = find(el, ".check-result", HTMLElement);

@@ -12,12 +12,12 @@ import { base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
-/** @typedef {import("../duplex/lib/duplex-types.js").SessionEvents<import("../duplex/lib/duplex-types.js").SessionState>} DuplexEvents */
-/** @typedef {import("../duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
-/** @typedef {import("../duplex/lib/duplex-types.js").DuplexStart} DuplexStart */
-/** @typedef {import("../duplex/lib/half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
-/** @typedef {import("../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../turnbased/streaming-chat.js").StreamingChatOptions} StreamingChatOptions */
+/** @import { DuplexSessionOptions, DuplexStart, SessionEvents, SessionState } from "../duplex/lib/duplex-types.js" */
+/** @import { HalfDuplexOptions } from "../duplex/lib/half-duplex-session.js" */
+/** @import { EndReason } from "../shared/end-reasons.js" */
+/** @import { StreamingChatOptions } from "../turnbased/streaming-chat.js" */
+
+/** @typedef {SessionEvents<SessionState>} DuplexEvents */
 
 export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encodeWav };
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** Finds out, without asking the visitor for anything, which devices the browser has and allows. Device. */
 
-/** @typedef {import("./readiness.js").BrowserFacts} BrowserFacts */
+/** @import { BrowserFacts } from "./readiness.js" */
 
 /** @returns {BrowserFacts} what is known at once */
 export function firstFacts() {
@@ -25,7 +25,6 @@ async function permissionOf(name) {
 
 /**
  * Watches devices and permissions.
- *
  * @param {(facts: BrowserFacts) => void} listener called at once and with every change
  * @returns {Promise<() => void>} ends it
  */

@@ -8,8 +8,9 @@ import { phraseText, t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { appLook, chooseStart, firstObstacle, isKnownApp } from "./readiness.js";
 
-/** @typedef {import("../shared/page.js").App} App */
-/** @typedef {import("./readiness.js").Line} Line */
+/** @import { App } from "../shared/page.js" */
+/** @import { RecentSession } from "../shared/recent-sessions.js" */
+/** @import { Line } from "./readiness.js" */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];
 const LINE_ICONS = { secure: "lock", microphone: "mic", camera: "camera", worker: "server", queue: "people", model: "sparkle" };
@@ -127,7 +128,7 @@ export const readiness = (lines) =>
 /** What screen readers hear of it. @param {Line[]} lines */
 export const readinessNews = (lines) => lines.map(({ id, text }) => `${t(`home.line_${id}`)}: ${phraseText(text)}`).join(" ");
 
-/** @param {readonly import("../shared/recent-sessions.js").RecentSession[]} sessions */
+/** @param {readonly RecentSession[]} sessions */
 export const recentCards = (sessions) =>
   sessions.map(
     ({ id, appType, savedAt }) =>

@@ -1,6 +1,8 @@
 // @ts-check
 /** What the home page works out: is everything ready, and which app to begin with. Pure. */
 
+/** @import { App, StatusReport } from "../shared/page.js" */
+
 /**
  * @typedef {"asking" | "good" | "caution" | "bad"} LineState
  * @typedef {{key: string, params?: Record<string, string | number>, n?: number}} Phrase
@@ -22,7 +24,7 @@
  * @property {boolean} isSupported the browser can use them at all
  * @property {DeviceFacts} microphone
  * @property {DeviceFacts} camera
- * @typedef {import("../shared/page.js").StatusReport} Report
+ * @typedef {StatusReport} Report
  */
 
 const PERCENT = 100;
@@ -118,7 +120,6 @@ function modelLine(report) {
 
 /**
  * Says what works here, line by line.
- *
  * @param {BrowserFacts} facts
  * @param {Report | null} report null until the server was asked
  * @param {number | null} waitS
@@ -152,7 +153,6 @@ export function firstObstacle(lines) {
 
 /**
  * How long a newcomer would wait, or null if it is not known.
- *
  * @param {Http.ServiceStatus} status
  * @param {{estimated_wait_s: number}[]} waiting those in line, first to last
  * @param {{estimated_remaining_s?: number | null}[]} running
@@ -167,8 +167,6 @@ export function expectedWaitS(status, waiting, running) {
 }
 
 // What is offered on the home page, and which way to talk is offered first.
-
-/** @typedef {import("../shared/page.js").App} App */
 
 /**
  * @typedef {Object} AppLook
@@ -214,7 +212,6 @@ export function inOrder(apps) {
 
 /**
  * The app behind the large button, and up to two beside it.
- *
  * @param {readonly App[]} apps those that are switched on
  * @returns {{primary: App | null, secondary: App[]}}
  */

@@ -19,10 +19,14 @@ import { mountNotice, toast } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
 
+/** @import { AdminApi, Refresher } from "../admin/admin-api.js" */
+/** @import { SectionEntry } from "../admin/frame.js" */
+/** @import { Page } from "../shared/page.js" */
+
 /**
  * @typedef {Object} Context what a section works with
- * @property {import("../admin/admin-api.js").AdminApi} api
- * @property {import("../shared/page.js").Page} page
+ * @property {AdminApi} api
+ * @property {Page} page
  * @property {HTMLElement} el what the section's view is rendered in
  * @property {() => void} draw renders it anew
  *
@@ -39,7 +43,7 @@ const PAUSE_MS = 5_000;
 const FIRST = "overview";
 const TOKEN_MARK = "#token=";
 
-/** @type {(import("../admin/frame.js").SectionEntry & {make: MakeSection})[]} */
+/** @type {(SectionEntry & {make: MakeSection})[]} */
 const SECTIONS = [
   { id: FIRST, icon: "gauge", titleKey: "admin.overview", make: makeOverview },
   { id: "workers", icon: "server", titleKey: "admin.workers", make: makeWorkers },
@@ -69,7 +73,7 @@ const mounted = new Map();
 const desk = {
   isIn: false,
   current: "",
-  refresher: /** @type {import("../admin/admin-api.js").Refresher | null} */ (null),
+  refresher: /** @type {Refresher | null} */ (null),
   failure: /** @type {unknown} */ (null),
 };
 

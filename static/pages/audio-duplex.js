@@ -21,6 +21,8 @@ import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
 import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
+/** @import { LiveSource } from "../duplex/lib/duplex-types.js" */
+
 const loadSoundFile = late(() => import("../duplex/ui/sound-file-source.js"));
 const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
@@ -73,7 +75,7 @@ const prompt = mountPromptSetup(
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
-/** @returns {Promise<import("../duplex/lib/duplex-types.js").LiveSource>} */
+/** @returns {Promise<LiveSource>} */
 async function openSource() {
   const microphone = { deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES };
   const sound = source.sound();

@@ -10,7 +10,7 @@ import { chooseStart } from "../home/readiness.js";
 import { byId, on } from "../shared/dom.js";
 import { startPage } from "../shared/page.js";
 
-/** @typedef {import("../home/readiness.js").Report} Report */
+/** @import { Report } from "../home/readiness.js" */
 
 const page = await startPage({ titleKey: "nav.check" });
 

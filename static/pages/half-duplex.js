@@ -29,6 +29,9 @@ import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { claimTab, tabStateOf } from "../shared/tab-state.js";
 
+/** @import { QueuePlace } from "../shared/queue-place.js" */
+/** @import { TtsVoice } from "../shared/ref-audio-player.js" */
+
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_DELAY_MS = 200;
 const METER_TICK_MS = 50;
@@ -51,7 +54,7 @@ const content = mountLateContentEditor(el("content"), {
   kinds: ["text", "audio", "image"],
   onChange: () => presets.setEdited(true),
 });
-/** @type {import("../shared/ref-audio-player.js").TtsVoice | null} */
+/** @type {TtsVoice | null} */
 let ttsVoice = null;
 const loadTtsVoice = late(
   () => import("../shared/ref-audio-player.js"),
@@ -104,7 +107,7 @@ async function start() {
 }
 
 const tab = claimTab();
-/** @type {import("../shared/queue-place.js").QueuePlace | null} */
+/** @type {QueuePlace | null} */
 let place = null;
 
 function update() {

@@ -13,8 +13,8 @@ import { startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/recent-sessions.js";
 import { toast } from "../shared/notice.js";
 
-/** @typedef {import("../home/readiness.js").Report} Report */
-/** @typedef {import("../shared/page.js").App} App */
+/** @import { Report } from "../home/readiness.js" */
+/** @import { App } from "../shared/page.js" */
 
 const page = await startPage({ titleKey: "home.page" });
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);

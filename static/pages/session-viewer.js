@@ -14,8 +14,8 @@ import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles }
 import { assetUrl } from "../viewer/recording-types.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
-/** @typedef {import("../viewer/recording-types.js").Meta} Meta */
-/** @typedef {import("../viewer/recording-types.js").Recording} Recording */
+/** @import { ApiError } from "../shared/api.js" */
+/** @import { Meta, Recording } from "../viewer/recording-types.js" */
 
 const page = await startPage({ titleKey: "viewer.title" });
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
@@ -157,7 +157,7 @@ try {
 } catch (error) {
   setWaiting(null);
   if (!leaving.signal.aborted) {
-    const { code, message, status } = /** @type {Partial<import("../shared/api.js").ApiError>} */ (error);
+    const { code, message, status } = /** @type {Partial<ApiError>} */ (error);
     notice.show(status === 404 ? { code: "recording_gone", message } : { code, message }, {
       actions: [{ label: () => t("common.reload"), run: () => location.reload() }],
     });

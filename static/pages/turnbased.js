@@ -23,6 +23,8 @@ import { mediaLimits, wireChars } from "../turnbased/media-part.js";
 import { loadViews, mountMessageList } from "../turnbased/message-list.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
+/** @import { Store } from "../turnbased/kept-chats.js" */
+
 const APP = "turnbased";
 const DEFAULT_KV_TOKENS = 8_192;
 /** Who writes a question wants to know soon whether it would wait. */
@@ -32,7 +34,7 @@ const opening = openHistory().catch(() => forgetfulHistory());
 const page = await startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS });
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
-/** @type {import("../turnbased/kept-chats.js").Store} */
+/** @type {Store} */
 const store = await opening;
 
 /** @type {WebSocket | null} */

@@ -24,12 +24,7 @@ export class ApiError extends Error {
  * @typedef {P extends keyof Http.GetAnswers ? Http.GetAnswers[P] : any} AnswerOf `any`: where the path is put together
  */
 
-/**
- * @template {string} P
- * @param {P} path
- * @param {{signal?: AbortSignal}} [options]
- * @returns {Promise<AnswerOf<P>>}
- */
+/** @template {string} P @param {P} path @param {{signal?: AbortSignal}} [options] @returns {Promise<AnswerOf<P>>} */
 export function getJson(path, options = {}) {
   return call(path, { headers: { Accept: "application/json" }, ...options });
 }
@@ -48,12 +43,7 @@ export function sendJson(method, path, body, { signal, headers = {} } = {}) {
   return call(path, { method, headers: all, body: text, signal });
 }
 
-/**
- * @template T
- * @param {string} path
- * @param {RequestInit} request
- * @returns {Promise<T>}
- */
+/** @template T @param {string} path @param {RequestInit} request @returns {Promise<T>} */
 async function call(path, request) {
   const answer = await fetch(path, request).catch((error) => {
     if (error instanceof DOMException && error.name === "AbortError") throw error;

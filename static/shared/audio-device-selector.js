@@ -117,12 +117,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   };
 }
 
-/**
- * @param {DeviceKind} kind
- * @param {number} found
- * @param {number} named
- * @param {boolean} isGone
- */
+/** @param {DeviceKind} kind @param {number} found @param {number} named @param {boolean} isGone */
 function hintFor(kind, found, named, isGone) {
   if (kind === "speaker") {
     if (!canChooseSpeaker()) return t("devices.no_choice");

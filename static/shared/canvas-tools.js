@@ -15,7 +15,6 @@ const MOST_PIXELS_PER_PX = 2; // sharper is not seen and costs four times as muc
 
 /**
  * Draws a canvas when asked, resized or when the theme changes; never while it is not seen.
- *
  * @param {HTMLCanvasElement} canvas its size comes from the style sheet
  * @param {(ctx: CanvasRenderingContext2D, width: number, height: number, timeMs: number) => boolean | void} draw
  *   in CSS pixels; true asks for the next frame as well
@@ -66,7 +65,6 @@ export function onThemeChange(listener) {
 
 /**
  * Colours of the theme, as numbers; asked again after each change of the theme.
- *
  * @param {HTMLElement} el inside of which the colours hold
  * @returns {{rgb: (token: string) => Rgb, css: (token: string, alpha?: number) => string, close: () => void}}
  */
@@ -101,12 +99,7 @@ export function rgba([red, green, blue], alpha = 1) {
   return `rgb(${red} ${green} ${blue} / ${alpha})`;
 }
 
-/**
- * @param {Rgb} from
- * @param {Rgb} to
- * @param {number} share 0 to 1
- * @returns {Rgb}
- */
+/** @param {Rgb} from @param {Rgb} to @param {number} share 0 to 1 @returns {Rgb} */
 export function mixed(from, to, share) {
   return /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
 }

@@ -5,8 +5,8 @@ import { ApiError, getJson } from "./api.js";
 import { mixToMono } from "./pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceFromWire, voiceProblem } from "./prompt.js";
 
-/** @typedef {import("./prompt.js").Voice} Voice */
-/** @typedef {import("./prompt.js").VoiceLimits} VoiceLimits */
+/** @import { Voice, VoiceLimits } from "./prompt.js" */
+
 /** @typedef {"too_short" | "too_long" | "silent" | "too_big" | "unreadable"} VoiceErrorCode */
 
 /** A file that cannot be a voice, with the reason as a code. */
@@ -22,7 +22,6 @@ export class VoiceError extends Error {
 
 /**
  * Decodes a sound file.
- *
  * @param {Blob} file
  * @returns {Promise<Float32Array>} mono, 16 kHz
  * @throws {VoiceError} the browser knows no way to read it
@@ -38,14 +37,7 @@ export async function decodeMono(file) {
   return mixToMono(channels);
 }
 
-/**
- * Makes a voice of a file.
- *
- * @param {File} file
- * @param {VoiceLimits} limits
- * @returns {Promise<Voice>}
- * @throws {VoiceError}
- */
+/** Makes a voice of a file. @param {File} file @param {VoiceLimits} limits @returns {Promise<Voice>} @throws {VoiceError} */
 export async function readVoiceFile(file, limits) {
   if (file.size > limits.maxFileBytes) throw new VoiceError("too_big");
   const samples = await decodeMono(file);
@@ -67,7 +59,6 @@ const libraryVoices = new Map();
 
 /**
  * Fetches the default voice of the model.
- *
  * @returns {Promise<Voice | null>} null if this server has none
  * @throws {ApiError} it was not reached; the next call tries again
  */
@@ -98,13 +89,7 @@ export async function listLibraryVoices() {
   return entries;
 }
 
-/**
- * Fetches one voice of the library.
- *
- * @param {LibraryEntry} entry
- * @returns {Promise<Voice>}
- * @throws {ApiError}
- */
+/** Fetches one voice of the library. @param {LibraryEntry} entry @returns {Promise<Voice>} @throws {ApiError} */
 export function loadLibraryVoice({ id, name }) {
   const known = libraryVoices.get(id);
   if (known) return known;

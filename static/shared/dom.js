@@ -3,7 +3,6 @@
 
 /**
  * Finds the element with an id and checks its kind.
- *
  * @template {Element} E
  * @param {string} id
  * @param {new () => E} kind
@@ -18,7 +17,6 @@ export function byId(id, kind, root = document) {
 
 /**
  * Finds the first match below an element and checks its kind.
- *
  * @template {Element} E
  * @param {ParentNode} root
  * @param {string} selector
@@ -33,7 +31,6 @@ export function find(root, selector, kind) {
 
 /**
  * Listens; the result ends it.
- *
  * @template {Event} E
  * @param {EventTarget} target
  * @param {string} type
@@ -49,7 +46,6 @@ export function on(target, type, listener, options) {
 
 /**
  * Sets an element's text if it differs, so that screen readers hear changes only.
- *
  * @param {Element} element
  * @param {string} text
  */

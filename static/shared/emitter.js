@@ -1,9 +1,7 @@
 // @ts-check
 /** An EventTarget whose events are known by name and content. Pure. */
 
-/**
- * @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says.
- */
+/** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
   /**
    * Listen; returns how to end it.
@@ -19,12 +17,7 @@ export class Emitter extends EventTarget {
     return () => this.removeEventListener(type, forward);
   }
 
-  /**
-   * Tell everybody who listens.
-   * @template {keyof Events & string} Type
-   * @param {Type} type
-   * @param {Events[Type]} detail
-   */
+  /** Tell everybody who listens. @template {keyof Events & string} Type @param {Type} type @param {Events[Type]} detail */
   emit(type, detail) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }

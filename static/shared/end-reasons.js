@@ -8,7 +8,7 @@
 
 import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
-/** @typedef {import("./protocol.js").ErrorCode} ErrorCode */
+/** @import { ErrorCode } from "./protocol.js" */
 
 /** What only the client can know, beside the codes of the server.
  * `stopped` the user stopped it · `cancelled` left the queue or gave up connecting · `page_left` ·
@@ -44,14 +44,10 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
  * @property {boolean} isAppEnabled The app of this session is switched on.
  */
 
-/** Codes after which the same click would fail in the same way.
- * @type {ReadonlySet<string>}
- */
+/** Codes after which the same click would fail in the same way. @type {ReadonlySet<string>} */
 const NOT_AT_ONCE = new Set(["app_disabled", "origin_refused", "refused", "socket_blocked"]);
 
-/** Codes that are the user's own wish.
- * @type {ReadonlySet<string>}
- */
+/** Codes that are the user's own wish. @type {ReadonlySet<string>} */
 const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
 
 /** @type {ReadonlySet<string>} */

@@ -7,10 +7,12 @@ import { getLang, languageNames, onLangChange, t } from "./i18n.js";
 import { html, iconButton, mountView } from "./lit.js";
 import { loadMarkdown } from "./markdown.js";
 
+/** @import { Faq } from "./faq-text.js" */
+/** @import { RenderMarkdown } from "./markdown.js" */
+
 const FALLBACK = "en";
 
 /** @typedef {"turnbased" | "half-duplex" | "omni" | "audio-duplex"} FaqMode */
-/** @typedef {import("./faq-text.js").Faq} Faq */
 
 /**
  * @param {string} mode
@@ -40,7 +42,7 @@ export function mountFaqSidebar(el, { mode, opener }) {
   let shown = null;
   let asked = "";
   let isFailed = false;
-  /** @type {import("./markdown.js").RenderMarkdown} */
+  /** @type {RenderMarkdown} */
   let toView = plain;
   const lang = () => chosen ?? getLang();
 

@@ -92,7 +92,6 @@ export function onLangChange(listener) {
 
 /**
  * Returns a text; the key itself if there is none, so that a gap is seen.
- *
  * @param {string} key
  * @param {Record<string, string | number>} [params] for {name} in the text
  */
@@ -102,7 +101,6 @@ export function t(key, params) {
 
 /**
  * Returns the text that fits a number: KEY.one, KEY.other and so on; {n} is the number.
- *
  * @param {string} key
  * @param {number} n
  * @param {Record<string, string | number>} [params]

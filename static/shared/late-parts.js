@@ -5,12 +5,14 @@ import { byId, on } from "./dom.js";
 import { late } from "./late.js";
 import { toastProblem } from "./notice.js";
 
-/** @typedef {import("./prompt.js").ContentItem} ContentItem */
-/** @typedef {import("./system-content-editor.js").SystemContentEditor} SystemContentEditor */
+/** @import { FaqMode } from "./faq-sidebar.js" */
+/** @import { MissingPartError } from "./late.js" */
+/** @import { ContentItem } from "./prompt.js" */
+/** @import { EditorOptions, SystemContentEditor } from "./system-content-editor.js" */
 
 /**
  * @param {HTMLElement} el
- * @param {import("./system-content-editor.js").EditorOptions} options
+ * @param {EditorOptions} options
  * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors` brings in
  *   the editor, unless it is there
  */
@@ -41,7 +43,7 @@ export function mountLateContentEditor(el, options) {
 
 const loadSidebar = late(() => import("./faq-sidebar.js"));
 
-/** @param {import("./faq-sidebar.js").FaqMode} mode */
+/** @param {FaqMode} mode */
 export function mountLateHelp(mode) {
   const opener = byId("open-faq", HTMLButtonElement);
   const end = on(opener, "click", () => void load());
@@ -51,7 +53,7 @@ export function mountLateHelp(mode) {
       end();
       mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
     } catch (error) {
-      toastProblem(/** @type {import("./late.js").MissingPartError} */ (error));
+      toastProblem(/** @type {MissingPartError} */ (error));
     }
   };
 }

@@ -14,7 +14,6 @@ export class MissingPartError extends Error {
 /**
  * Makes a loader that loads once and makes something of it once; what did not come is asked for again the
  * next time.
- *
  * @template Modules
  * @template [Made=Modules]
  * @param {() => Promise<Modules>} load imports
@@ -35,7 +34,6 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
 
 /**
  * Loads parts while the page has nothing to do. Whoever needs one that did not come tells of it then.
- *
  * @param {...(() => Promise<unknown>)} parts
  */
 export function loadInSpareTime(...parts) {
@@ -47,7 +45,6 @@ export function loadInSpareTime(...parts) {
 
 /**
  * Runs a function at most once in a while: at once, and once more at the end.
- *
  * @param {() => void} run
  * @param {number} everyMs
  * @returns {() => void}

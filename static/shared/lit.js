@@ -20,7 +20,6 @@ export const icon = (name) =>
 
 /**
  * A button that shows a picture alone.
- *
  * @param {string} name of the picture
  * @param {string} words what it does, also as its label
  * @param {(event: Event) => void} run
@@ -42,7 +41,6 @@ export const iconButton = (name, words, run, { label = words, action, style = "b
 /**
  * Renders a view in the place of what an element holds: now, with each change of the language, and whenever the result is
  * called.
- *
  * @param {HTMLElement} el
  * @param {() => unknown} view
  * @returns {(() => void) & {close: () => void}}
@@ -61,7 +59,6 @@ const isReachable = (control) => !control.closest("[hidden], :disabled");
 /**
  * Renders below an element. Where the control in focus went, the nearest one of its list that is left gets the focus,
  * and else the heading of the section, so that who works with the keyboard goes on where they were.
- *
  * @param {unknown} view
  * @param {HTMLElement} el
  */

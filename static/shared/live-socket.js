@@ -3,8 +3,7 @@
 
 import { ownerNotes } from "./recent-sessions.js";
 
-/** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
-/** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */
+/** @import { ServerProbe, SocketEnd } from "./end-reasons.js" */
 
 /** A message of the server; what its `type` promises is in protocol.js.
  * @typedef {Record<string, unknown> & {type: string}} WireMessage

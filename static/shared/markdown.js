@@ -7,6 +7,8 @@
 import { html } from "./lit.js";
 import { loadMarked } from "./vendor.js";
 
+/** @import { MissingLibraryError } from "./vendor.js" */
+
 /** @typedef {import("marked").Token} Token */
 /** @typedef {import("marked").Tokens.Generic} Generic any token: its shape depends on its type */
 /** @typedef {(token: Generic) => unknown} Builder */
@@ -78,12 +80,7 @@ const BUILDERS = {
       : inside(token),
 };
 
-/**
- * Loads the parser.
- *
- * @returns {Promise<RenderMarkdown>}
- * @throws {import("./vendor.js").MissingLibraryError}
- */
+/** Loads the parser. @returns {Promise<RenderMarkdown>} @throws {MissingLibraryError} */
 export async function loadMarkdown() {
   const marked = await loadMarked();
   return (markdown) => build(marked.lexer(markdown));

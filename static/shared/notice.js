@@ -81,7 +81,6 @@ function tray() {
 
 /**
  * Shows a message for five seconds.
- *
  * @param {string} text
  * @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options]
  */
@@ -112,7 +111,6 @@ const UNKNOWN = "internal";
 
 /**
  * Returns what to tell a person.
- *
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
  * @param {Record<string, string | number>} [params] for {name} in the texts
  * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own

@@ -1,11 +1,11 @@
 // @ts-check
 /** Offers to share a conversation; what that needs is loaded when there is something to share. */
 
-/** @typedef {import("./save-share.js").ShareSubject} ShareSubject */
+/** @import { SaveShare, ShareSubject } from "./save-share.js" */
 
 /** @param {HTMLElement} el @returns {{update: (subject: ShareSubject | null) => Promise<void>}} null takes the offer back */
 export function mountOfferShare(el) {
-  /** @type {import("./save-share.js").SaveShare | null} */
+  /** @type {SaveShare | null} */
   let mounted = null;
   /** @type {ShareSubject | null} */
   let wanted = null;

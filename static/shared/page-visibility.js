@@ -30,10 +30,7 @@ export function alwaysVisible() {
 
 // Keeps the screen on during a session, where the browser can; taken again when the tab returns.
 
-/**
- * @typedef {Object} WakeLock
- * @property {() => Promise<void>} release
- */
+/** @typedef {{release: () => Promise<void>}} WakeLock */
 
 /**
  * Ask for the screen to stay on. Never fails: a refusal only means that it may go dark.

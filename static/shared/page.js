@@ -234,7 +234,6 @@ const links = (apps) =>
 
 /**
  * Returns an app's name in the language of the page, or the server's where there is none.
- *
  * @param {string} appId
  * @param {string} name
  */

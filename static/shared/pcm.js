@@ -23,12 +23,7 @@ export function bytesToBase64(bytes) {
   return text;
 }
 
-/**
- * Bytes of Base64.
- * @param {string} text
- * @returns {Uint8Array<ArrayBuffer>}
- * @throws {DOMException} not Base64
- */
+/** Bytes of Base64. @param {string} text @returns {Uint8Array<ArrayBuffer>} @throws {DOMException} not Base64 */
 export function base64ToBytes(text) {
   const characters = atob(text);
   const bytes = new Uint8Array(characters.length);

@@ -9,11 +9,11 @@ import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
 import { problemText, toastProblem } from "./notice.js";
 import { remember, remembered } from "./memory.js";
 
-/** @typedef {import("./prompt.js").AppliedPreset} AppliedPreset */
+/** @import { AppliedPreset, PresetMode } from "./prompt.js" */
 
 /**
  * @typedef {Object} PresetSelectorOptions
- * @property {import("./prompt.js").PresetMode} mode whose presets
+ * @property {PresetMode} mode whose presets
  * @property {string} page short name for what is remembered: `<page>_preset`
  * @property {(applied: AppliedPreset) => void} onApply
  * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without

@@ -3,11 +3,9 @@
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 
-const DEFAULT_PATH = "default";
+/** @import { AudioContent, ImageContent, TextContent } from "./protocol.js" */
 
-/** @typedef {import("./protocol.js").TextContent} TextContent */
-/** @typedef {import("./protocol.js").AudioContent} AudioContent */
-/** @typedef {import("./protocol.js").ImageContent} ImageContent */
+const DEFAULT_PATH = "default";
 
 /**
  * @typedef {{type: "text", text: string}} TextItem
@@ -30,7 +28,6 @@ export function emptyItem(kind) {
 
 /**
  * Moves one item; a step beyond the ends changes nothing.
- *
  * @template T
  * @param {readonly T[]} items
  * @param {number} index
@@ -47,7 +44,6 @@ export function moveItem(items, index, step) {
 
 /**
  * What messages carry; items with nothing in them are left out.
- *
  * @param {readonly ContentItem[]} items
  * @returns {(TextContent | AudioContent | ImageContent)[]}
  */
@@ -64,7 +60,6 @@ export function contentToWire(items) {
 
 /**
  * Joins a preset's items with its sounds, which come apart and in the order of the audio items.
- *
  * @param {readonly PresetItem[]} items
  * @param {readonly PresetSound[]} sounds
  * @returns {ContentItem[]}
@@ -112,7 +107,6 @@ const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
 
 /**
  * What the server accepts.
- *
  * @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults
  * @returns {VoiceLimits}
  */
@@ -127,7 +121,6 @@ export function voiceLimits(defaults) {
 
 /**
  * Says why a sample cannot be used, null if it can.
- *
  * @param {Float32Array} samples
  * @param {VoiceLimits} limits
  * @returns {"too_short" | "too_long" | "silent" | null}
@@ -149,12 +142,7 @@ export function voiceToWire(voice) {
   return floatsToBase64(voice.samples);
 }
 
-/**
- * @param {string} name
- * @param {string} data Base64 of float32 samples
- * @param {VoiceOrigin} origin
- * @returns {Voice}
- */
+/** @param {string} name @param {string} data Base64 of float32 samples @param {VoiceOrigin} origin @returns {Voice} */
 export function voiceFromWire(name, data, origin) {
   return { name, samples: base64ToFloats(data), origin };
 }
@@ -181,7 +169,6 @@ export function nameOfFile(fileName) {
 
 /**
  * Returns the text for a language, else the English one, else any.
- *
  * @param {Words | null | undefined} words
  * @param {string} lang
  */
@@ -214,7 +201,6 @@ export function applyPreset(preset, sounds, isChosen) {
 
 /**
  * Names the values inside of groups as group_name.
- *
  * @param {Record<string, unknown>} settings
  * @returns {Record<string, unknown>}
  */
@@ -230,7 +216,6 @@ export function flatten(settings) {
 
 /**
  * Which preset to begin with: the one used last, else the first in the visitor's language.
- *
  * @param {readonly Http.Preset[]} presets
  * @param {string | null} rememberedId
  * @param {string} lang

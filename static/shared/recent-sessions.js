@@ -22,12 +22,7 @@ export function listRecent(storage) {
   }
 }
 
-/**
- * @param {Storage} storage
- * @param {string} id of the recording
- * @param {string} appType
- * @param {Date} [now]
- */
+/** @param {Storage} storage @param {string} id of the recording @param {string} appType @param {Date} [now] */
 export function addRecent(storage, id, appType, now = new Date()) {
   const others = listRecent(storage).filter((entry) => entry.id !== id);
   const entries = [{ id, appType, savedAt: now.toISOString() }, ...others].slice(0, MOST);
@@ -63,7 +58,6 @@ function listOwn(storage) {
 
 /**
  * Returns a listener for one session's messages that keeps the secret of its recording.
- *
  * @param {Storage | undefined} storage
  * @returns {(message: object) => void}
  */
@@ -91,7 +85,6 @@ export function isOwnRecording(storage, recordingId) {
 
 /**
  * Headers of a request that changes a recording; empty if it is not this browser's.
- *
  * @param {Pick<Storage, "getItem"> | undefined} storage
  * @param {string} recordingId
  * @returns {Record<string, string>}

@@ -11,8 +11,8 @@ import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
 
-/** @typedef {import("./prompt.js").Voice} Voice */
-/** @typedef {import("./prompt.js").VoiceLimits} VoiceLimits */
+/** @import { Voice, VoiceLimits } from "./prompt.js" */
+/** @import { SoundPlayer } from "./sound-player.js" */
 
 /**
  * @typedef {Object} RefAudioPlayerOptions
@@ -29,7 +29,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
   const hintId = `voice-${++lastId}-hint`;
   /** @type {Voice | null} */
   let voice = null;
-  /** @type {import("./sound-player.js").SoundPlayer | null} */
+  /** @type {SoundPlayer | null} */
   let player = null;
   /** @type {Awaited<ReturnType<typeof listLibraryVoices>>} */
   let library = [];
@@ -198,7 +198,7 @@ let lastId = 0;
 
 /**
  * @param {HTMLElement} el
- * @param {{limits: import("./prompt.js").VoiceLimits, onChange?: (voice: Voice | null) => void}} options
+ * @param {{limits: VoiceLimits, onChange?: (voice: Voice | null) => void}} options
  * @returns {TtsVoice}
  */
 export function mountTtsVoice(el, { limits, onChange }) {

@@ -11,6 +11,8 @@ import { addRecent, ownerHeaders } from "./recent-sessions.js";
 import { commentField, copyLink, linkOf, shareLink } from "./share-link.js";
 import { MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
 
+/** @import { Problem } from "./notice.js" */
+
 const ID_BASE = 36;
 
 /**
@@ -32,7 +34,7 @@ const ID_BASE = 36;
  * @property {{sentBytes: number, totalBytes: number}} progress
  * @property {AbortController | null} sending
  * @property {"open" | "sending" | "shared"} phase
- * @property {import("./notice.js").Problem | null} problem
+ * @property {Problem | null} problem
  * @property {string | null} url
  */
 
@@ -76,7 +78,6 @@ export function mountSaveShare(el, subject) {
 
 /**
  * Sends what is to be sent, then shows and copies the link.
- *
  * @param {State} state
  * @param {(next: Partial<State>) => void} change
  * @param {string} linkId
@@ -117,7 +118,7 @@ const pathOf = (recordingId, what) => `/api/sessions/${encodeURIComponent(record
 
 /** @param {unknown} error */
 function problemOf(error) {
-  const { code = "internal", message = "", status = 0 } = /** @type {Partial<import("./api.js").ApiError>} */ (error);
+  const { code = "internal", message = "", status = 0 } = /** @type {Partial<ApiError>} */ (error);
   return { code: status === 404 ? "recording_gone" : code, message };
 }
 
@@ -197,7 +198,6 @@ const HTTP_REDIRECT = 300;
 
 /**
  * Sends a file as the part `file` of a form.
- *
  * @param {string} path
  * @param {Blob} blob its `type` says what it is
  * @param {string} fileName

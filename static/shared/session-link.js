@@ -10,12 +10,8 @@ import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } 
 import { openLiveSocket } from "./live-socket.js";
 import { CLOSE_CODES } from "./protocol.js";
 
-/** @typedef {import("./end-reasons.js").EndReason} EndReason */
-/** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */
-/** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
-/** @typedef {import("./live-socket.js").LiveSocket} LiveSocket */
-/** @typedef {import("./live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("./live-socket.js").SocketFactory} SocketFactory */
+/** @import { EndReason, ServerProbe, SocketEnd } from "./end-reasons.js" */
+/** @import { LiveSocket, SocketFactory, WireMessage } from "./live-socket.js" */
 
 /** @typedef {Object} SessionLinkOptions
  * @property {string} url
@@ -39,8 +35,10 @@ import { CLOSE_CODES } from "./protocol.js";
 /** How long the server has to answer `stop`; it waits up to 5 s for a running unit itself. */
 export const STOP_LIMIT_MS = 8_000;
 
-/** How a socket closes whose session waits for another. Sources: RFC 6455, section 7.4.1, and its
- * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>} */
+/**
+ *  How a socket closes whose session waits for another. Sources: RFC 6455, section 7.4.1, and its
+ * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>}
+ */
 export const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
 /** Before the first try, the second, ...; half of each is left to chance, so that not all come at once. */
 const RETRY_MS = [200, 500, 1_000, 2_000];

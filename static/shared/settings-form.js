@@ -9,8 +9,9 @@ import { formatNumber } from "./formats.js";
 import { onLangChange } from "./i18n.js";
 import { toastProblem } from "./notice.js";
 
-/** @typedef {import("./settings-store.js").Field} Field */
-/** @typedef {import("./settings-store.js").SettingsStore<Record<string, Field>>} AnyStore */
+/** @import { Field, SettingsStore } from "./settings-store.js" */
+
+/** @typedef {SettingsStore<Record<string, Field>>} AnyStore */
 
 /** @param {HTMLElement} root @param {AnyStore} store @returns {() => void} ends it */
 export function bindSettings(root, store) {

@@ -38,11 +38,7 @@ export function accept(field, value) {
   }
 }
 
-/**
- * A page's settings. Events: `change` whenever a value may have changed.
- *
- * @template {Record<string, Field>} F
- */
+/** A page's settings. Events: `change` whenever a value may have changed. @template {Record<string, Field>} F */
 export class SettingsStore extends EventTarget {
   /** @type {Record<string, Value>} */ #server = {};
   /** @type {Record<string, Value>} */ #chosen = {};
@@ -61,11 +57,7 @@ export class SettingsStore extends EventTarget {
     this.#chosen = this.#accepted(this.#read());
   }
 
-  /**
-   * @template {keyof F & string} N
-   * @param {N} name
-   * @returns {F[N]["initial"]}
-   */
+  /** @template {keyof F & string} N @param {N} name @returns {F[N]["initial"]} */
   get(name) {
     return /** @type {F[N]["initial"]} */ (
       this.#preset[name] ?? this.#chosen[name] ?? this.#server[name] ?? this.fields[name].initial
@@ -74,7 +66,6 @@ export class SettingsStore extends EventTarget {
 
   /**
    * Takes the visitor's choice; what the field does not accept changes nothing.
-   *
    * @param {keyof F & string} name
    * @param {unknown} value
    */

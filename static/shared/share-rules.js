@@ -17,7 +17,6 @@ export const MAX_COMMENT_CHARS = 2_000; // the server's default; it tells its ow
 
 /**
  * Returns the type to send a file as, or null if the server does not take it.
- *
  * @param {string} mimeType as the browser names it, with or without codecs
  * @returns {string | null}
  */
@@ -28,7 +27,6 @@ export function uploadType(mimeType) {
 
 /**
  * Returns why a recording cannot be sent: "kind", "size", or null if it can.
- *
  * @param {{type: string, size: number}} blob
  * @param {number} [maxBytes]
  * @returns {"kind" | "size" | null}

@@ -7,16 +7,16 @@ import { bytesToBase64 } from "./pcm.js";
 import { mountRefAudioPlayer } from "./ref-audio-player.js";
 import { emptyItem, moveItem } from "./prompt.js";
 
+/** @import { ContentItem, ImageItem, ItemKind, VoiceLimits } from "./prompt.js" */
+
 const MOST_ITEMS = 16; // ours: more would be a mistake
 const MOST_CHARACTERS = 100_000;
 
-/** @typedef {import("./prompt.js").ContentItem} ContentItem */
-/** @typedef {import("./prompt.js").ItemKind} ItemKind */
 /** @typedef {{item: ContentItem, box: HTMLElement | null, close: () => void}} Row `box` holds the player of a voice */
 
 /**
  * @typedef {Object} EditorOptions
- * @property {import("./prompt.js").VoiceLimits} limits
+ * @property {VoiceLimits} limits
  * @property {readonly ItemKind[]} [kinds] what can be added
  * @property {(items: readonly ContentItem[]) => void} [onChange] the visitor changed something
  *
@@ -155,7 +155,7 @@ export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"]
   };
 }
 
-/** @param {import("./prompt.js").ImageItem} item @param {(item: ContentItem) => void} change */
+/** @param {ImageItem} item @param {(item: ContentItem) => void} change */
 function imageBody({ name, data }, change) {
   /** @param {{target: HTMLInputElement}} event */
   const onFile = async ({ target }) => {

@@ -10,9 +10,7 @@
  * @property {() => void} restore
  */
 
-/** Signs before the title; they need no translation.
- * @type {Readonly<Record<TabState, string>>}
- */
+/** Signs before the title; they need no translation. @type {Readonly<Record<TabState, string>>} */
 const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", paused: "⏸ ", error: "⚠ " };
 
 /** Take over the tab of a page. @param {Document} [page] @returns {Tab} */

@@ -5,8 +5,8 @@ import { on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { html, icon, mountView } from "../shared/lit.js";
 
-/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
-/** @typedef {import("../duplex/lib/audio-player.js").AudioPlayer} AudioPlayer */
+/** @import { AudioPlayer } from "../duplex/lib/audio-player.js" */
+/** @import { ChatSession } from "./chat-session.js" */
 
 /**
  * @param {HTMLButtonElement} hush shown while something sounds

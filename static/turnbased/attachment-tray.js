@@ -8,8 +8,7 @@ import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
 import { fitsRequest, wireChars } from "./media-part.js";
 
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./media-part.js").MediaLimits} MediaLimits */
+/** @import { MediaLimits, MediaPart } from "./media-part.js" */
 
 const S_PER_MINUTE = 60;
 

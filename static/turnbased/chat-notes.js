@@ -10,7 +10,7 @@ import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation.js";
 import { contextShare, estimateWaitS } from "./turn-progress.js";
 
-/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+/** @import { ChatSession } from "./chat-session.js" */
 
 const NEARLY_FULL = 0.85; // of what the model can hold
 
@@ -96,7 +96,6 @@ const WORTH_BYTES = 256 * 1024; // less is sent before anybody could look
 
 /**
  * Watches a socket's buffer from now on until it is empty.
- *
  * @param {() => Pick<WebSocket, "bufferedAmount"> | null} socket
  * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is on its way
  * @returns {{begin: () => void, end: () => void}}
@@ -133,7 +132,7 @@ export function watchUpload(socket, listener) {
 
 const SUGGESTIONS = ["explain", "write", "picture"];
 
-/** @param {{session: import("./chat-session.js").ChatSession, onSuggest: (text: string) => void}} options */
+/** @param {{session: ChatSession, onSuggest: (text: string) => void}} options */
 export function mountWelcome({ session, onSuggest }) {
   const el = byId("welcome", HTMLElement);
   const note = byId("demo-note", HTMLElement);

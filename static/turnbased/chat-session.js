@@ -21,13 +21,12 @@ import { mediaOf, toFacts, toItems } from "./media-part.js";
 import { turnOptions } from "./turn-options.js";
 import { VoiceCollector } from "./turn-progress.js";
 
-/** @typedef {import("./conversation.js").Conversation} Conversation */
-/** @typedef {import("./conversation.js").ContentItem} ContentItem */
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./history-store.js").Head} Head */
-/** @typedef {import("./streaming-chat.js").StreamingChat} StreamingChat */
-/** @typedef {import("./turn-options.js").TurnSettings} TurnSettings */
-/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
+/** @import { ChatMessage, ContentItem, Conversation } from "./conversation.js" */
+/** @import { Head, HistoryStore } from "./history-store.js" */
+/** @import { MediaPart } from "./media-part.js" */
+/** @import { StreamingChat, TurnAudio, TurnError } from "./streaming-chat.js" */
+/** @import { TurnSettings } from "./turn-options.js" */
+/** @import { TurnProgress, TurnResult } from "./turn-progress.js" */
 
 /** What is kept of a conversation.
  * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
@@ -39,7 +38,7 @@ import { VoiceCollector } from "./turn-progress.js";
  *
  * @typedef {Object} ChatSessionOptions
  * @property {StreamingChat} chat
- * @property {import("./history-store.js").HistoryStore<ChatBody>} store
+ * @property {HistoryStore<ChatBody>} store
  * @property {() => ChatSettings} settings asked at each turn
  * @property {() => Promise<void>} [prepared] a first question waits for it: the instructions may still be on their way
  * @property {() => number} [nowMs] since 1970
@@ -49,7 +48,7 @@ import { VoiceCollector } from "./turn-progress.js";
  * @property {null} heads the list of kept conversations changed
  * @property {null} opened another conversation is shown
  * @property {{audioBase64: string, isFirst: boolean}} sound a piece of the answer's voice
- * @property {{message: import("./conversation.js").ChatMessage, isPlayed: boolean}} answered
+ * @property {{message: ChatMessage, isPlayed: boolean}} answered
  * @property {{code: string, message: string}} warning
  * @property {{code: string}} problem nothing can be kept
  */
@@ -278,11 +277,7 @@ export class ChatSession extends Emitter {
       const result = await this.#chat.send(messages, turnOptions(turn, messages));
       this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
     } catch (error) {
-      const {
-        partial,
-        code = "internal",
-        message = "",
-      } = /** @type {Partial<import("./streaming-chat.js").TurnError>} */ (error);
+      const { partial, code = "internal", message = "" } = /** @type {Partial<TurnError>} */ (error);
       if (!partial) console.error(error);
       this.#finish(answerId, partial ?? null, "failed", { code, message }, isStreaming);
     }
@@ -290,7 +285,7 @@ export class ChatSession extends Emitter {
 
   /**
    * @param {string} answerId
-   * @param {import("./turn-progress.js").TurnResult | TurnProgress | null} result
+   * @param {TurnResult | TurnProgress | null} result
    * @param {"done" | "stopped" | "failed"} status
    * @param {{code: string, message: string} | null} problem
    * @param {boolean} isStreaming
@@ -323,7 +318,7 @@ export class ChatSession extends Emitter {
     this.emit("change", null);
   }
 
-  /** @param {import("./streaming-chat.js").TurnAudio} sound */
+  /** @param {TurnAudio} sound */
   #onSound(sound) {
     if (this.#answerId === null) return;
     const isFirst = this.#voice.isEmpty;

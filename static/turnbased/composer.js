@@ -11,11 +11,12 @@ import { floatsToBase64 } from "../shared/pcm.js";
 import { limitWords, mountAttachmentTray } from "./attachment-tray.js";
 import { ACCEPT } from "./media-part.js";
 
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+/** @import { MediaLimits, MediaPart } from "./media-part.js" */
+/** @import { RecordView, SoundRecorder } from "./record-view.js" */
 
 /**
  * @typedef {Object} ComposerOptions
- * @property {import("./media-part.js").MediaLimits} limits
+ * @property {MediaLimits} limits
  * @property {() => number} sentChars
  * @property {() => number} picturesPerS
  * @property {() => string | undefined} microphoneId
@@ -143,7 +144,6 @@ export function mountComposer(el, options) {
 
 /**
  * The space bar works as the button does, wherever it has no meaning of its own.
- *
  * @param {ReturnType<typeof mountRecordPanel>} recorder
  */
 function listenForKeys(recorder) {
@@ -219,8 +219,6 @@ const SHORTEST_S = 0.3; // less is a slip of the finger
 /** Only who speaks needs them. */
 const loadRecorder = () => Promise.all([import("./record-view.js"), import("./record-view.js")]);
 
-/** @typedef {import("./record-view.js").SoundRecorder} SoundRecorder */
-
 /**
  * @typedef {Object} RecordPanelOptions
  * @property {HTMLButtonElement} button starts it
@@ -239,7 +237,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
   let pressedAtMs = 0;
   let isEndWished = false;
   let maxS = 0;
-  /** @type {import("./record-view.js").RecordView | null} */
+  /** @type {RecordView | null} */
   let view = null;
 
   const draw = () => {
@@ -276,7 +274,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       onProblem(/** @type {{code: string}} */ (error));
     }
   };
-  /** @param {SoundRecorder} opened @param {import("./record-view.js").RecordView} shown */
+  /** @param {SoundRecorder} opened @param {RecordView} shown */
   const listen = (opened, shown) => {
     shown.begin();
     opened.on("level", ({ rms }) => shown.add(rms, opened.lengthS, maxS));

@@ -9,11 +9,9 @@
 
 import { mediaOf } from "./media-part.js";
 
-/** @typedef {import("../shared/protocol.js").Message} Message */
-/** @typedef {import("../shared/protocol.js").TextContent} TextContent */
-/** @typedef {import("../shared/protocol.js").AudioContent} AudioContent */
-/** @typedef {import("../shared/protocol.js").ImageContent} ImageContent */
-/** @typedef {import("../shared/protocol.js").VideoContent} VideoContent */
+/** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../shared/protocol.js" */
+/** @import { TurnProgress } from "./turn-progress.js" */
+
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
 
 /** How an answer came to be; `pending` is still coming, `failed` never ended well.
@@ -177,8 +175,6 @@ function contentOf(items) {
 
 // Facts about a conversation: its title, its last figures, whether it can go on.
 
-/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
-
 /** Figures of a turn that is over, as they are kept.
  * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures
  *
@@ -224,12 +220,7 @@ export function problemOf({ extra }) {
   return /** @type {{code: string, message: string} | null | undefined} */ (extra.problem) ?? null;
 }
 
-/**
- * What the last turn that ended said of tokens.
- *
- * @param {Conversation} conversation
- * @returns {import("../shared/protocol.js").TokenStats | null}
- */
+/** What the last turn that ended said of tokens. @param {Conversation} conversation @returns {TokenStats | null} */
 export function lastTokenStats({ messages }) {
   const last = messages.findLast((message) => figuresOf(message).tokenStats);
   return (last && figuresOf(last).tokenStats) ?? null;
@@ -243,7 +234,6 @@ export function lastRecordingId({ messages }) {
 
 /**
  * A conversation that was kept while an answer was coming: what came stays, as a broken answer.
- *
  * @param {Conversation} conversation
  * @returns {Conversation}
  */

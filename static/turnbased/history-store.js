@@ -1,6 +1,8 @@
 // @ts-check
 /** Keeps conversations and what is being written in this browser, within bounds. Device. */
 
+/** @import { MediaPart } from "./media-part.js" */
+
 const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
 const HEADS = "heads"; // small: what a list shows
@@ -30,11 +32,7 @@ const DRAFTS = "drafts"; // what is not sent yet
  * @property {(key: string, draft: unknown) => Promise<void>} writeDraft null removes it
  */
 
-/**
- * @template T
- * @param {IDBRequest<T>} request
- * @returns {Promise<T>}
- */
+/** @template T @param {IDBRequest<T>} request @returns {Promise<T>} */
 function answered(request) {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
@@ -126,12 +124,7 @@ export async function openHistory(factory = indexedDB) {
   };
 }
 
-/**
- * A store for browsers that keep nothing: everything is as if it were empty.
- *
- * @template Body
- * @returns {HistoryStore<Body>}
- */
+/** A store for browsers that keep nothing: everything is as if it were empty. @template Body @returns {HistoryStore<Body>} */
 export function forgetfulHistory() {
   return {
     list: async () => [],
@@ -154,7 +147,6 @@ export const MOST_BYTES = 200 * 1024 * 1024;
 
 /**
  * Returns what goes. The one in use always stays, however large.
- *
  * @param {readonly Kept[]} kept
  * @param {string} currentId
  * @param {{mostCount?: number, mostBytes?: number}} [rule]
@@ -184,7 +176,6 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
 const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
 
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
 /** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} TextStorage */
 /** @typedef {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} MediaStorage */
 

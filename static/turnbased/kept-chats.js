@@ -9,15 +9,17 @@ import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 
-/** @typedef {import("./history-store.js").Head} Head */
-/** @typedef {import("./history-store.js").HistoryStore<import("./chat-session.js").ChatBody>} Store */
+/** @import { ChatBody, ChatSession } from "./chat-session.js" */
+/** @import { Head, HistoryStore } from "./history-store.js" */
+
+/** @typedef {HistoryStore<ChatBody>} Store */
 
 const CURRENT_KEY = "turnbased_current";
 const UNDO_MS = 10_000;
 
 /**
  * @param {Object} options
- * @param {import("./chat-session.js").ChatSession} options.session
+ * @param {ChatSession} options.session
  * @param {Store} options.store
  * @param {() => void} options.onBegin another conversation begins
  * @param {() => void} options.onOpen one of the kept is shown

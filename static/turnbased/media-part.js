@@ -26,7 +26,6 @@ const BASE64_BYTES = 3;
 
 /**
  * A message's content: media first, then the text, as a person shows and then asks.
- *
  * @param {string} text
  * @param {readonly MediaPart[]} media
  * @param {number} picturesPerS taken from each second of a video
@@ -47,7 +46,6 @@ export function toFacts(media) {
 
 /**
  * The attachments of a message; files without a name where nothing was kept beside it.
- *
  * @param {ChatMessage} message
  * @returns {MediaPart[]}
  */
@@ -179,7 +177,6 @@ export function mediaLimits(limits = {}) {
 
 /**
  * Says why a file cannot be sent.
- *
  * @param {FileFacts} facts
  * @param {MediaLimits} limits
  * @returns {MediaProblem | null} null if it can
@@ -206,7 +203,6 @@ export function videoPictures(durationS, picturesPerS) {
 
 /**
  * Whether one more fits into what is sent with the next question.
- *
  * @param {number} sentChars Base64 of the conversation so far
  * @param {number} newChars
  * @param {MediaLimits} limits

@@ -7,10 +7,7 @@ import { floatsToBase64 } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./media-part.js").MediaKind} MediaKind */
-/** @typedef {import("./media-part.js").MediaLimits} MediaLimits */
-/** @typedef {import("./media-part.js").MediaProblem} MediaProblem */
+/** @import { FileFacts, MediaKind, MediaLimits, MediaPart, MediaProblem } from "./media-part.js" */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
@@ -45,7 +42,7 @@ export class MediaError extends Error {
 export async function readMedia(file, options) {
   const kind = kindOfFile(file);
   if (kind === null) throw new MediaError("unknown_kind", null, file.name);
-  /** @param {Partial<import("./media-part.js").FileFacts>} [facts] */
+  /** @param {Partial<FileFacts>} [facts] */
   const check = (facts) => {
     const problem = mediaProblem({ kind, sizeBytes: file.size, ...facts }, options.limits);
     if (problem) throw new MediaError(problem, kind, file.name);
@@ -59,7 +56,7 @@ export async function readMedia(file, options) {
   return { type: "video", data, mimeType: file.type, name: file.name, durationS, widthPx, heightPx, poster };
 }
 
-/** @typedef {(facts?: Partial<import("./media-part.js").FileFacts>) => void} Check */
+/** @typedef {(facts?: Partial<FileFacts>) => void} Check */
 
 /** @param {File} file @param {Check} check @returns {Promise<MediaPart>} */
 async function readSound(file, check) {
@@ -72,12 +69,7 @@ async function readSound(file, check) {
   return { type: "audio", data: floatsToBase64(samples), mimeType: "", name: file.name, durationS };
 }
 
-/**
- * @param {File} file
- * @param {Check} check
- * @param {ReadOptions} options
- * @returns {Promise<MediaPart>}
- */
+/** @param {File} file @param {Check} check @param {ReadOptions} options @returns {Promise<MediaPart>} */
 async function readImage(file, check, options) {
   const bitmap = await createImageBitmap(file).catch(() => null);
   const isSentAsIs = IMAGE_TYPES.includes(file.type);

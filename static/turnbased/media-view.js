@@ -7,8 +7,8 @@ import { html, icon, iconButton, live, nothing } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
 
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("../shared/sound-player.js").Sound} Sound */
+/** @import { Sound } from "../shared/sound-player.js" */
+/** @import { MediaPart } from "./media-part.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
@@ -95,7 +95,6 @@ export function mediaView(part, shelf) {
 
 /**
  * An attachment that waits to be sent.
- *
  * @param {MediaPart} part
  * @param {Shelf} shelf
  * @param {{picturesPerS: number, onRemove: () => void}} options

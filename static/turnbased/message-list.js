@@ -12,8 +12,12 @@ import { toastProblem } from "../shared/notice.js";
 import { messageTextOf, voiceOf } from "./conversation.js";
 import { mediaOf } from "./media-part.js";
 
-/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
-/** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
+/** @import { MissingPartError } from "../shared/late.js" */
+/** @import { RenderMarkdown } from "../shared/markdown.js" */
+/** @import { ChatSession } from "./chat-session.js" */
+/** @import { ChatMessage } from "./conversation.js" */
+/** @import { MediaPart } from "./media-part.js" */
+/** @import { MessageActions } from "./message-view.js" */
 
 /** They come with the first message. */
 export const loadViews = late(
@@ -29,7 +33,7 @@ const DRAWN_EVERY_MS = 120; // a long answer is parsed a few times a second, not
 
 /**
  * @param {HTMLElement} el scrolls
- * @param {{session: ChatSession, actions: import("./message-view.js").MessageActions, spoken: HTMLElement,
+ * @param {{session: ChatSession, actions: MessageActions, spoken: HTMLElement,
  *   toEnd: HTMLButtonElement, onPlain: () => void}} options `spoken` is read aloud, `toEnd` leads to the end,
  *   `onPlain` says that answers stay plain text
  */
@@ -39,9 +43,9 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   el.append(list);
   /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
   let views = null;
-  /** Made once for each content. @type {WeakMap<object, import("./media-part.js").MediaPart[]>} */
+  /** Made once for each content. @type {WeakMap<object, MediaPart[]>} */
   const media = new WeakMap();
-  /** @type {import("../shared/markdown.js").RenderMarkdown | null} */
+  /** @type {RenderMarkdown | null} */
   let markdown = null;
   /** The question that is edited. @type {{id: string, view: () => unknown} | null} */
   let editor = null;
@@ -116,7 +120,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       draw();
     } catch (error) {
       areViewsAsked = false;
-      toastProblem(/** @type {import("../shared/late.js").MissingPartError} */ (error));
+      toastProblem(/** @type {MissingPartError} */ (error));
     }
   }
   /** The library comes with the first answer. */
@@ -156,7 +160,6 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
 
 /**
  * Keeps the end in sight while it is seen.
- *
  * @param {HTMLElement} el scrolls
  * @param {HTMLElement} list
  * @param {HTMLButtonElement} toEnd leads there

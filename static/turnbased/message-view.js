@@ -9,9 +9,10 @@ import { copyText } from "../shared/share-link.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 
-/** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
-/** @typedef {import("./media-view.js").Shelf} Shelf */
+/** @import { RenderMarkdown } from "../shared/markdown.js" */
+/** @import { ChatMessage, Figures } from "./conversation.js" */
+/** @import { MediaPart } from "./media-part.js" */
+/** @import { Shelf } from "./media-view.js" */
 
 /**
  * @typedef {Object} MessageActions
@@ -28,7 +29,7 @@ import { mediaView } from "./media-view.js";
  * @typedef {Object} MessageTools
  * @property {Shelf} shelf
  * @property {readonly MediaPart[]} media of the message
- * @property {import("../shared/markdown.js").RenderMarkdown | null} markdown null: not there
+ * @property {RenderMarkdown | null} markdown null: not there
  * @property {MessageActions} actions
  * @property {() => void} edit
  * @property {unknown} editor in place of the question that is edited; null if it is not
@@ -133,8 +134,6 @@ function actionButtons({ message, isBusy }, { actions, edit }) {
 
 // The figures of an answer: one line, and a list with all of them.
 
-/** @typedef {import("./conversation.js").Figures} Figures */
-
 const MS_PER_S = 1_000;
 
 /** @param {number} ms */
@@ -145,7 +144,6 @@ function seconds(ms) {
 
 /**
  * The figures that are known, in the order in which things happened.
- *
  * @param {Figures} figures
  * @returns {{name: string, key: string, value: string}[]}
  */

@@ -11,6 +11,8 @@ import { html, iconButton, mountView } from "../shared/lit.js";
 import { joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 
+/** @import { Microphone, MicrophoneError } from "../duplex/lib/microphone.js" */
+
 /** @typedef {ReturnType<typeof mountRecordView>} RecordView */
 
 const BAR_PX = 3;
@@ -71,16 +73,7 @@ export function mountRecordView(el, { cancel, done }) {
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
 const CHUNK_SAMPLES = RATE_HZ / 10;
 
-/** @typedef {import("../duplex/lib/microphone.js").Microphone} Microphone */
-
-/**
- * @typedef {Object} RecorderEvents
- * @property {{rms: number}} level
- * @property {null} silent
- * @property {null} audible
- * @property {null} limit
- * @property {{code: string}} ended
- */
+/** @typedef {{level: {rms: number}, silent: null, audible: null, limit: null, ended: {code: string}}} RecorderEvents */
 
 /** @extends {Emitter<RecorderEvents>} */
 export class SoundRecorder extends Emitter {
@@ -135,11 +128,7 @@ function detail(event) {
   return /** @type {CustomEvent} */ (event).detail;
 }
 
-/**
- * @param {{maxS: number, deviceId?: string}} options
- * @returns {Promise<SoundRecorder>}
- * @throws {import("../duplex/lib/microphone.js").MicrophoneError}
- */
+/** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {MicrophoneError} */
 export async function startRecording({ maxS, deviceId }) {
   return new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);
 }

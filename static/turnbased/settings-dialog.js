@@ -13,11 +13,19 @@ import { contentToWire, firstVoice, voiceFromWire, voiceLengthS } from "../share
 import { bindSettings } from "../shared/settings-form.js";
 import { remembered } from "../shared/memory.js";
 
-/** @param {import("../shared/settings-store.js").SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
+/** @import { DeviceSelector } from "../shared/audio-device-selector.js" */
+/** @import { ContentItem, Voice, VoiceLimits } from "../shared/prompt.js" */
+/** @import { TtsVoice } from "../shared/ref-audio-player.js" */
+/** @import { AnyStore } from "../shared/settings-form.js" */
+/** @import { SettingsStore } from "../shared/settings-store.js" */
+/** @import { ChatSession } from "./chat-session.js" */
+/** @import { ChatMessage } from "./conversation.js" */
+
+/** @param {SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
 export function mountChatSettings(settings) {
   const dialog = byId("settings", HTMLDialogElement);
   // Some switches stand beside the text box, so the whole page is bound.
-  bindSettings(document.body, /** @type {import("../shared/settings-form.js").AnyStore} */ (/** @type {unknown} */ (settings)));
+  bindSettings(document.body, /** @type {AnyStore} */ (/** @type {unknown} */ (settings)));
   on(byId("open-settings", HTMLButtonElement), "click", () => dialog.showModal());
   on(byId("reset-settings", HTMLButtonElement), "click", () => settings.reset());
   for (const shut of document.querySelectorAll("dialog [data-action=shut]")) {
@@ -33,19 +41,16 @@ export function mountChatSettings(settings) {
 
 // The choice of voice and microphone, loaded when the settings are first opened.
 
-/** @typedef {import("../shared/prompt.js").Voice} Voice */
-
 const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/ref-audio-player.js")]);
 
 /**
  * Voice and microphone come when the settings are first opened; until then what was chosen before holds.
- *
- * @param {{limits: import("../shared/prompt.js").VoiceLimits, prefix: string}} options
+ * @param {{limits: VoiceLimits, prefix: string}} options
  */
 export function mountLateSound({ limits, prefix }) {
-  /** @type {import("../shared/audio-device-selector.js").DeviceSelector | null} */
+  /** @type {DeviceSelector | null} */
   let devices = null;
-  /** @type {import("../shared/ref-audio-player.js").TtsVoice | null} */
+  /** @type {TtsVoice | null} */
   let ttsVoice = null;
   const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
     devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
@@ -66,15 +71,9 @@ export function mountLateSound({ limits, prefix }) {
 
 // Instructions of a conversation: a preset, or own texts and voice samples.
 
-/** @typedef {import("../shared/prompt.js").ContentItem} ContentItem */
-/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
-
 const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 
-/**
- * @param {{session: ChatSession, limits: import("../shared/prompt.js").VoiceLimits,
- *   onPreset: (settings: Record<string, unknown>) => void}} options
- */
+/** @param {{session: ChatSession, limits: VoiceLimits, onPreset: (settings: Record<string, unknown>) => void}} options */
 export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
   /** What the last preset set, for the next new conversation. @type {readonly ContentItem[]} */
@@ -128,11 +127,7 @@ export function mountInstructions({ session, limits, onPreset }) {
       editor.setItems(last);
       tell(last);
     },
-    /**
-     * The voice of the instructions, if it can be told: exactly one sample of at most 20 s.
-     *
-     * @returns {import("../shared/prompt.js").Voice | null}
-     */
+    /** The voice of the instructions, if it can be told: exactly one sample of at most 20 s. @returns {Voice | null} */
     get voice() {
       const samples = editor.items.filter((item) => item.type === "audio" && item.voice);
       const voice = samples.length === 1 ? firstVoice(editor.items) : null;
@@ -149,7 +144,7 @@ function namesOf(items) {
     .map((item) => (item.type === "text" ? "" : item.type === "audio" ? (item.voice?.name ?? "") : item.name));
 }
 
-/** @param {import("./conversation.js").ChatMessage} message @returns {ContentItem[]} */
+/** @param {ChatMessage} message @returns {ContentItem[]} */
 function itemsOf({ items, extra }) {
   const names = Array.isArray(extra.names) ? extra.names : [];
   return items.flatMap((item, index) => /** @type {ContentItem[]} */ (shown(item, names[index])));

@@ -16,19 +16,13 @@ import { sendJson } from "../shared/api.js";
 import { ownerNotes } from "../shared/recent-sessions.js";
 import { chatRequest } from "./turn-options.js";
 
-/** @typedef {import("../shared/api.js").ApiError} ApiError */
-/** @typedef {import("../shared/protocol.js").Message} Message */
-/** @typedef {import("../shared/protocol.js").StreamingServerMessage} StreamingServerMessage */
-/** @typedef {import("../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../shared/end-reasons.js").ServerProbe} ServerProbe */
-/** @typedef {import("../shared/end-reasons.js").SocketEnd} SocketEnd */
-/** @typedef {import("../shared/live-socket.js").LiveSocket} LiveSocket */
-/** @typedef {import("../shared/live-socket.js").SocketFactory} SocketFactory */
-/** @typedef {import("../shared/live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("../shared/queue-place.js").QueuePlace} QueuePlace */
-/** @typedef {import("./turn-options.js").TurnOptions} TurnOptions */
-/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
-/** @typedef {import("./turn-progress.js").TurnResult} TurnResult */
+/** @import { ApiError } from "../shared/api.js" */
+/** @import { EndReason, ServerProbe, SocketEnd } from "../shared/end-reasons.js" */
+/** @import { LiveSocket, SocketFactory, WireMessage } from "../shared/live-socket.js" */
+/** @import { Chunk, Message, StreamingServerMessage } from "../shared/protocol.js" */
+/** @import { QueuePlace } from "../shared/queue-place.js" */
+/** @import { TurnOptions } from "./turn-options.js" */
+/** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
 
 /** @typedef {Object} StreamingChatOptions
  * @property {string} [idPrefix] Default `stream`.
@@ -236,7 +230,7 @@ export class StreamingChat extends Emitter {
     if (isTurnOver(progress)) this.#finish(turn);
   }
 
-  /** @param {import("../shared/protocol.js").Chunk} chunk @param {TurnProgress} progress */
+  /** @param {Chunk} chunk @param {TurnProgress} progress */
   #pass(chunk, progress) {
     if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
     if (!chunk.audio_data || progress.isStopAsked) return;
@@ -328,7 +322,7 @@ export class StreamingChat extends Emitter {
     turn.reject(new TurnError(reason, turn.progress));
   }
 
-  /** @param {RunningTurn} turn @param {import("./turn-progress.js").TurnEvent} event */
+  /** @param {RunningTurn} turn @param {TurnEvent} event */
   #update(turn, event) {
     const before = turn.progress;
     turn.progress = turnAfter(before, event, this.#options.nowMs());
@@ -345,10 +339,7 @@ export class StreamingChat extends Emitter {
 
 // A turn through `POST /api/chat`, for networks that let no WebSocket through.
 
-/** @typedef {Object} HttpTurn
- * @property {ReadonlyArray<import("../shared/protocol.js").Message>} messages
- * @property {import("./turn-options.js").TurnOptions} options
- */
+/** @typedef {{messages: ReadonlyArray<Message>, options: TurnOptions}} HttpTurn */
 
 /**
  * @param {HttpTurn} turn

@@ -8,7 +8,7 @@ import { toast, toastProblem } from "../shared/notice.js";
 import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
 import { lastRecordingId } from "./conversation.js";
 
-/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+/** @import { ChatSession } from "./chat-session.js" */
 
 /** Loaded when it is needed. */
 const loadTransfer = () => import("./transfer.js");

@@ -11,10 +11,8 @@ import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversatio
 import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
 import { wavLengthS } from "./turn-progress.js";
 
-/** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
-/** @typedef {import("./conversation.js").ContentItem} ContentItem */
-/** @typedef {import("./conversation.js").Conversation} Conversation */
-/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+/** @import { ChatMessage, ContentItem, Conversation } from "./conversation.js" */
+/** @import { MediaPart } from "./media-part.js" */
 
 // Reads 16-bit WAV files back to samples.
 
@@ -73,12 +71,7 @@ export class TransferError extends Error {
   }
 }
 
-/**
- * @param {Conversation} conversation
- * @param {string} title
- * @param {Date} now
- * @returns {Promise<string>}
- */
+/** @param {Conversation} conversation @param {string} title @param {Date} now @returns {Promise<string>} */
 export async function toJson(conversation, title, now) {
   const messages = await Promise.all(conversation.messages.map(messageToJson));
   return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
@@ -128,7 +121,6 @@ function partsOf(message) {
 
 /**
  * Reads either kind of file.
- *
  * @param {Uint8Array} bytes
  * @param {number} nowMs
  * @param {() => Promise<Pick<Msgpack, "decode">>} loadMsgpack called for MessagePack only

@@ -3,9 +3,9 @@
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 
-/** @typedef {import("../shared/protocol.js").Message} Message */
-/** @typedef {import("../shared/protocol.js").Prefill} Prefill */
-/** @typedef {import("../shared/protocol.js").Generate} Generate */
+/** @import { Generate, Message, Prefill } from "../shared/protocol.js" */
+/** @import { SettingsStore } from "../shared/settings-store.js" */
+/** @import { ChatSettings } from "./chat-session.js" */
 
 /** What the user chose; what is left out takes the server's default.
  * @typedef {Object} TurnSettings
@@ -22,10 +22,7 @@ import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
  * @property {string | null} [voiceBase64] Voice to speak with: float32 at 16 kHz, at most 30 s.
  */
 
-/** @typedef {Object} TurnOptions
- * @property {Omit<Prefill, "type" | "messages">} prefill
- * @property {Omit<Generate, "type">} generate
- */
+/** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
 
 const SLICES = 1;
 const SLICES_HD = 2;
@@ -141,11 +138,7 @@ export function fromPreset(settings) {
   return known;
 }
 
-/**
- * @param {import("../shared/settings-store.js").SettingsStore<typeof FIELDS>} store
- * @param {string | null} voiceBase64
- * @returns {import("./chat-session.js").ChatSettings}
- */
+/** @param {SettingsStore<typeof FIELDS>} store @param {string | null} voiceBase64 @returns {ChatSettings} */
 export function chatSettings(store, voiceBase64) {
   return {
     isStreaming: store.get("isStreaming"),

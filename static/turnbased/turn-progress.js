@@ -4,9 +4,9 @@
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/queue-place.js";
 
-/** @typedef {import("../shared/protocol.js").StreamingServerMessage} StreamingServerMessage */
-/** @typedef {import("../shared/protocol.js").TokenStats} TokenStats */
-/** @typedef {import("../shared/queue-place.js").QueuePlace} QueuePlace */
+/** @import { Chunk, StreamingServerMessage, TokenStats } from "../shared/protocol.js" */
+/** @import { QueuePlace } from "../shared/queue-place.js" */
+/** @import { Voice } from "./conversation.js" */
 
 /** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done"
  *  | "failed"} TurnPhase
@@ -132,12 +132,7 @@ export function turnAfter(turn, event, nowMs) {
   }
 }
 
-/**
- * @param {TurnProgress} turn
- * @param {StreamingServerMessage} message
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {TurnProgress} turn @param {StreamingServerMessage} message @param {number} nowMs @returns {TurnProgress} */
 function afterMessage(turn, message, nowMs) {
   /** @param {TurnPhase} phase */
   const unlessStopping = (phase) => (turn.isStopAsked ? turn.phase : phase);
@@ -192,12 +187,7 @@ function afterMessage(turn, message, nowMs) {
   }
 }
 
-/**
- * @param {TurnProgress} turn
- * @param {import("../shared/protocol.js").Chunk} chunk
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {TurnProgress} turn @param {Chunk} chunk @param {number} nowMs @returns {TurnProgress} */
 function afterChunk(turn, chunk, nowMs) {
   if (!chunk.text_delta && !chunk.audio_data) return turn;
   const sinceMs = nowMs - turn.sentAtMs;
@@ -211,12 +201,7 @@ function afterChunk(turn, chunk, nowMs) {
   };
 }
 
-/**
- * @param {TurnProgress} turn
- * @param {unknown} body Of `POST /api/chat`.
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {TurnProgress} turn @param {unknown} body Of `POST /api/chat`. @param {number} nowMs @returns {TurnProgress} */
 function afterReply(turn, body, nowMs) {
   const reply = /** @type {Record<string, unknown>} */ (body ?? {});
   const tokenStats = /** @type {TokenStats | null} */ (reply.token_stats ?? null);
@@ -237,12 +222,7 @@ function afterReply(turn, body, nowMs) {
   return finished(filled, reply.success === false ? "failed" : "done", nowMs);
 }
 
-/**
- * @param {TurnProgress} turn
- * @param {"done" | "failed"} phase
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {TurnProgress} turn @param {"done" | "failed"} phase @param {number} nowMs @returns {TurnProgress} */
 function finished(turn, phase, nowMs) {
   const generateMs = turn.prefilledAtMs === null ? null : nowMs - turn.prefilledAtMs;
   return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
@@ -301,7 +281,7 @@ export class VoiceCollector {
     this.#wav = base64ToBytes(wavBase64);
   }
 
-  /** @returns {import("./conversation.js").Voice | null} null if there was no sound */
+  /** @returns {Voice | null} null if there was no sound */
   finish() {
     if (this.isEmpty) return null;
     const wav = this.#wav ?? encodeWav(joinChunks(this.#pieces), this.#rateHz);

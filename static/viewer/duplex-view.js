@@ -13,15 +13,13 @@ import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./transport.js";
 import { planUnits } from "./unit-plan.js";
 
-/** @typedef {import("./recording-types.js").Recording} Recording */
-/** @typedef {import("./unit-plan.js").Plan} Plan */
-/** @typedef {import("./unit-plan.js").SpokenTurn} SpokenTurn */
-/** @typedef {import("./unit-plan.js").Unit} Unit */
+/** @import { Recording, UnitTiming } from "./recording-types.js" */
+/** @import { Plan, SpokenTurn, Unit, UserWords } from "./unit-plan.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
 const LINGER_S = 1.5; // words stay so long after their end
-/** @type {[string, (keyof import("./recording-types.js").UnitTiming)[]][]} */
+/** @type {[string, (keyof UnitTiming)[]][]} */
 const STAGES = [
   ["input", ["prefill_ms"]],
   ["words", ["llm_ms"]],
@@ -203,7 +201,6 @@ function mountFigures(el, plan) {
 
 /**
  * What happens at the playhead: the picture, what the model is doing, its words, the unit's figures.
- *
  * @param {HTMLElement} el
  * @param {{plan: Plan, urlOf: (path: string) => string}} options
  */
@@ -270,7 +267,6 @@ function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
 /**
  * All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is
  * marked.
- *
  * @param {HTMLElement} el
  * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */
@@ -315,7 +311,7 @@ function scrollInside(list, node) {
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
 }
 
-/** @param {import("./unit-plan.js").UserWords} words @param {(atS: number) => void} onJump */
+/** @param {UserWords} words @param {(atS: number) => void} onJump */
 const userEntry = ({ startS, text, isTyped }, onJump) =>
   html`<button type="button" class="said" data-who="user" @click=${() => onJump(startS)}>
     <span class="small soft number">${formatClock(startS)}</span>

@@ -13,7 +13,8 @@ import { ownerHeaders } from "../shared/recent-sessions.js";
 import { appOf } from "./recording-types.js";
 import { pathOf } from "./viewer-source.js";
 
-/** @typedef {import("./recording-types.js").Meta} Meta */
+/** @import { Problem } from "../shared/notice.js" */
+/** @import { Meta } from "./recording-types.js" */
 
 const LINK_SHOWN_MS = 20_000;
 
@@ -107,7 +108,7 @@ export async function copyLink(url) {
 /** @param {HTMLElement} el @param {{recordingId: string, maxChars?: number}} options */
 export function mountCommentCard(el, { recordingId, maxChars }) {
   const state = { comment: "", draft: "", isEditing: false, isAllowed: false, isSaving: false };
-  /** @type {import("../shared/notice.js").Problem | null} */
+  /** @type {Problem | null} */
   let problem = null;
   const setEditing = (/** @type {boolean} */ wish) => {
     state.isEditing = wish;
@@ -130,7 +131,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
       setEditing(false);
       toast(t("viewer.comment_saved"));
     } catch (error) {
-      problem = /** @type {import("../shared/notice.js").Problem} */ (error);
+      problem = /** @type {Problem} */ (error);
     }
     state.isSaving = false;
     draw();

@@ -5,8 +5,10 @@ import { formatClock, formatNumber } from "../shared/formats.js";
 import { t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 
-/** @typedef {import("./unit-plan.js").Plan} Plan */
-/** @typedef {import("./unit-plan.js").Unit} Unit */
+/** @import { View } from "../shared/lit.js" */
+/** @import { Recording, Turn, TurnTiming } from "./recording-types.js" */
+/** @import { Plan, Unit } from "./unit-plan.js" */
+
 /** @typedef {{name: "film" | "browser" | "sound", url: string, subtitles?: string, onPlay?: () => void}} Replay */
 
 const IS_SOUND = /\.(wav|mp3)$/;
@@ -63,9 +65,8 @@ function configValue(value) {
 
 /**
  * Every unit, a page at a time: for screen readers, and to hear single files.
- *
  * @param {{plan: Plan, onJump: (atS: number) => void, playFile: (path: string) => void, draw: () => void}} options
- * @returns {() => import("../shared/lit.js").View}
+ * @returns {() => View}
  */
 export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
   const pages = Math.max(1, Math.ceil(plan.units.length / PER_PAGE));
@@ -159,8 +160,6 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
 
 // A recorded chat or conversation in turns: bubbles with what was said, shown and heard, and their figures.
 
-/** @typedef {import("./recording-types.js").Recording} Recording */
-/** @typedef {import("./recording-types.js").Turn} Turn */
 /** @typedef {(path: string) => string} UrlOf */
 
 const MS_PER_S = 1_000;
@@ -245,7 +244,7 @@ function seconds(ms) {
   return formatNumber(ms / MS_PER_S, 1);
 }
 
-/** @param {import("./recording-types.js").TurnTiming} timing @param {number | undefined} soundMs */
+/** @param {TurnTiming} timing @param {number | undefined} soundMs */
 function figureTexts(
   { elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total },
   soundMs,

@@ -1,6 +1,8 @@
 // @ts-check
 /** Times of a replay: the axis, series along it, links to a moment, and keys that lead to one. Pure. */
 
+/** @import { Plan } from "./unit-plan.js" */
+
 /** @typedef {{fromS: number, toS: number}} View */
 
 export const SHORTEST_S = 4;
@@ -45,7 +47,6 @@ export function moved({ fromS, toS }, share, durationS) {
 
 /**
  * Returns a view that holds a time; the same one if it does already.
- *
  * @param {View} view
  * @param {number} atS
  * @param {number} durationS
@@ -80,7 +81,6 @@ export function ticks({ fromS, toS }, most) {
 
 /**
  * The last entry that begins at or before a time; -1 if there is none. The list is sorted.
- *
  * @template T
  * @param {readonly T[]} list
  * @param {number} atS
@@ -98,7 +98,6 @@ export function indexAt(list, atS, startS) {
 
 /**
  * The entries that can be seen in a view. Sorted, and none ends later than a later one.
- *
  * @template {{startS: number, endS: number}} T
  * @param {readonly T[]} list
  * @param {View} view
@@ -116,7 +115,6 @@ export function within(list, { fromS, toS }) {
 
 /**
  * Entries evenly spread over a view, one for each place that has room; none twice.
- *
  * @template T
  * @param {readonly T[]} list sorted
  * @param {View} view
@@ -137,8 +135,6 @@ export function spread(list, view, places, startS) {
 }
 
 // The columns of the latency chart.
-
-/** @typedef {import("./unit-plan.js").Plan} Plan */
 
 /**
  * @param {Plan} plan
@@ -192,7 +188,6 @@ export function readMoment(search) {
 
 /**
  * Returns an address that names a moment; the beginning needs no name. Everything else in it stays.
- *
  * @param {string} href
  * @param {number} atS
  */

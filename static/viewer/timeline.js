@@ -9,9 +9,8 @@ import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
 import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
-/** @typedef {import("./unit-plan.js").Plan} Plan */
-/** @typedef {import("./time-axis.js").View} View */
-/** @typedef {import("./unit-plan.js").SpokenTurn} SpokenTurn */
+/** @import { View } from "./time-axis.js" */
+/** @import { Plan, SpokenTurn } from "./unit-plan.js" */
 
 // The whole recording in one line: who spoke when, what was late, and which part is in view.
 
@@ -20,7 +19,6 @@ const LATE_PX = 4;
 
 /**
  * For mouse and touch only: the slider below does the same for everybody.
- *
  * @param {HTMLElement} el
  * @param {{plan: Plan, onSeek: (atS: number) => void}} options
  */
@@ -164,7 +162,6 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
 
 /**
  * Sideways moves the view, with Ctrl it zooms; what scrolls the page goes on doing so.
- *
  * @param {HTMLElement} root
  * @param {{zoom: (factor: number) => void, pan: (share: number) => void}} actions
  */
@@ -251,7 +248,6 @@ function drawAxis(axis, view) {
 
 /**
  * Dragging over tracks moves the playhead; buttons on them stay buttons.
- *
  * @param {HTMLElement[]} places
  * @param {HTMLElement} ruler its width is that of the view
  * @param {(share: number) => void} seek

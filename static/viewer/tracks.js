@@ -10,7 +10,9 @@ import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
 import { openPeaks } from "./viewer-source.js";
 
-/** @typedef {import("./time-axis.js").View} View */
+/** @import { View } from "./time-axis.js" */
+/** @import { Picture, Plan } from "./unit-plan.js" */
+/** @import { PeakSource } from "./viewer-source.js" */
 
 const LANE_PX = 52;
 const MOST_PEAKS = 4_000; // more than any screen has pixels
@@ -37,7 +39,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
     peaks: [[0], [0]],
     duration: 1,
   });
-  /** @type {import("./viewer-source.js").PeakSource | null} */
+  /** @type {PeakSource | null} */
   let source = null;
   /** @type {View} */
   let view = { fromS: 0, toS: 1 };
@@ -101,8 +103,6 @@ function thinned(line) {
 }
 
 // How long each unit took, against the time it may take.
-
-/** @typedef {import("./unit-plan.js").Plan} Plan */
 
 const HEIGHT_PX = 110;
 const HEADROOM = 1.15;
@@ -192,8 +192,6 @@ function drawBudget({ ctx, bbox, valToPos }, budgetMs, colours) {
 
 // Pictures the model saw: a strip of small ones on the time axis, and the one at the playhead large.
 
-/** @typedef {import("./unit-plan.js").Picture} Picture */
-
 const THUMB_PX = 92;
 const FALLBACK_PX = 900;
 
@@ -240,7 +238,6 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
 
 /**
  * The picture at the playhead.
- *
  * @param {HTMLImageElement} image
  * @param {{pictures: Picture[], urlOf: (path: string) => string}} options
  */

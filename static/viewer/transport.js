@@ -8,11 +8,13 @@ import { html, icon, live, render } from "../shared/lit.js";
 import { KEY_HELP } from "./time-axis.js";
 import { SPEEDS } from "./replay-clock.js";
 
+/** @import { ReplayClock } from "./replay-clock.js" */
+
 const ZOOM = 2;
 
 /**
  * @typedef {Object} TransportOptions
- * @property {import("./replay-clock.js").ReplayClock} clock
+ * @property {ReplayClock} clock
  * @property {(by: 1 | -1) => void} stepUnit
  * @property {(factor: number) => void} zoom 0 shows as much as possible
  * @property {() => void} copyMoment

@@ -5,8 +5,7 @@
  * Follows the rules of `recording/replay_plan.py`, so that times fit the merged sound to the millisecond.
  */
 
-/** @typedef {import("./recording-types.js").Recording} Recording */
-/** @typedef {import("./recording-types.js").Chunk} Chunk */
+/** @import { Chunk, Recording } from "./recording-types.js" */
 
 /**
  * @typedef {Object} Unit
@@ -186,7 +185,6 @@ function show(planner, chunk, lengthMs) {
 
 /**
  * How long the listener heard nothing because this piece of the answer came after the one before had ended.
- *
  * @param {Planner} planner
  * @param {Chunk} chunk
  * @param {number} aiMs

@@ -3,8 +3,8 @@
 
 import { ApiError, getJson } from "../shared/api.js";
 
-/** @typedef {import("./recording-types.js").Meta} Meta */
-/** @typedef {import("./recording-types.js").Recording} Recording */
+/** @import { Meta, Recording } from "./recording-types.js" */
+/** @import { View } from "./time-axis.js" */
 
 const AGAIN_MS = 2_000;
 const REPLAY_LIMIT_MS = 180_000; // a sound that was not made by then will not be
@@ -26,7 +26,6 @@ function wait(ms, signal) {
 
 /**
  * Waits until the recording is complete.
- *
  * @param {string} recordingId
  * @param {{onMeta: (meta: Meta) => void, onWaiting: (status: string) => void, signal: AbortSignal}} options
  *   `onWaiting`: it is still being written, and how far it is
@@ -51,7 +50,6 @@ export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) 
 
 /**
  * Whether the sound of the whole conversation may still come.
- *
  * @param {Meta} meta
  * @param {Recording} recording
  * @param {number} nowMs
@@ -63,7 +61,6 @@ export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording
 
 /**
  * Waits for the sound of the whole conversation, which is made after its end.
- *
  * @param {string} recordingId
  * @param {AbortSignal} signal
  * @returns {Promise<Recording | null>} null if it did not come
@@ -83,8 +80,6 @@ export async function waitForReplay(recordingId, signal) {
 }
 
 // Loads the outline of a replay's sound piece by piece, only where somebody looks.
-
-/** @typedef {import("./time-axis.js").View} View */
 
 const HEAD_BYTES = 4_096;
 const TILE_S = 20;
@@ -223,7 +218,6 @@ function tag(view, at) {
 
 /**
  * The byte range of a part of the sound.
- *
  * @param {WavShape} shape
  * @param {number} fromFrame
  * @param {number} toFrame
@@ -237,7 +231,6 @@ export function byteRange({ dataOffset, channels, frames }, fromFrame, toFrame) 
 
 /**
  * The loudest of every so many samples, for each channel, 0 to 1.
- *
  * @param {ArrayBuffer} bytes interleaved PCM16, little endian
  * @param {number} channels
  * @param {number} framesPerPeak

@@ -6,6 +6,8 @@ import { floatsToBase64 } from "../../static/shared/pcm.js";
 import { AudioPlayer } from "../../static/duplex/lib/audio-player.js";
 import { FakeContext, installWebAudio } from "./fakes/web-audio.js";
 
+/** @import { PlayerOptions } from "../../static/duplex/lib/audio-player.js" */
+
 /** One second of the wire's rate. */
 const SECOND = new Float32Array(24_000).fill(0.1);
 
@@ -15,7 +17,7 @@ beforeEach(() => {
 });
 afterEach(() => mock.timers.reset());
 
-/** @param {import("../../static/duplex/lib/audio-player.js").PlayerOptions} [options] */
+/** @param {PlayerOptions} [options] */
 async function createScene(options) {
   const player = new AudioPlayer(options);
   await player.init();

@@ -4,6 +4,8 @@ import { test } from "node:test";
 
 import { BargeIn } from "../../static/duplex/lib/barge-in.js";
 
+/** @import { BargeInOptions } from "../../static/duplex/lib/barge-in.js" */
+
 class FakePlayer {
   isPlaying = false;
   /** @type {string[]} */
@@ -49,7 +51,7 @@ const QUIET = { rms: 1e-4, upperRms: 1e-5, zeroCrossings: 5 };
 const SPEECH = { rms: 0.1, upperRms: 0.05, zeroCrossings: 20 };
 const HUM = { rms: 0.1, upperRms: 0.005, zeroCrossings: 3 };
 
-/** @param {import("../../static/duplex/lib/barge-in.js").BargeInOptions} [options] */
+/** @param {BargeInOptions} [options] */
 function createScene(options) {
   const player = new FakePlayer();
   const source = new FakeSource();

@@ -17,14 +17,9 @@ import {
   truncateAfter,
 } from "../../static/turnbased/conversation.js";
 
-/** @typedef {import("../../static/turnbased/conversation.js").Conversation} Conversation */
-/** @typedef {import("../../static/turnbased/conversation.js").ChatMessage} ChatMessage */
+/** @import { ChatMessage, Conversation } from "../../static/turnbased/conversation.js" */
 
-/**
- * @param {Conversation} conversation
- * @param {ChatMessage["role"]} role
- * @param {string} text
- */
+/** @param {Conversation} conversation @param {ChatMessage["role"]} role @param {string} text */
 function said(conversation, role, text) {
   return addMessage(conversation, { role, items: [textItem(text)], createdAtMs: 1 }).conversation;
 }

@@ -13,6 +13,8 @@ import { SileroDetector } from "../../static/duplex/lib/silero-gate.js";
 import { keepAwake } from "../../static/shared/page-visibility.js";
 import { makeNoise } from "./speech-scene.js";
 
+/** @import { OnnxRuntime } from "../../static/duplex/lib/silero-gate.js" */
+
 /** @param {string} name */
 const named = (name) => new DOMException("", name);
 
@@ -170,9 +172,7 @@ test("Silero gets 64 samples of context and its own state back, window by window
       return { output: { data: Float32Array.of(0.25 * seen.length) }, stateN: { data: seen.length } };
     },
   };
-  const ort = /** @type {import("../../static/duplex/lib/silero-gate.js").OnnxRuntime} */ (
-    /** @type {unknown} */ ({ Tensor, InferenceSession: {} })
-  );
+  const ort = /** @type {OnnxRuntime} */ (/** @type {unknown} */ ({ Tensor, InferenceSession: {} }));
   const detector = new SileroDetector(ort, session);
   assert.equal(await detector.judge(new Float32Array(512).fill(1)), 0.25);
   assert.equal(await detector.judge(new Float32Array(512).fill(2)), 0.5);

@@ -10,6 +10,9 @@ import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";
 
+/** @import { AudioPlayer } from "../../static/duplex/lib/audio-player.js" */
+/** @import { Microphone } from "../../static/duplex/lib/microphone.js" */
+
 const PREPARED = { type: "prepared", session_id: "s", timeout_s: 180, recording_session_id: "rec_1" };
 const GENERATING = { type: "generating", speech_duration_ms: 900 };
 const PIECE = {
@@ -97,16 +100,12 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
       if (door.fail) throw door.fail;
       microphones.push(new FakeMicrophone());
       // The call uses these methods of a microphone and no others.
-      return /** @type {import("../../static/duplex/lib/microphone.js").Microphone} */ (
-        /** @type {unknown} */ (microphones.at(-1))
-      );
+      return /** @type {Microphone} */ (/** @type {unknown} */ (microphones.at(-1)));
     },
     awaken: () => ({ release: async () => void (awake.released += 1) }),
     makePlayer: () => {
       players.push(new FakePlayer());
-      return /** @type {import("../../static/duplex/lib/audio-player.js").AudioPlayer} */ (
-        /** @type {unknown} */ (players.at(-1))
-      );
+      return /** @type {AudioPlayer} */ (/** @type {unknown} */ (players.at(-1)));
     },
     session: { url: (id) => `ws://test/${id}`, socketFactory: sockets.factory, clock: new FakeClock(), visibility: page.source },
   });

@@ -7,7 +7,7 @@ import { initialHalfState, reduceHalf } from "../../static/duplex/lib/half-duple
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 
-/** @typedef {import("../../static/duplex/lib/half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
+/** @import { HalfDuplexOptions } from "../../static/duplex/lib/half-duplex-session.js" */
 
 const HALF_SECOND = new Float32Array(8_000);
 const PREPARED = { type: "prepared", session_id: "s", timeout_s: 180, recording_session_id: "rec_1" };
@@ -71,10 +71,7 @@ function listening(options) {
   return { ...scene, socket };
 }
 
-/**
- * @param {Array<{type: string, detail: any}>} events any: as collected
- * @param {string} type
- */
+/** @param {Array<{type: string, detail: any}>} events any: as collected @param {string} type */
 const of = (events, type) => events.filter((event) => event.type === type).map(({ detail }) => detail);
 
 test("it queues, prepares with the page's settings and listens", () => {

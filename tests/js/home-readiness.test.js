@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { expectedWaitS, firstObstacle, readinessLines } from "../../static/home/readiness.js";
 
-/** @typedef {import("../../static/home/readiness.js").BrowserFacts} BrowserFacts */
+/** @import { BrowserFacts } from "../../static/home/readiness.js" */
 
 /** @type {BrowserFacts} */
 const BROWSER = {
@@ -36,11 +36,7 @@ const STATUS = /** @type {Http.ServiceStatus} */ ({
 
 const clock = (/** @type {number} */ seconds) => `${seconds} s`;
 
-/**
- * @param {Partial<BrowserFacts>} [browser]
- * @param {Partial<Http.ServiceStatus>} [status]
- * @param {number | null} [waitS]
- */
+/** @param {Partial<BrowserFacts>} [browser] @param {Partial<Http.ServiceStatus>} [status] @param {number | null} [waitS] */
 function linesOf(browser = {}, status = {}, waitS = null) {
   const report = { status: { ...STATUS, ...status }, isReached: true };
   const lines = readinessLines({ ...BROWSER, ...browser }, report, waitS, clock);

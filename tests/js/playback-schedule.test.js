@@ -5,10 +5,12 @@ import { test } from "node:test";
 import { PlaybackSchedule } from "../../static/duplex/lib/playback-schedule.js";
 import { makeNoise } from "./speech-scene.js";
 
+/** @import { Placed } from "../../static/duplex/lib/playback-schedule.js" */
+
 /** @param {number} actual @param {number} expected */
 const assertNear = (actual, expected) => assert.ok(Math.abs(actual - expected) < 1e-6, `${actual} is not ${expected}`);
 
-/** @param {import("../../static/duplex/lib/playback-schedule.js").Placed} placed */
+/** @param {Placed} placed */
 const startOf = ({ placement }) => placement?.startS ?? NaN;
 
 /**

@@ -6,8 +6,7 @@ import { endReason } from "../../static/shared/end-reasons.js";
 import { initialState, isMuted, reduce, runningMs } from "../../static/duplex/lib/session-state.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
 
-/** @typedef {import("../../static/duplex/lib/duplex-types.js").SessionEvent} SessionEvent */
-/** @typedef {import("../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
+/** @import { SessionEvent, SessionState } from "../../static/duplex/lib/duplex-types.js" */
 
 /**
  * @param {any} message any: also what no server should send
@@ -17,10 +16,7 @@ import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-me
  */
 const server = (message, nowMs = 0, unixMs = 0) => ({ type: "server", message, nowMs, unixMs });
 
-/**
- * @param {SessionState} state
- * @param {...SessionEvent} events
- */
+/** @param {SessionState} state @param {...SessionEvent} events */
 const after = (state, ...events) => events.reduce(reduce, state);
 
 const START = /** @type {const} */ ({ type: "start", sessionId: "s", nowMs: 5 });

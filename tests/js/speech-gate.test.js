@@ -13,12 +13,12 @@ import {
   twentyBackchannels,
 } from "./speech-scene.js";
 
+/** @import { Outcome, Scene } from "./speech-scene.js" */
+
 const answer = readSpeech("ref_voice.wav");
 const onsets = ["speech_8s.wav", "question_1.wav", "ref_voice.wav", "../../../../examples/hello.wav"].flatMap((name) =>
   cutOnsets(readSpeech(name)),
 );
-
-/** @typedef {import("./speech-scene.js").Scene} Scene */
 
 /** @param {number[]} values @param {number} part */
 function percentile(values, part) {
@@ -32,7 +32,7 @@ function runThirty(room) {
   );
 }
 
-/** @param {import("./speech-scene.js").Outcome} outcome @param {string} action */
+/** @param {Outcome} outcome @param {string} action */
 const timeOf = (outcome, action) => outcome.actions.find((taken) => taken.action === action)?.atMs;
 
 // Milliseconds from the onset until the gate says hold: p95 of 30, as measured, rounded up to 10.

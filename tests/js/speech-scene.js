@@ -6,6 +6,8 @@ import { fromDb, rms } from "../../static/shared/pcm.js";
 import { SpeechFeatures } from "../../static/duplex/lib/speech-features.js";
 import { SpeechGate } from "../../static/duplex/lib/speech-gate.js";
 
+/** @import { GateAction } from "../../static/duplex/lib/speech-gate.js" */
+
 export const RATE_HZ = 16_000;
 const FRAME = RATE_HZ / 100;
 const INPUTS = new URL("../golden/recordings/inputs/", import.meta.url);
@@ -115,7 +117,7 @@ export function twentyBackchannels(isOpen = false) {
 
 /**
  * @typedef {Object} Outcome
- * @property {{action: import("../../static/duplex/lib/speech-gate.js").GateAction, atMs: number}[]} actions
+ * @property {{action: GateAction, atMs: number}[]} actions
  *   relative to the user's onset
  * @property {number} mutedMs how long the answer was silent
  */

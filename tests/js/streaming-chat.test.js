@@ -8,8 +8,8 @@ import { contextShare, estimateWaitS } from "../../static/turnbased/turn-progres
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, collect, fakeSockets, settle } from "./fakes/socket.js";
 
-/** @typedef {import("../../static/shared/protocol.js").Message} Message */
-/** @typedef {import("../../static/turnbased/streaming-chat.js").StreamingChatOptions} StreamingChatOptions */
+/** @import { Message } from "../../static/shared/protocol.js" */
+/** @import { StreamingChatOptions } from "../../static/turnbased/streaming-chat.js" */
 
 /** @type {Message[]} */
 const HELLO = [{ role: "user", content: "Hello." }];

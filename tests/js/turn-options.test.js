@@ -4,7 +4,7 @@ import test from "node:test";
 
 import { chatRequest, turnOptions } from "../../static/turnbased/turn-options.js";
 
-/** @typedef {import("../../static/shared/protocol.js").Message} Message */
+/** @import { Message } from "../../static/shared/protocol.js" */
 
 /** @type {Message[]} */
 const TEXT = [{ role: "user", content: "Hi" }];

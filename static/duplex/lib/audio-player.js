@@ -5,6 +5,8 @@ import { PlaybackSchedule } from "./playback-schedule.js";
 import { PlayerOutput } from "./audio-context.js";
 import { Resampler } from "./resampler.js";
 
+/** @import { Placement } from "./playback-schedule.js" */
+
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
 /** A source is scheduled so long before its start, or its first samples would be cut. */
@@ -275,7 +277,7 @@ export class AudioPlayer extends EventTarget {
     return true;
   }
 
-  /** @param {import("./playback-schedule.js").Placement} placement @param {number} now */
+  /** @param {Placement} placement @param {number} now */
   #startSource({ id, startS }, now) {
     const queued = this.#queued.get(id);
     if (queued === undefined || this.#output === null) return;

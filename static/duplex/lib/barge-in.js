@@ -7,6 +7,10 @@
  */
 import { SpeechGate } from "./speech-gate.js";
 
+/** @import { AudioPlayer } from "./audio-player.js" */
+/** @import { SpeechFrame } from "./speech-features.js" */
+/** @import { GateAction, GateOptions } from "./speech-gate.js" */
+
 /** Lowered by so much while a sound may still be a backchannel, dB. */
 const DUCK_DB = -9;
 
@@ -17,7 +21,7 @@ const DUCK_DB = -9;
 
 /**
  * The part of the audio player that is used.
- * @typedef {Pick<import("./audio-player.js").AudioPlayer,
+ * @typedef {Pick<AudioPlayer,
  *   "isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush">} Player
  */
 
@@ -35,7 +39,7 @@ const DUCK_DB = -9;
 /**
  * @typedef {Object} BargeInOptions
  * @property {boolean} [isEnabled] true
- * @property {import("./speech-gate.js").GateOptions} [gate]
+ * @property {GateOptions} [gate]
  */
 
 /** One session's barge-in. */
@@ -115,7 +119,7 @@ export class BargeIn extends EventTarget {
 
   /** @type {(event: Event) => void} */
   #hearFrame = (event) => {
-    const { detail } = /** @type {CustomEvent<import("./speech-features.js").SpeechFrame>} */ (event);
+    const { detail } = /** @type {CustomEvent<SpeechFrame>} */ (event);
     const action = this.#gate.push(detail, {
       isPlaying: this.#player.isPlaying && this.#isEnabled,
       outputRms: this.#player.outputRms(),
@@ -127,7 +131,7 @@ export class BargeIn extends EventTarget {
     if (!isPlaying && this.#state !== "interrupted") this.#endAnswer();
   };
 
-  /** @param {import("./speech-gate.js").GateAction} action */
+  /** @param {GateAction} action */
   #act(action) {
     if (action === "duck") {
       this.#player.duck(DUCK_DB);

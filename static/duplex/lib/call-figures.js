@@ -1,7 +1,9 @@
 // @ts-check
 /** The figures of a live call, how good each is, and its units as columns. Pure: no words, no formats. */
 
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
+/** @import { SessionState } from "./duplex-types.js" */
+/** @import { UnitRecord } from "./unit-log.js" */
+
 /** @typedef {"good" | "caution" | "bad" | "none"} Grade */
 
 /** First sound after so long is good, or still bearable, ms. */
@@ -70,8 +72,6 @@ export function figuresOf(state, maxKvTokens) {
 
 // Units as columns of a picture: stages stacked in ms, memory, sound ahead, gaps.
 
-/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
-
 /** Columns on the timeline. */
 export const COLUMNS_SHOWN = 60;
 /** Room above the budget line, as a share of it. */
@@ -81,7 +81,8 @@ const MOST_BUDGETS = 3;
 /** Full height of the line of sound ahead, ms. */
 const AHEAD_SCALE_MS = 2_000;
 
-/** From the ground up: reading the input, choosing words, choosing sounds, making the sound, the rest.
+/**
+ *  From the ground up: reading the input, choosing words, choosing sounds, making the sound, the rest.
  * @type {readonly ["read", "think", "voice", "sound", "rest"]}
  */
 export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"]);
@@ -145,7 +146,6 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
 
 /**
  * The last units as columns.
- *
  * @param {ReadonlyArray<UnitRecord>} units
  * @param {{chunkMs: number, maxKvTokens: number}} limits
  * @returns {UnitColumn[]}

@@ -1,7 +1,10 @@
 // @ts-check
 /** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
 
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
+/** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
+/** @import { SessionState } from "./duplex-types.js" */
+/** @import { HalfState } from "./half-duplex-state.js" */
+/** @import { Phase } from "./session-phases.js" */
 
 /**
  * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"
@@ -24,7 +27,7 @@ export const STATE_COLOURS = Object.freeze({
   ended: "idle",
 });
 
-/** @type {Readonly<Record<import("./session-phases.js").Phase, CallState>>} */
+/** @type {Readonly<Record<Phase, CallState>>} */
 const PHASE_STATES = Object.freeze({
   idle: "idle",
   connecting: "connecting",
@@ -59,8 +62,6 @@ export function controlsFor(state) {
 
 // What a half-duplex page shows for a state: the word, the colour, the buttons.
 
-/** @typedef {import("./half-duplex-state.js").HalfState} HalfState */
-
 /** @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "hearing" | "thinking"
  *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfCallState
  */
@@ -79,7 +80,6 @@ export function orbStateOf(callState) {
 
 /**
  * Which buttons make sense now.
- *
  * @param {Pick<HalfState, "phase" | "activity">} state
  * @param {boolean} isStarting devices are being opened
  */
@@ -97,9 +97,8 @@ export function halfControlsFor({ phase, activity }, isStarting) {
 
 /**
  * Turns as `prepare` wants its settings.
- *
  * @param {Record<string, unknown>} values by name of the page's settings
- * @returns {import("../../shared/protocol.js").HalfDuplexConfig}
+ * @returns {HalfDuplexConfig}
  */
 export function halfConfigOf(values) {
   const number = (/** @type {string} */ name) => Number(values[name]);

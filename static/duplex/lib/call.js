@@ -9,12 +9,13 @@ import { late } from "../../shared/late.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./live-problems.js";
 import { keepAwake } from "../../shared/page-visibility.js";
 
-/** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
-/** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
-/** @typedef {import("./half-duplex-session.js").HalfDuplexSession} HalfDuplexSession */
-/** @typedef {import("./duplex-types.js").CallOptions} CallOptions */
-/** @typedef {import("./duplex-types.js").DeviceState} DeviceState */
-/** @typedef {import("./duplex-types.js").LiveSource} LiveSource */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { WakeLock } from "../../shared/page-visibility.js" */
+/** @import { AudioPlayer } from "./audio-player.js" */
+/** @import { DuplexSession } from "./duplex-session.js" */
+/** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "./duplex-types.js" */
+/** @import { HalfDuplexSession } from "./half-duplex-session.js" */
+/** @import { LiveSession } from "./live-session.js" */
 
 /** Microphone and loudspeaker: they come when the first call begins, or earlier where a page has time. */
 export const loadCallSound = late(async () => {
@@ -26,10 +27,7 @@ export const loadCallSound = late(async () => {
   return { AudioPlayer, BargeIn, openMicrophone };
 });
 
-/**
- * @template {DuplexSession | HalfDuplexSession} Session
- * @extends {Emitter<import("./duplex-types.js").CallEvents<Session["state"]>>}
- */
+/** @template {DuplexSession | HalfDuplexSession} Session @extends {Emitter<CallEvents<Session["state"]>>} */
 export class Call extends Emitter {
   /** @type {Session | null} comes with the first call @protected */
   session = null;
@@ -42,7 +40,7 @@ export class Call extends Emitter {
   #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
   /** @type {AbortController | null} ends the listeners of the source now open */
   #sourceEnd = null;
-  /** @type {import("../../shared/page-visibility.js").WakeLock | null} */
+  /** @type {WakeLock | null} */
   #wakeLock = null;
   /** @type {Parameters<Session["start"]>[0] | null} */
   #given = null;
@@ -166,7 +164,7 @@ export class Call extends Emitter {
   async #makeSession() {
     const session = await this.makeSession(() => !this.player?.isPlaying);
     // Both kinds of session have these events; of a union TypeScript cannot call `on`.
-    const on = /** @type {import("./live-session.js").LiveSession<Session["state"], any, any>} */ (session);
+    const on = /** @type {LiveSession<Session["state"], any, any>} */ (session);
     on.on("state", (state) => {
       if (state.phase === "queued") this.#wasQueued = true;
       this.onState(state);
@@ -192,7 +190,7 @@ export class Call extends Emitter {
     return session;
   }
 
-  /** @param {{reason: import("../../shared/end-reasons.js").EndReason, state: Session["state"]}} end */
+  /** @param {{reason: EndReason, state: Session["state"]}} end */
   async #onEnded(end) {
     this.#round += 1;
     await this.#closeDevices();

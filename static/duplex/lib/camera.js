@@ -82,11 +82,7 @@ export function createFrameGrabber(video) {
  * @property {HTMLVideoElement} [video] shows it; one outside the page when left out
  */
 
-/**
- * @param {Pick<CameraOptions, "facing" | "deviceId">} options
- * @returns {Promise<MediaStream>}
- * @throws {CameraError}
- */
+/** @param {Pick<CameraOptions, "facing" | "deviceId">} options @returns {Promise<MediaStream>} @throws {CameraError} */
 async function openStream({ facing = "user", deviceId }) {
   if (globalThis.isSecureContext === false) throw new CameraError("insecure_context");
   const devices = globalThis.navigator?.mediaDevices;

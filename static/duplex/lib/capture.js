@@ -5,6 +5,8 @@
  */
 import { PROCESSOR_NAME } from "./capture-format.js";
 
+/** @import { SpeechFrame } from "./speech-features.js" */
+
 const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */
@@ -29,7 +31,7 @@ const loadedModules = new WeakMap();
  * @typedef {Object} CaptureListeners
  * @property {(chunk: CaptureChunk) => void} [onChunk]
  * @property {(level: CaptureLevel) => void} [onLevel]
- * @property {(frame: import("./speech-features.js").SpeechFrame) => void} [onFeature]
+ * @property {(frame: SpeechFrame) => void} [onFeature]
  * @property {(audio: Float32Array) => void} [onWindow] 512 samples
  */
 

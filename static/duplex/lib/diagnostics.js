@@ -5,7 +5,7 @@
  * At most two messages a second and 16 KB each; what comes faster is put into the next one.
  */
 
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
+/** @import { SessionState } from "./duplex-types.js" */
 
 /** A gap in the playback.
  * @typedef {Object} Gap
@@ -20,11 +20,7 @@ const PERIOD_MS = 500;
 const LIMIT_CHARS = 15_000; // of 16 KiB; all of it is ASCII
 const GAPS_PER_MESSAGE = 20;
 
-/** @typedef {Object} Diagnostics
- * @property {(gap: Gap) => void} noteGap
- * @property {(state: SessionState) => void} sendSummary
- * @property {() => void} close
- */
+/** @typedef {{noteGap: (gap: Gap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
 
 /** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
 export function createDiagnostics({ send, nowMs }) {

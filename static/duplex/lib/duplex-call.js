@@ -7,11 +7,10 @@ import { Call, loadCallSound } from "./call.js";
 import { initialState } from "./session-state.js";
 import { UserTurns } from "./user-turns.js";
 
-/** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
-/** @typedef {import("./duplex-session.js").DuplexSession} DuplexSession */
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
-/** @typedef {import("./duplex-types.js").DuplexCallOptions} DuplexCallOptions */
-/** @typedef {import("./duplex-types.js").LiveSource} LiveSource */
+/** @import { AudioPlayer } from "./audio-player.js" */
+/** @import { BargeIn, VoiceDetector } from "./barge-in.js" */
+/** @import { DuplexSession } from "./duplex-session.js" */
+/** @import { DuplexCallOptions, LiveSource, SessionState } from "./duplex-types.js" */
 
 const FINISH_POLL_MS = 100;
 
@@ -22,9 +21,9 @@ export const loadCall = () => Promise.all([loadSession(), loadCallSound()]);
 /** @extends {Call<DuplexSession>} */
 export class DuplexCall extends Call {
   #options;
-  /** @type {import("./barge-in.js").BargeIn | null} */
+  /** @type {BargeIn | null} */
   #bargeIn = null;
-  /** @type {import("./barge-in.js").VoiceDetector | null} */
+  /** @type {VoiceDetector | null} */
   #detector = null;
   #userTurns = new UserTurns();
   #isPaused = false;
@@ -74,7 +73,7 @@ export class DuplexCall extends Call {
     super.applySettings();
   }
 
-  /** Ask a voice detector as well before the user counts as speaking. @param {import("./barge-in.js").VoiceDetector | null} detector */
+  /** Ask a voice detector as well before the user counts as speaking. @param {VoiceDetector | null} detector */
   setDetector(detector) {
     this.#detector = detector;
     this.#bargeIn?.setDetector(detector);

@@ -9,23 +9,18 @@ import { LiveSession } from "./live-session.js";
 import { initialState, isMuted, reduce } from "./session-state.js";
 import { breaksOff, isTurnStart } from "./unit-log.js";
 
-/** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
-/** @typedef {import("../../shared/protocol.js").Result} Result */
-/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
-/** @typedef {import("./duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
-/** @typedef {import("./duplex-types.js").DuplexStart} DuplexStart */
-/** @typedef {import("./duplex-types.js").DuplexInput} DuplexInput */
-/** @typedef {import("./duplex-types.js").SpeakEvent} SpeakEvent */
-/** @typedef {import("./duplex-types.js").SendOutcome} SendOutcome */
+/** @import { WireMessage } from "../../shared/live-socket.js" */
+/** @import { DuplexServerMessage, Result } from "../../shared/protocol.js" */
+/** @import { Gap } from "./diagnostics.js" */
+/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SessionState, SpeakEvent } from "./duplex-types.js" */
+/** @import { UnitRecord } from "./unit-log.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_OUTPUT_RATE_HZ = 24_000;
 const DRAIN_POLL_MS = 100;
 const MS_PER_S = 1_000;
 
-/** @extends {LiveSession<SessionState, import("./duplex-types.js").SessionEvent, DuplexStart>} */
+/** @extends {LiveSession<SessionState, SessionEvent, DuplexStart>} */
 export class DuplexSession extends LiveSession {
   #options;
   #seq = 0;
@@ -136,7 +131,7 @@ export class DuplexSession extends LiveSession {
     this.apply({ type: "playback", ...report });
   }
 
-  /** The player ran dry: goes into the timeline, and to the server. @param {import("./diagnostics.js").Gap} gap */
+  /** The player ran dry: goes into the timeline, and to the server. @param {Gap} gap */
   noteGap(gap) {
     if (!this.isActive) return;
     this.apply({ type: "gap", gapMs: gap.gapMs });

@@ -1,17 +1,16 @@
 // @ts-check
 /** What goes into a live call or session, what is known of it and what comes out. Pure: types alone. */
 
-/** @typedef {import("../../shared/protocol.js").DuplexPrepare} DuplexPrepare */
-/** @typedef {import("../../shared/protocol.js").Result} Result */
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/end-reasons.js").ServerProbe} ServerProbe */
-/** @typedef {import("../../shared/live-socket.js").SocketFactory} SocketFactory */
-/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("../../shared/page-visibility.js").VisibilitySource} VisibilitySource */
-/** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
-/** @typedef {import("../../shared/queue-place.js").QueuePlace} QueuePlace */
-/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
-/** @typedef {import("./unit-log.js").TranscriptTurn} TranscriptTurn */
+/** @import { EndReason, ServerProbe } from "../../shared/end-reasons.js" */
+/** @import { SocketFactory, WireMessage } from "../../shared/live-socket.js" */
+/** @import { VisibilitySource, WakeLock } from "../../shared/page-visibility.js" */
+/** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
+/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
+/** @import { LiveProblem } from "./live-problems.js" */
+/** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
+/** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
+/** @import { Caption } from "./user-turns.js" */
 
 /** What goes on while it runs: `thinking` is the model being two units behind or more.
  * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
@@ -50,14 +49,14 @@
  * @property {number} gapSinceUnitMs
  * @property {ReadonlyArray<UnitRecord>} units The last 600.
  * @property {ReadonlyArray<TranscriptTurn>} turns The last 200.
- * @property {ReadonlyArray<import("./user-turns.js").Caption>} captions Of the user; the last 60.
+ * @property {ReadonlyArray<Caption>} captions Of the user; the last 60.
  * @property {number} turnCount Turns the model began.
  *
- * @typedef {import("./session-phases.js").PhaseState & DuplexState} SessionState
+ * @typedef {PhaseState & DuplexState} SessionState
  */
 
 /** What happens to a session.
- * @typedef {import("./session-phases.js").PhaseEvent
+ * @typedef {PhaseEvent
  *  | {type: "server", message: DuplexServerMessage, nowMs: number, unixMs: number}
  *  | {type: "chunk_sent"}
  *  | {type: "picture_sent"}
@@ -153,9 +152,6 @@ export {};
 
 // What goes into a call and what comes out of it.
 
-/** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
-/** @typedef {import("./live-problems.js").LiveProblem} LiveProblem */
-
 /**
  * Where the user's sound comes from: a `Microphone`, or a file in its place. Events: `chunk` {audio},
  * `level` {rms}, `feature`, `window`, `silent`, `audible`, `suspended`, `resumed`, and `ended` with an
@@ -185,8 +181,8 @@ export {};
  * @typedef {Object} CallOptions
  * @property {() => Promise<LiveSource>} openSource opens the microphone or file as the settings say
  * @property {() => CallSettings} settings
- * @property {() => import("../../shared/page-visibility.js").WakeLock} [awaken] for tests
- * @property {(options: import("./audio-player.js").PlayerOptions) => AudioPlayer | Promise<AudioPlayer>} [makePlayer] for tests
+ * @property {() => WakeLock} [awaken] for tests
+ * @property {(options: PlayerOptions) => AudioPlayer | Promise<AudioPlayer>} [makePlayer] for tests
  *
  * @typedef {Object} OwnDuplexOptions
  * @property {string} idPrefix of session ids: "adx" or "omni"

@@ -8,6 +8,8 @@ import { peak, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 
+/** @import { CaptureChunk } from "./capture.js" */
+
 const CHIRP_S = 0.25;
 const CHIRP_FROM_HZ = 400;
 const CHIRP_TO_HZ = 3_600;
@@ -135,9 +137,9 @@ function isLouder(one, other) {
 async function playOnce({ context, output }) {
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
-  /** @type {(chunk: import("./capture.js").CaptureChunk) => void} */
+  /** @type {(chunk: CaptureChunk) => void} */
   let deliver = () => {};
-  /** @type {Promise<import("./capture.js").CaptureChunk>} */
+  /** @type {Promise<CaptureChunk>} */
   const recording = new Promise((resolve) => {
     deliver = resolve;
   });

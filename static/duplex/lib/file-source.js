@@ -10,6 +10,8 @@ import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { MixerController } from "./mixer-controller.js";
 
+/** @import { Capture, CaptureChunk, CaptureLevel } from "./capture.js" */
+
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
 /** Frames are taken at this part of each second. */
@@ -29,12 +31,7 @@ class FileSourceError extends Error {
   }
 }
 
-/**
- * Refuse what is empty or too long.
- * @param {number} durationS
- * @param {boolean} isVideo
- * @throws {FileSourceError}
- */
+/** Refuse what is empty or too long. @param {number} durationS @param {boolean} isVideo @throws {FileSourceError} */
 export function checkDuration(durationS, isVideo) {
   if (!(durationS > 0)) throw new FileSourceError("empty");
   if (durationS > (isVideo ? VIDEO_MAX_S : AUDIO_MAX_S)) throw new FileSourceError("too_long");
@@ -94,7 +91,7 @@ export class FileSource extends EventTarget {
   mixer;
   #options;
   #plan;
-  /** @type {import("./capture.js").Capture | null} */
+  /** @type {Capture | null} */
   #capture = null;
   /** @type {AudioBufferSourceNode | null} */
   #player = null;
@@ -215,7 +212,7 @@ export class FileSource extends EventTarget {
     this.#capture?.recycle(audio);
   }
 
-  /** @param {import("./capture.js").CaptureChunk} chunk */
+  /** @param {CaptureChunk} chunk */
   #handleChunk(chunk) {
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
@@ -226,7 +223,7 @@ export class FileSource extends EventTarget {
     this.#emit("ended", null);
   }
 
-  /** @param {import("./capture.js").CaptureLevel} level */
+  /** @param {CaptureLevel} level */
   #handleLevel(level) {
     this.#emit("level", level);
     if (this.#state !== "running") return;

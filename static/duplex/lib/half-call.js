@@ -6,8 +6,8 @@ import { pageVisibility } from "../../shared/page-visibility.js";
 import { Call, loadCallSound } from "./call.js";
 import { initialHalfState } from "./half-duplex-state.js";
 
-/** @typedef {import("./half-duplex-session.js").HalfDuplexSession} HalfDuplexSession */
-/** @typedef {import("./half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
+/** @import { CallOptions } from "./duplex-types.js" */
+/** @import { HalfDuplexOptions, HalfDuplexSession } from "./half-duplex-session.js" */
 
 /** Half a second at 16 kHz. Source: docs/specification/service.md#7.6. */
 export const HALF_CHUNK_SAMPLES = 8_000;
@@ -20,7 +20,7 @@ export const loadHalfCall = () => Promise.all([loadSession(), loadCallSound()]);
 export class HalfCall extends Call {
   #options;
 
-  /** @param {import("./duplex-types.js").CallOptions & {session?: HalfDuplexOptions}} options */
+  /** @param {CallOptions & {session?: HalfDuplexOptions}} options */
   constructor(options) {
     super(options);
     this.#options = options.session;

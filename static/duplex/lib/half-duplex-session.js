@@ -10,34 +10,31 @@ import { floatsToBase64 } from "../../shared/pcm.js";
 import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-duplex-state.js";
 import { LiveSession } from "./live-session.js";
 
-/** @typedef {import("../../shared/protocol.js").HalfDuplexPrepare} HalfDuplexPrepare */
-/** @typedef {import("../../shared/protocol.js").HalfDuplexServerMessage} HalfDuplexServerMessage */
-/** @typedef {import("../../shared/protocol.js").Chunk} Chunk */
-/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("./half-duplex-state.js").HalfState} HalfState */
-/** @typedef {import("./duplex-types.js").SendOutcome} SendOutcome */
+/** @import { WireMessage } from "../../shared/live-socket.js" */
+/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../shared/protocol.js" */
+/** @import { LinkOptions, SendOutcome } from "./duplex-types.js" */
+/** @import { HalfEvent, HalfState } from "./half-duplex-state.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {() => boolean} [isAutoMuteOn] Hold the microphone back on a hidden page; default on.
  * @property {() => number} [getMaxSessionS] Of `/api/frontend_defaults`, `half_duplex.max_session_s`;
  *   0 is no limit.
  *
- * @typedef {import("./duplex-types.js").LinkOptions & OwnOptions} HalfDuplexOptions
+ * @typedef {LinkOptions & OwnOptions} HalfDuplexOptions
  */
 
 /** `prepare` without its type: system_prompt or system_content, voices, config.
  * @typedef {Omit<HalfDuplexPrepare, "type">} HalfDuplexStart
  */
 
-/** How long the microphone stays closed after the answer: the room's echo. Source: service
- * docs/specification/service.md#7.6. */
+/** How long the microphone stays closed after the answer: the room's echo. Source: service docs/specification/service.md#7.6. */
 export const SETTLE_MS = 800;
 const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;
 /** Unsent bytes from which on the newest chunk is left out: about three seconds of sound. */
 const BACKLOG_BYTES = 256 * 1024;
 
-/** @extends {LiveSession<HalfState, import("./half-duplex-state.js").HalfEvent, HalfDuplexStart>} */
+/** @extends {LiveSession<HalfState, HalfEvent, HalfDuplexStart>} */
 export class HalfDuplexSession extends LiveSession {
   #options;
   /** @type {ReturnType<typeof setTimeout> | undefined} */

@@ -10,10 +10,8 @@ import { numberOr0 } from "../../shared/queue-place.js";
 import { NOT_BEGUN, isOver, messageChange, phaseChange } from "./session-phases.js";
 import { appendKept, TURNS_KEPT } from "./unit-log.js";
 
-/** @typedef {import("../../shared/protocol.js").HalfDuplexServerMessage} HalfDuplexServerMessage */
-/** @typedef {import("../../shared/protocol.js").Chunk} Chunk */
-/** @typedef {import("../../shared/protocol.js").TurnDone} TurnDone */
-/** @typedef {import("../../shared/protocol.js").TokenStats} TokenStats */
+/** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../shared/protocol.js" */
+/** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
 
 /** What goes on while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
  * yet, `settling` the answer was played and the microphone opens in a moment.
@@ -53,10 +51,10 @@ import { appendKept, TURNS_KEPT } from "./unit-log.js";
  * @property {ReadonlyArray<HalfTurn>} turns The last 200.
  * @property {number} turnCount
  *
- * @typedef {import("./session-phases.js").PhaseState & OwnState} HalfState
+ * @typedef {PhaseState & OwnState} HalfState
  */
 
-/** @typedef {import("./session-phases.js").PhaseEvent
+/** @typedef {PhaseEvent
  *  | {type: "server", message: HalfDuplexServerMessage, nowMs: number}
  *  | {type: "chunk_sent", nowMs: number}
  *  | {type: "chunk_dropped"}
@@ -188,12 +186,7 @@ function reduceServer(state, event) {
   }
 }
 
-/**
- * @param {HalfState} state
- * @param {HalfDuplexServerMessage} message
- * @param {number} nowMs
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {HalfDuplexServerMessage} message @param {number} nowMs @returns {HalfState} */
 function reduceTurn(state, message, nowMs) {
   switch (message.type) {
     case "vad_state":
@@ -222,12 +215,7 @@ function reduceTurn(state, message, nowMs) {
   }
 }
 
-/**
- * @param {number} turnIndex
- * @param {number} speechMs
- * @param {number} startedAtMs
- * @returns {HalfTurn}
- */
+/** @param {number} turnIndex @param {number} speechMs @param {number} startedAtMs @returns {HalfTurn} */
 function newTurn(turnIndex, speechMs, startedAtMs) {
   return {
     turnIndex,
@@ -244,12 +232,7 @@ function newTurn(turnIndex, speechMs, startedAtMs) {
   };
 }
 
-/**
- * @param {HalfState} state
- * @param {Chunk} message
- * @param {number} nowMs
- * @returns {HalfState}
- */
+/** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
 function withPiece(state, message, nowMs) {
   const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
   const hasContent = Boolean(message.text_delta || message.audio_data);

@@ -39,7 +39,6 @@ export function makeHalfSettings(storage, serverValues) {
     },
     /**
      * Takes over what a preset sets. One that the page opens with stands behind the visitor's own choices.
-     *
      * @param {Record<string, unknown>} preset
      * @param {boolean} isChosen
      */

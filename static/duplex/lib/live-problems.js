@@ -1,7 +1,7 @@
 // @ts-check
 /** Which sentence tells the user why a live call does not go on, and what may be tried next. Pure. */
 
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
 
 /**
  * @typedef {"restart" | "retry" | "reconnect" | "home" | "check" | "camera" | "file" | "voice"} NextStep `retry`
@@ -51,7 +51,6 @@ export function problemOfEnd(reason) {
 
 /**
  * Why a device cannot be used, as a problem.
- *
  * @param {unknown} error anything thrown; a `code` names the sentence
  * @param {boolean} isInCall it happened while the call went on
  * @returns {LiveProblem}

@@ -12,18 +12,17 @@ import { newSessionId } from "../../shared/live-socket.js";
 import { alwaysVisible } from "../../shared/page-visibility.js";
 import { openSessionLink } from "../../shared/session-link.js";
 
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
-/** @typedef {import("../../shared/session-link.js").SessionLink} SessionLink */
-/** @typedef {import("./session-phases.js").PhaseState} PhaseState */
-/** @typedef {import("./session-phases.js").PhaseEvent} PhaseEvent */
-/** @typedef {import("./duplex-types.js").LinkOptions} LinkOptions */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { WireMessage } from "../../shared/live-socket.js" */
+/** @import { SessionLink } from "../../shared/session-link.js" */
+/** @import { LinkOptions, SessionEvents } from "./duplex-types.js" */
+/** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
 
 /**
  * @template {PhaseState} State
  * @template {{type: string}} Event
  * @template {object} Given
- * @extends {Emitter<import("./duplex-types.js").SessionEvents<State>>}
+ * @extends {Emitter<SessionEvents<State>>}
  */
 export class LiveSession extends Emitter {
   /** @type {SessionLink | null} @protected */

@@ -10,6 +10,8 @@ import { keepRunning } from "./audio-context.js";
 import { createCapture } from "./capture.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
+/** @import { Capture, CaptureLevel } from "./capture.js" */
+
 /** So long every sample must be zero before the microphone counts as dead, ms. */
 const SILENT_AFTER_MS = 2_000;
 const LEVEL_INTERVAL_MS = 50;
@@ -107,7 +109,7 @@ export class Microphone extends EventTarget {
   #context;
   #source;
   #isOwnContext;
-  /** @type {import("./capture.js").Capture | null} */
+  /** @type {Capture | null} */
   #capture = null;
   #silentMs = 0;
   #isClosed = false;
@@ -213,7 +215,7 @@ export class Microphone extends EventTarget {
     if (!this.#isClosed) this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  /** @param {import("./capture.js").CaptureLevel} level */
+  /** @param {CaptureLevel} level */
   #hearLevel(level) {
     const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
     this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;

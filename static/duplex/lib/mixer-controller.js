@@ -8,6 +8,9 @@ import { gainToTargetDb, measureLufs } from "./lufs.js";
 import { openMicrophone } from "./microphone.js";
 import { setMixer } from "./video-file.js";
 
+/** @import { Microphone, MicrophoneOptions } from "./microphone.js" */
+/** @import { MixSettings } from "./video-file.js" */
+
 /** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
 const FILE_TARGET_LUFS = -33;
 const MICROPHONE_TARGET_LUFS = -23;
@@ -228,13 +231,11 @@ export class MixerController {
 
 // The mixer outside of a call: measure the voice, record a piece of the mix, listen to it.
 
-/** @typedef {import("./video-file.js").MixSettings} MixSettings */
-
 /**
  * @typedef {Object} BenchOptions
  * @property {MixSettings} mix
  * @property {AudioBuffer | null} sound of the file
- * @property {import("./microphone.js").MicrophoneOptions} microphone
+ * @property {MicrophoneOptions} microphone
  */
 
 /** One use of it: open, measure or record and play, close. */
@@ -242,7 +243,7 @@ export class MixerBench {
   #context;
   #mixer;
   #sound;
-  /** @type {import("./microphone.js").Microphone | null} */
+  /** @type {Microphone | null} */
   #microphone = null;
   /** @type {MediaStreamAudioSourceNode | null} */
   #voice = null;
@@ -258,7 +259,7 @@ export class MixerBench {
     setMixer(this.#mixer, mix);
   }
 
-  /** @param {import("./microphone.js").MicrophoneOptions} wish */
+  /** @param {MicrophoneOptions} wish */
   async openMicrophone(wish) {
     this.#microphone = await openMicrophone(wish);
     this.#voice = this.#context.createMediaStreamSource(this.#microphone.stream);

@@ -7,11 +7,7 @@ import { fitSize } from "./camera.js";
 const MAX_SIDE_PX = 1_280; // as of the camera's pictures
 const QUALITY = 0.85;
 
-/**
- * @param {Blob} file
- * @returns {Promise<string>} JPEG in Base64
- * @throws {Error} it is no picture that the browser can read
- */
+/** @param {Blob} file @returns {Promise<string>} JPEG in Base64 @throws {Error} it is no picture that the browser can read */
 export async function readPicture(file) {
   const bitmap = await createImageBitmap(file);
   const { widthPx, heightPx } = fitSize(bitmap.width, bitmap.height, MAX_SIDE_PX);

@@ -6,7 +6,7 @@
 
 import { LEVELS_PER_S } from "./capture-format.js";
 
-/** @typedef {import("./camera.js").Frame} Frame */
+/** @import { Frame } from "./camera.js" */
 
 /**
  * @typedef {Object} PictureTaker

@@ -223,10 +223,7 @@ export class PlaybackSchedule {
     return startS;
   }
 
-  /**
-   * @param {number} startS @param {number} durationS @param {number} gapS
-   * @returns {Placed}
-   */
+  /** @param {number} startS @param {number} durationS @param {number} gapS @returns {Placed} */
   #enter(startS, durationS, gapS) {
     const isCounted = gapS > AUDIBLE_GAP_S;
     const placement = { id: this.#nextId, startS, durationS };

@@ -5,10 +5,7 @@
  * @typedef {{startS: number, pitchHz: number, lengthS: number}} Note
  */
 
-/** @typedef {Object} QueueChimesOptions
- * @property {() => AudioContext} [makeContext]
- * @property {boolean} [isMuted]
- */
+/** @typedef {{makeContext?: () => AudioContext, isMuted?: boolean}} QueueChimesOptions */
 
 /** @typedef {Object} QueueChimes
  * @property {(position: number | null) => void} setPosition Sounds while it is 1; null leaves the queue.

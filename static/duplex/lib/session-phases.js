@@ -3,8 +3,8 @@
 
 import { queuePlace } from "../../shared/queue-place.js";
 
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/queue-place.js").QueuePlace} QueuePlace */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { QueuePlace, QueueWords } from "../../shared/queue-place.js" */
 
 /** Where a session stands; half duplex knows no pause.
  * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
@@ -50,7 +50,6 @@ const isWaiting = ({ phase }) => phase === "connecting" || phase === "queued";
 
 /**
  * What a wish of the page changes; nothing where it means nothing now.
- *
  * @param {PhaseState} state
  * @param {PhaseEvent} event
  * @returns {Partial<PhaseState> | null}
@@ -66,9 +65,8 @@ export function phaseChange(state, event) {
 
 /**
  * What a message changes that both kinds of session get; nothing where it is out of place.
- *
  * @param {PhaseState} state
- * @param {{type: string, code?: string, recording_session_id?: string | null} & import("../../shared/queue-place.js").QueueWords} message
+ * @param {{type: string, code?: string, recording_session_id?: string | null} & QueueWords} message
  * @param {number} nowMs
  * @returns {Partial<PhaseState> | null}
  */

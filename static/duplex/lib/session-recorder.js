@@ -5,6 +5,8 @@ import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 
+/** @import { Capture, CaptureChunk } from "./capture.js" */
+
 const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;
 const MS_PER_S = 1_000;
@@ -12,7 +14,7 @@ const MS_PER_S = 1_000;
 /** Events: `full` when the bound is reached. */
 export class SessionRecorder extends EventTarget {
   #tape = new StereoTape();
-  /** @type {import("./capture.js").Capture | null} */
+  /** @type {Capture | null} */
   #capture = null;
   /** @type {EventTarget | null} */
   #source = null;
@@ -57,7 +59,7 @@ export class SessionRecorder extends EventTarget {
 
   /** @type {(event: Event) => void} */
   #hearUser = (event) => {
-    const { detail } = /** @type {CustomEvent<import("./capture.js").CaptureChunk>} */ (event);
+    const { detail } = /** @type {CustomEvent<CaptureChunk>} */ (event);
     this.#append("left", detail.audio);
   };
 

@@ -11,12 +11,10 @@ import { NOT_BEGUN, isOver, messageChange, phaseChange } from "./session-phases.
 import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, transcribe } from "./unit-log.js";
 import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
 
-/** @typedef {import("../../shared/protocol.js").Result} Result */
+/** @import { Result } from "../../shared/protocol.js" */
+/** @import { Activity, SessionEvent, SessionState } from "./duplex-types.js" */
+/** @import { Phase } from "./session-phases.js" */
 
-/** @typedef {import("./session-phases.js").Phase} Phase */
-/** @typedef {import("./duplex-types.js").Activity} Activity */
-/** @typedef {import("./duplex-types.js").SessionState} SessionState */
-/** @typedef {import("./duplex-types.js").SessionEvent} SessionEvent */
 /** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
 
 const MS_PER_S = 1_000;
@@ -250,13 +248,7 @@ function reduceServer(state, event) {
   }
 }
 
-/**
- * @param {SessionState} state
- * @param {Result} result
- * @param {number} nowMs
- * @param {number} unixMs
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {Result} result @param {number} nowMs @param {number} unixMs @returns {SessionState} */
 function afterResult(state, result, nowMs, unixMs) {
   const { isTurnOpen } = state;
   const isListen = Boolean(result.is_listen);

@@ -12,13 +12,7 @@ const DEFAULT_BITRATE = 2_000_000;
 /** Picture bit rates one may choose, bits per second. */
 export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
 
-/**
- * @typedef {Object} Format
- * @property {string} id
- * @property {string} mimeType
- * @property {string} extension
- * @property {boolean} hasPicture
- */
+/** @typedef {{id: string, mimeType: string, extension: string, hasPicture: boolean}} Format */
 
 /** In the order they are tried. @type {readonly Format[]} */
 export const FORMATS = [
@@ -52,8 +46,10 @@ export function pickFormat(isSupported, { wishId, hasPicture = true } = {}) {
   return wished ?? possible.find((format) => format.hasPicture === hasPicture) ?? possible[0] ?? null;
 }
 
-/** Can the chosen format carry sound here? Some browsers write MP4 without it. @param {Format} format
- * @param {(mimeType: string) => boolean} isSupported */
+/**
+ *  Can the chosen format carry sound here? Some browsers write MP4 without it. @param {Format} format
+ * @param {(mimeType: string) => boolean} isSupported
+ */
 export function mayLackSound(format, isSupported) {
   return format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
 }

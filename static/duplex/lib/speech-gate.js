@@ -3,6 +3,8 @@
 import { FLOOR_DB, toDb } from "../../shared/pcm.js";
 import { FRAME_MS } from "./speech-features.js";
 
+/** @import { SpeechFrame } from "./speech-features.js" */
+
 /** Louder than the room by so much to count, dB. */
 const ABOVE_NOISE_DB = 10;
 /** Louder than the expected echo by so much to count, dB. */
@@ -123,7 +125,7 @@ export class SpeechGate {
 
   /**
    * Hear one frame.
-   * @param {import("./speech-features.js").SpeechFrame} frame
+   * @param {SpeechFrame} frame
    * @param {GateContext} context
    * @returns {GateAction} what to do with the answer now
    */
@@ -180,10 +182,7 @@ export class SpeechGate {
     this.#noiseDb = Math.max(NOISE_LEAST_DB, quietestDb);
   }
 
-  /**
-   * @param {import("./speech-features.js").SpeechFrame} frame
-   * @param {number} levelDb @param {number} outputDb @param {boolean} isActive
-   */
+  /** @param {SpeechFrame} frame @param {number} levelDb @param {number} outputDb @param {boolean} isActive */
   #follow(frame, levelDb, outputDb, isActive) {
     const sound = this.#sound;
     if (!isActive) {

@@ -1,8 +1,8 @@
 // @ts-check
 /** What stands under the picture: which words, in which lines, how strong. Pure. */
 
-/** @typedef {import("./unit-log.js").TranscriptTurn} TranscriptTurn */
-/** @typedef {import("./user-turns.js").UserTurn} UserTurn */
+/** @import { TranscriptTurn } from "./unit-log.js" */
+/** @import { UserTurn } from "./user-turns.js" */
 
 /**
  * @typedef {Object} SubtitleLook

@@ -3,7 +3,8 @@
 
 import { numberOr0 } from "../../shared/queue-place.js";
 
-/** @typedef {import("../../shared/protocol.js").Result} Result */
+/** @import { Result } from "../../shared/protocol.js" */
+/** @import { SessionState } from "./duplex-types.js" */
 
 /** What the client knows of a result.
  * @typedef {Object} Seen
@@ -106,14 +107,14 @@ export function breaksOff(result, isTurnOpen) {
 
 /**
  * The time from the last listening to the first sound of the turn, once some sound is there.
- * @param {import("./duplex-types.js").SessionState} state before the sound
+ * @param {SessionState} state before the sound
  * @param {number} nowMs
  */
 export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
 
-/** Whether sound that comes now begins a turn. @param {import("./duplex-types.js").SessionState} state before the sound */
+/** Whether sound that comes now begins a turn. @param {SessionState} state before the sound */
 export function isTurnStart({ isTurnOpen, isHeardEarly }) {
   return !isTurnOpen && !isHeardEarly;
 }

@@ -7,6 +7,8 @@
 
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
+/** @import { UnitRecord } from "./unit-log.js" */
+
 /** Levels this far above the noise floor count as speech. */
 const ABOVE_NOISE = 3;
 /** Nothing below this level is speech, amplitude (-46 dB). */
@@ -91,7 +93,6 @@ export class UserTurns {
 
 /**
  * Brings levels to a fixed number of bars, the loudest as 1.
- *
  * @param {number[]} levels
  * @param {number} [count]
  * @returns {number[]}
@@ -109,8 +110,6 @@ export function barsOf(levels, count = BARS) {
 }
 
 // What the user said or typed, as text: where it stands in a call, and which heard turn it belongs to.
-
-/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
 
 /**
  * @typedef {Object} Caption
@@ -147,7 +146,6 @@ export function captioned(captions, said, units, nowMs) {
 
 /**
  * When the page heard a moment of the sound that was sent: a unit arrives when its last sample was recorded.
- *
  * @param {ReadonlyArray<UnitRecord>} units
  * @param {number} positionMs
  */
@@ -158,7 +156,6 @@ function heardAtMs(units, positionMs) {
 
 /**
  * The user's turns with their words; words of which no turn was heard are turns of their own.
- *
  * @param {ReadonlyArray<UserTurn>} turns
  * @param {ReadonlyArray<Caption>} captions
  * @returns {ReadonlyArray<UserTurn>} the same without captions

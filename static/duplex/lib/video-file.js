@@ -7,6 +7,10 @@ import { measureLufs } from "./lufs.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
+/** @import { FileSource } from "./file-source.js" */
+/** @import { MicrophoneOptions } from "./microphone.js" */
+/** @import { MixMode } from "./mixer-controller.js" */
+
 /** @typedef {"undecodable" | "too_long" | "empty" | "no_picture"} VideoFileCode */
 
 /**
@@ -106,9 +110,6 @@ export async function readVideoFile(file, video) {
 
 // A video file as the user of a call: its picture, and the sound of file, microphone or both.
 
-/** @typedef {import("./mixer-controller.js").MixMode} MixMode */
-/** @typedef {import("./file-source.js").FileSource} FileSource */
-
 /**
  * What the mixer is set to.
  * @typedef {Object} MixSettings
@@ -131,7 +132,7 @@ export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, 
  * @property {AudioBuffer} sound
  * @property {HTMLVideoElement} video
  * @property {MixSettings} mix
- * @property {import("./microphone.js").MicrophoneOptions} microphone
+ * @property {MicrophoneOptions} microphone
  * @property {number} paddingBeforeS
  * @property {number} paddingAfterS
  */

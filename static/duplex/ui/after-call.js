@@ -11,7 +11,8 @@ import { addRecent } from "../../shared/recent-sessions.js";
 import { toast } from "../../shared/notice.js";
 import { SessionRecorder } from "../lib/session-recorder.js";
 
-/** @typedef {import("../../shared/save-share.js").BrowserRecording} BrowserRecording */
+/** @import { BrowserRecording } from "../../shared/save-share.js" */
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
 
 /**
  * @typedef {Object} FinishedCall
@@ -60,7 +61,7 @@ export function mountAfterCall(el, { appType, replayKey = "live.replay" }) {
 
 /**
  * @param {HTMLElement} el
- * @param {import("../lib/duplex-call.js").DuplexCall} call
+ * @param {DuplexCall} call
  * @param {{appType: string, isOn: () => boolean, video?: () => BrowserRecording | null}} options
  *   `video`: what the page recorded itself; shared in place of the sound
  */

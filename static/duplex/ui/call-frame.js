@@ -9,12 +9,15 @@ import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_COLOURS } from "../lib/call-state.js";
 
+/** @import { Rgb } from "../../shared/canvas-tools.js" */
+/** @import { CallState } from "../lib/call-state.js" */
+
 const TICK_MS = 500;
 const MS_PER_S = 1_000;
 
 /**
  * @typedef {Object} StageLook
- * @property {import("../lib/call-state.js").CallState} callState of the orb
+ * @property {CallState} callState of the orb
  * @property {string} sign icon inside the orb, so that colour is not alone
  * @property {string} word
  * @property {string} hint
@@ -29,7 +32,7 @@ const MS_PER_S = 1_000;
  * @returns {() => void} draws it anew
  */
 export function mountStageFrame(el, { levels, lengthMs, look }) {
-  /** @type {import("../lib/call-state.js").CallState | ""} */
+  /** @type {CallState | ""} */
   let orbState = "";
   el.classList.add("stage");
   const drawWords = mountView(el, () => {
@@ -152,9 +155,6 @@ export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
 
 // The orb: breathes with what is heard (teal) and with what is said (violet).
 
-/** @typedef {import("../lib/call-state.js").CallState} CallState */
-/** @typedef {import("../../shared/canvas-tools.js").Rgb} Rgb */
-
 /** Levels rise fast and fall slowly: share of the way per frame of 60 a second. */
 const RISE = 0.45;
 const FALL = 0.1;
@@ -271,12 +271,7 @@ function paintBody(ctx, radius, { colour, shine, swell, isAlive, timeS }) {
   ctx.fill();
 }
 
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {number} radius
- * @param {number} wobble
- * @param {number} phase
- */
+/** @param {CanvasRenderingContext2D} ctx @param {number} radius @param {number} wobble @param {number} phase */
 function blob(ctx, radius, wobble, phase) {
   ctx.beginPath();
   for (let point = 0; point <= POINTS; point += 1) {
@@ -290,7 +285,6 @@ function blob(ctx, radius, wobble, phase) {
 
 /**
  * What is heard while the model speaks.
- *
  * @param {CanvasRenderingContext2D} ctx
  * @param {number} radius
  * @param {Rgb} colour
@@ -304,12 +298,7 @@ function paintRing(ctx, radius, colour, heard) {
   ctx.stroke();
 }
 
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {number} radius
- * @param {Rgb} colour
- * @param {number} timeS
- */
+/** @param {CanvasRenderingContext2D} ctx @param {number} radius @param {Rgb} colour @param {number} timeS */
 function paintSearch(ctx, radius, colour, timeS) {
   ctx.lineWidth = 4;
   ctx.lineCap = "round";

@@ -6,8 +6,7 @@ import { t } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { openCamera, createFrameGrabber } from "../lib/camera.js";
 
-/** @typedef {import("../lib/camera.js").Camera} Camera */
-/** @typedef {import("../lib/camera.js").Frame} Frame */
+/** @import { Camera, Frame } from "../lib/camera.js" */
 
 /** Codes that are the browser's, not the camera's. */
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);

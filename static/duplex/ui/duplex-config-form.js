@@ -5,16 +5,10 @@ import { t } from "../../shared/i18n.js";
 import { html, mountView } from "../../shared/lit.js";
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
 
-/** @typedef {import("../../shared/settings-store.js").Field} Field */
-/** @typedef {import("../../shared/protocol.js").DuplexConfig} DuplexConfig */
+/** @import { DuplexConfig } from "../../shared/protocol.js" */
+/** @import { BooleanField, ChoiceField, Field, NumberField } from "../../shared/settings-store.js" */
 
-/**
- * @param {number} initial
- * @param {number} min
- * @param {number} max
- * @param {number} step
- * @returns {import("../../shared/settings-store.js").NumberField}
- */
+/** @param {number} initial @param {number} min @param {number} max @param {number} step @returns {NumberField} */
 const number = (initial, min, max, step) => ({ type: "number", initial, min, max, step });
 
 /** What the server accepts, by the names of `DuplexConfig`. */
@@ -28,15 +22,8 @@ export const DUPLEX_FIELDS = Object.freeze({
   top_p: number(GIVEN.top_p, 0.05, 1, 0.05),
   text_repetition_penalty: number(GIVEN.text_repetition_penalty, 0.5, 2, 0.01),
   tts_temperature: number(GIVEN.tts_temperature, 0, 2, 0.05),
-  decode_mode: /** @type {import("../../shared/settings-store.js").ChoiceField} */ ({
-    type: "choice",
-    initial: GIVEN.decode_mode,
-    choices: ["sampling", "greedy"],
-  }),
-  generate_audio: /** @type {import("../../shared/settings-store.js").BooleanField} */ ({
-    type: "boolean",
-    initial: GIVEN.generate_audio,
-  }),
+  decode_mode: /** @type {ChoiceField} */ ({ type: "choice", initial: GIVEN.decode_mode, choices: ["sampling", "greedy"] }),
+  generate_audio: /** @type {BooleanField} */ ({ type: "boolean", initial: GIVEN.generate_audio }),
 });
 
 /** @typedef {keyof typeof DUPLEX_FIELDS} DuplexSetting */

@@ -24,7 +24,6 @@ const padding = (id, setting, labelKey) =>
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- *
  * @param {HTMLElement} el
  * @param {{accept: string, take: (file: File) => void, look: () => FileBoxLook}} options
  * @returns {FileBox}

@@ -14,6 +14,13 @@ import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/vide
 import { mountFileBox } from "./file-box.js";
 import { mixSettingsOf } from "./omni-settings.js";
 
+/** @import { LiveSource } from "../lib/duplex-types.js" */
+/** @import { FileSource } from "../lib/file-source.js" */
+/** @import { MicrophoneOptions } from "../lib/microphone.js" */
+/** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
+/** @import { VideoFile } from "../lib/video-file.js" */
+/** @import { OmniStore } from "./omni-settings.js" */
+
 /**
  * @typedef {Object} FileModeParts
  * @property {HTMLElement} panel
@@ -24,14 +31,14 @@ import { mixSettingsOf } from "./omni-settings.js";
 
 /**
  * @typedef {Object} FileModeOptions
- * @property {import("./omni-settings.js").OmniStore} store
+ * @property {OmniStore} store
  * @property {(url: string | null) => void} onFile another file is shown, or none
- * @property {() => import("../lib/microphone.js").MicrophoneOptions} microphone
+ * @property {() => MicrophoneOptions} microphone
  */
 
 /** @param {FileModeParts} parts @param {FileModeOptions} options */
 export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { store, onFile, microphone }) {
-  /** @type {import("../lib/file-source.js").FileSource | null} */
+  /** @type {FileSource | null} */
   let playing = null;
   const files = mountFilePanel(panel, {
     store,
@@ -58,7 +65,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
     askForFile: files.askForFile,
     /** Show the file where the camera was. */
     show: files.show,
-    /** @returns {Promise<import("../lib/duplex-types.js").LiveSource>} */
+    /** @returns {Promise<LiveSource>} */
     async open() {
       const file = files.file();
       if (!file) throw new Error("no file was chosen");
@@ -86,15 +93,11 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
 
 // A video file in place of the camera: choose it, which sound goes with it, silence around it.
 
-/** @typedef {import("../lib/video-file.js").VideoFile} VideoFile */
-/** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
-
 const SOUNDS = Object.freeze({ file: "film", microphone: "mic", both: "plus" });
 const FILE_CODES = new Set(["undecodable", "too_long", "empty", "no_picture"]);
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- *
  * @param {HTMLElement} el
  * @param {{store: OmniStore, video: HTMLVideoElement, onFile: (file: VideoFile | null) => void, mixer: HTMLElement, progress: HTMLProgressElement}} options
  *   `mixer` is of use only with a file; `progress` shows how far one has played
@@ -184,9 +187,6 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
 
 // The mixer of a video file: how loud file and voice reach the model, measured, trimmed, tried out.
 
-/** @typedef {import("../lib/mixer-controller.js").MixerBench} MixerBench */
-/** @typedef {import("../lib/mixer-controller.js").MixLevels} MixLevels */
-
 const FLOOR_DB = -60;
 /** @typedef {"file" | "microphone" | "mix"} MeterName */
 
@@ -194,7 +194,7 @@ const FLOOR_DB = -60;
  * @typedef {Object} MixerPanelOptions
  * @property {OmniStore} store
  * @property {() => VideoFile | null} file
- * @property {() => import("../lib/microphone.js").MicrophoneOptions} microphone
+ * @property {() => MicrophoneOptions} microphone
  * @property {() => MixLevels | null} callLevels levels of the call's own mixer, null while there is none
  */
 
@@ -232,7 +232,6 @@ export const slider = (setting, isShown) =>
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- *
  * @param {HTMLDetailsElement} el
  * @param {MixerPanelOptions} options
  * @returns {{microphoneLufs: () => number, update: () => void, close: () => Promise<void>}}
@@ -359,13 +358,12 @@ function mountMixerPanel(el, options) {
 
 /**
  * How loud film and voice are, and what is done about it.
- *
  * @param {OmniStore} store
  * @param {number} fileLufs
  * @param {number} microphoneLufs
  */
 function loudnessText(store, fileLufs, microphoneLufs) {
-  const mode = /** @type {import("../lib/mixer-controller.js").MixMode} */ (store.get("file_sound"));
+  const mode = /** @type {MixMode} */ (store.get("file_sound"));
   const gains = automaticGains(mode, { fileLufs, microphoneLufs });
   const one = (/** @type {string} */ key, /** @type {number} */ lufs, /** @type {number} */ gainDb) =>
     Number.isFinite(lufs)

@@ -9,11 +9,12 @@ import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkList } from "./call-frame.js";
 import { NOTHING, metricRows } from "./metrics-panel.js";
 
-/** @typedef {import("../lib/half-call.js").HalfCall} HalfCall */
-/** @typedef {import("../lib/half-duplex-state.js").HalfTurn} HalfTurn */
-/** @typedef {import("../lib/call-state.js").HalfCallState} HalfCallState */
-/** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */
-/** @typedef {import("../lib/live-problems.js").NextStep} NextStep */
+/** @import { NoticeAction } from "../../shared/notice.js" */
+/** @import { StatusReport } from "../../shared/page.js" */
+/** @import { HalfCallState } from "../lib/call-state.js" */
+/** @import { HalfCall } from "../lib/half-call.js" */
+/** @import { HalfTurn } from "../lib/half-duplex-state.js" */
+/** @import { LiveProblem, NextStep } from "../lib/live-problems.js" */
 
 const MS_PER_S = 1_000;
 const TICK_MS = 500;
@@ -172,8 +173,7 @@ function turnFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
 
 /**
  * Says why a call could not start now; null if it could.
- *
- * @param {import("../../shared/page.js").StatusReport} report
+ * @param {StatusReport} report
  * @returns {string | null} code of a text `problem.CODE`
  */
 export function problemOfStatus({ status, isReached }) {
@@ -186,7 +186,6 @@ const STATUS_CODES = new Set(["offline", "worker_loading", "no_worker"]);
 
 /**
  * Problems in words: before the start what the server lacks, later what went wrong.
- *
  * @param {{problem: HTMLElement, note: HTMLElement}} places `problem` ended or prevents the call, `note` does not
  * @param {Partial<Record<NextStep, () => void>>} run
  */
@@ -194,7 +193,7 @@ export function mountCallNotes(places, run) {
   const problem = mountNotice(places.problem);
   const note = mountNotice(places.note);
   const noteCode = () => places.note.dataset.code ?? "";
-  /** @type {Partial<Record<NextStep, import("../../shared/notice.js").NoticeAction>>} */
+  /** @type {Partial<Record<NextStep, NoticeAction>>} */
   const actionsByStep = {
     retry: { label: () => t("common.retry"), run: run.restart },
     restart: { label: () => t("half.start_again"), run: run.restart },

@@ -9,14 +9,13 @@ import { throttled } from "../../shared/late.js";
 import { mountUnitTimeline } from "./unit-timeline.js";
 import { remember, remembered } from "../../shared/memory.js";
 
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { LiveViewOptions } from "./live-view.js" */
+
 const INSTRUMENTS_KEY = "live_instruments";
 const METRICS_MS = 250;
 
-/**
- * @param {import("../lib/duplex-call.js").DuplexCall} call
- * @param {import("./live-view.js").LiveViewOptions} options
- * @returns {{update: () => void}}
- */
+/** @param {DuplexCall} call @param {LiveViewOptions} options @returns {{update: () => void}} */
 export function mountInstruments(call, { maxKvTokens, modelName, hasVision = false }) {
   const panel = byId("instruments", HTMLDetailsElement);
   const input = mountLevelMeter(byId("input-meter", HTMLElement), {

@@ -1,9 +1,8 @@
 // @ts-check
 /** The settings both live pages have, beside those of the model. */
 
-/** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
-/** @typedef {import("../../shared/settings-store.js").NumberField} NumberField */
-/** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
+/** @import { BooleanField, ChoiceField, NumberField } from "../../shared/settings-store.js" */
+/** @import { LiveSettings } from "../lib/duplex-types.js" */
 
 /** @param {boolean} initial @returns {BooleanField} */
 const flag = (initial) => ({ type: "boolean", initial });
@@ -21,11 +20,7 @@ export const LIVE_FIELDS = Object.freeze({
 
 /** @typedef {keyof typeof LIVE_FIELDS} LiveSetting */
 
-/**
- * @param {{get: (name: LiveSetting) => unknown}} store
- * @param {string} speakerId
- * @returns {import("../lib/duplex-types.js").LiveSettings}
- */
+/** @param {{get: (name: LiveSetting) => unknown}} store @param {string} speakerId @returns {LiveSettings} */
 export function liveSettingsOf(store, speakerId) {
   return {
     maxKvTokens: Number(store.get("max_kv_tokens")),

@@ -18,11 +18,14 @@ import { mountQueueBanner } from "./queue-banner.js";
 import { mountTranscript } from "./transcript.js";
 import { runningMs } from "../lib/session-state.js";
 
-/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
-/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
-/** @typedef {import("../lib/live-problems.js").LiveProblem} LiveProblem */
-/** @typedef {import("../../shared/notice.js").NoticeAction} NoticeAction */
-/** @typedef {import("../lib/call-state.js").CallState} CallState */
+/** @import { NoticeAction } from "../../shared/notice.js" */
+/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { CallState } from "../lib/call-state.js" */
+/** @import { DuplexCall, DuplexCall as LiveCall } from "../lib/duplex-call.js" */
+/** @import { SessionState } from "../lib/duplex-types.js" */
+/** @import { LiveProblem, NextStep } from "../lib/live-problems.js" */
+/** @import { Caption } from "../lib/user-turns.js" */
+/** @import { CallButton } from "./call-frame.js" */
 
 // A line to type into and a button to show a picture, in the middle of a call.
 
@@ -120,7 +123,7 @@ function stageOf(call) {
   };
 }
 
-/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {import("./call-frame.js").CallButton[]} */
+/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {CallButton[]} */
 function buttonsOf(call, start, startKey) {
   const { state, devices } = call;
   const { isMuted, canMute, isStarting } = devices;
@@ -209,7 +212,7 @@ export function mountLiveView(call, options) {
     buttonsOf(call, start, options.startKey ?? "live.start"),
   );
   const transcript = mountTranscript(byId("transcript", HTMLElement));
-  /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/user-turns.js").Caption[]} */
+  /** Pictures that were shown by hand, of which the server says nothing. @type {Caption[]} */
   let pictures = [];
   const textField = mountTextField(byId("transcript", HTMLElement), {
     sendText: (text) => call.sendText(text),
@@ -253,7 +256,7 @@ export function mountLiveView(call, options) {
     const userTurns = withCaptions(call.userTurns.turns, [...captions, ...pictures]);
     transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
   }, TRANSCRIPT_MS);
-  /** @type {import("../../shared/queue-place.js").QueuePlace | null} */
+  /** @type {QueuePlace | null} */
   let shownPlace = null;
   call.on("state", (state) => {
     if (state.queue !== shownPlace) queue.update((shownPlace = state.queue));
@@ -308,14 +311,14 @@ function warningTeller() {
 
 /**
  * @param {HTMLElement} el
- * @param {import("../lib/duplex-call.js").DuplexCall} call
+ * @param {DuplexCall} call
  * @param {{restart: () => void, openCamera?: () => void, useFile?: () => void}} options
  */
 function mountProblemNotice(el, call, { restart, openCamera, useFile }) {
   const notice = mountNotice(el);
   /** @type {LiveProblem | null} */
   let shown = null;
-  /** @type {Record<import("../lib/live-problems.js").NextStep, NoticeAction>} */
+  /** @type {Record<NextStep, NoticeAction>} */
   const actions = {
     restart: { label: () => t("live.start_again"), run: restart },
     retry: { label: () => t("common.retry"), run: restart },

@@ -7,8 +7,9 @@ import { html } from "../../shared/lit.js";
 import { callStateOf } from "../lib/call-state.js";
 import { figuresOf } from "../lib/call-figures.js";
 
-/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
-/** @typedef {import("../lib/call-figures.js").Grade} Grade */
+/** @import { Grade } from "../lib/call-figures.js" */
+/** @import { SessionState } from "../lib/duplex-types.js" */
+
 /** @typedef {{name: string, label: string, text: string, grade?: Grade}} Metric */
 
 /**

@@ -5,9 +5,10 @@ import { MAX_TRIM_DB, PADDING_MAX_S } from "../lib/capture-format.js";
 import { DUPLEX_FIELDS } from "./duplex-config-form.js";
 import { LIVE_FIELDS } from "./live-settings.js";
 
-/** @typedef {import("../../shared/settings-store.js").NumberField} NumberField */
-/** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
-/** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
+/** @import { BooleanField, ChoiceField, NumberField, SettingsStore } from "../../shared/settings-store.js" */
+/** @import { MixMode } from "../lib/mixer-controller.js" */
+/** @import { SubtitleLook } from "../lib/subtitle-text.js" */
+/** @import { MixSettings } from "../lib/video-file.js" */
 
 const LENGTH_PENALTY = 1.1;
 const HD_SLICES = 2;
@@ -40,9 +41,9 @@ export const OMNI_FIELDS = Object.freeze({
   subtitle_top: number(15, 0, 100, 5),
 });
 
-/** @typedef {import("../../shared/settings-store.js").SettingsStore<typeof OMNI_FIELDS>} OmniStore */
+/** @typedef {SettingsStore<typeof OMNI_FIELDS>} OmniStore */
 
-/** @param {OmniStore} store @returns {import("../lib/subtitle-text.js").SubtitleLook} */
+/** @param {OmniStore} store @returns {SubtitleLook} */
 export function subtitleLookOf(store) {
   return {
     isOn: store.get("subtitles"),
@@ -61,11 +62,11 @@ export function sliceCountOf(store) {
  * @param {OmniStore} store
  * @param {number} microphoneLufs as measured; -Infinity if it was not
  * @param {"file_volume" | "monitor_volume"} volume
- * @returns {import("../lib/video-file.js").MixSettings}
+ * @returns {MixSettings}
  */
 export function mixSettingsOf(store, microphoneLufs, volume) {
   return {
-    mode: /** @type {import("../lib/mixer-controller.js").MixMode} */ (store.get("file_sound")),
+    mode: /** @type {MixMode} */ (store.get("file_sound")),
     trimFileDb: store.get("trim_file_db"),
     trimMicrophoneDb: store.get("trim_microphone_db"),
     microphoneLufs,

@@ -6,14 +6,15 @@ import { html, icon, mountView } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
 import { remember, remembered } from "../../shared/memory.js";
 
+/** @import { Page } from "../../shared/page.js" */
+
 const DISMISSED_KEY = "live_headphones_advice";
 const MOST_SUGGESTIONS = 5;
 
 /**
  * Tells when the loaded model is a demonstration, and what the trained ones of these can be asked.
- *
  * @param {HTMLElement} el
- * @param {import("../../shared/page.js").Page} page
+ * @param {Page} page
  * @returns {{modelName: () => string}}
  */
 export function mountModelNote(el, page) {
@@ -36,9 +37,8 @@ export function mountModelNote(el, page) {
 
 /**
  * Tells before a call that it cannot begin yet: no worker is there, or the model is loading.
- *
  * @param {HTMLElement} el
- * @param {import("../../shared/page.js").Page} page
+ * @param {Page} page
  */
 export function mountServiceNote(el, page) {
   const notice = mountNotice(el);

@@ -13,7 +13,13 @@ import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { subtitleLookOf } from "./omni-settings.js";
 import { mountLevelBars } from "./sound-meters.js";
 
-/** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { SessionState } from "../lib/duplex-types.js" */
+/** @import { PictureTaker } from "../lib/picture-taker.js" */
+/** @import { SubtitleLook } from "../lib/subtitle-text.js" */
+/** @import { TranscriptTurn } from "../lib/unit-log.js" */
+/** @import { UserTurn } from "../lib/user-turns.js" */
+/** @import { OmniStore } from "./omni-settings.js" */
 
 // The lengths of answers that have a name, beside the slider of the length penalty.
 
@@ -43,10 +49,9 @@ function mountLengthPills(el, store) {
 
 /**
  * What really goes out: pictures a second, their size, tiles.
- *
  * @param {HTMLElement} el
- * @returns {{update: (sent: ReturnType<import("../lib/picture-taker.js").PictureTaker["sent"]>,
- *   state: import("../lib/duplex-types.js").SessionState) => void}}
+ * @returns {{update: (sent: ReturnType<PictureTaker["sent"]>,
+ *   state: SessionState) => void}}
  */
 function mountPictureFigures(el) {
   /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
@@ -71,14 +76,9 @@ function mountPictureFigures(el) {
   };
 }
 
-/**
- * @typedef {Object} PictureViewOptions
- * @property {import("./omni-settings.js").OmniStore} store
- * @property {HTMLVideoElement} video
- * @property {import("../lib/picture-taker.js").PictureTaker} pictures
- */
+/** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
-/** @param {import("../lib/duplex-call.js").DuplexCall} call @param {PictureViewOptions} options */
+/** @param {DuplexCall} call @param {PictureViewOptions} options */
 export function mountPictureView(call, { store, video, pictures }) {
   const part = (/** @type {string} */ id) => byId(id, HTMLElement);
   const turns = () => call.state.turns;
@@ -118,17 +118,12 @@ export function mountPictureView(call, { store, video, pictures }) {
 
 // What the model says, over the picture: subtitles, and in fullscreen the last lines of both.
 
-/** @typedef {import("../lib/subtitle-text.js").SubtitleLook} SubtitleLook */
-/** @typedef {import("../lib/unit-log.js").TranscriptTurn} TranscriptTurn */
-/** @typedef {import("../lib/user-turns.js").UserTurn} UserTurn */
-
 const TICK_MS = 500;
 const MS_PER_S = 1_000;
 const LINES_SHOWN = 12;
 
 /**
  * The conversation itself stands beside the picture, so readers skip these.
- *
  * @param {HTMLElement} el
  * @param {{turns: () => ReadonlyArray<TranscriptTurn>, look: () => SubtitleLook}} source
  * @returns {{update: () => void, text: () => string}}

@@ -5,19 +5,13 @@ import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { late } from "../../shared/late.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
 
+/** @import { AppliedPreset, Voice, VoiceLimits } from "../../shared/prompt.js" */
+/** @import { RefAudioPlayer, TtsVoice } from "../../shared/ref-audio-player.js" */
+
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 const importEditors = () => Promise.all([import("../../shared/ref-audio-player.js"), import("../../shared/ref-audio-player.js")]);
 
-/** @typedef {import("../../shared/prompt.js").Voice} Voice */
-/** @typedef {import("../../shared/prompt.js").AppliedPreset} AppliedPreset */
-
-/**
- * @typedef {Object} PromptParts
- * @property {HTMLElement} presets
- * @property {HTMLTextAreaElement} prompt
- * @property {HTMLElement} voice
- * @property {HTMLElement} ttsVoice
- */
+/** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
 
 /**
  * @typedef {Object} PromptOptions
@@ -61,15 +55,14 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
 /**
  * The voice the model hears and the one it speaks with. Their editors come later; what a preset gave holds
  * without them.
- *
  * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
- * @param {{limits: import("../../shared/prompt.js").VoiceLimits, onEdited: () => void}} options
+ * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */
 function mountVoices(parts, { limits, onEdited }) {
   /** The preset's, or the server's own. @type {Voice | null} */
   let given = null;
   let isApplying = false;
-  /** @type {{heard: import("../../shared/ref-audio-player.js").RefAudioPlayer, spoken: import("../../shared/ref-audio-player.js").TtsVoice} | null} */
+  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */
   let editors = null;
 
   const apply = () => {

@@ -7,7 +7,8 @@ import { html, icon, mountView } from "../../shared/lit.js";
 import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
 import { remember, remembered } from "../../shared/memory.js";
 
-/** @typedef {import("../lib/queue-chimes.js").CountdownView} CountdownView */
+/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { CountdownView } from "../lib/queue-chimes.js" */
 
 const MUTED_KEY = "minicpmo_chimes_muted";
 
@@ -49,7 +50,7 @@ export function mountQueueBanner(el, { onCancel } = {}) {
   });
 
   return {
-    /** @param {import("../../shared/queue-place.js").QueuePlace | null} queuePlace null: it waits no more */
+    /** @param {QueuePlace | null} queuePlace null: it waits no more */
     update(queuePlace) {
       el.hidden = queuePlace === null;
       chimes.setPosition(queuePlace?.position ?? null);

@@ -23,10 +23,13 @@ import {
 import { paintSubtitles } from "../lib/subtitle-text.js";
 import { mountCallRecorder } from "./after-call.js";
 
-/**
- * @param {import("../lib/duplex-call.js").DuplexCall} call
- * @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options
- */
+/** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
+/** @import { DuplexCall, DuplexCall as LiveCall } from "../lib/duplex-call.js" */
+/** @import { CallEvents } from "../lib/duplex-types.js" */
+/** @import { UserBus } from "../lib/session-video-recorder.js" */
+/** @import { SubtitleLook } from "../lib/subtitle-text.js" */
+
+/** @param {DuplexCall} call @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options */
 export function mountRecordings(call, options) {
   const store = new SettingsStore("omni_rec_settings", RECORD_FIELDS, localStorage);
   const dialog = byId("record-settings", HTMLDialogElement);
@@ -49,11 +52,7 @@ export function mountRecordings(call, options) {
 
 // Records picture and sound of a call in the browser, and offers the files.
 
-/** @typedef {import("../lib/duplex-call.js").DuplexCall} LiveCall */
-/** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
-/** @typedef {import("../../shared/settings-store.js").BooleanField} BooleanField */
-/** @typedef {import("../../shared/settings-store.js").SettingsStore<typeof RECORD_FIELDS>} RecordStore */
-/** @typedef {import("../lib/subtitle-text.js").SubtitleLook} SubtitleLook */
+/** @typedef {SettingsStore<typeof RECORD_FIELDS>} RecordStore */
 /** @typedef {{name: string, url: string, blob: Blob}} RecordedFile */
 
 const MILLION = 1_000_000;
@@ -87,9 +86,9 @@ const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaR
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */
   let recorder = null;
-  /** @type {import("../lib/session-video-recorder.js").UserBus | null} */
+  /** @type {UserBus | null} */
   let bus = null;
-  /** @type {import("../lib/duplex-types.js").CallEvents<unknown>["opened"] | null} */
+  /** @type {CallEvents<unknown>["opened"] | null} */
   let opened = null;
   /** @type {RecordedFile[]} */
   let files = [];

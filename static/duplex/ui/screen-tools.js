@@ -5,7 +5,7 @@ import { on } from "../../shared/dom.js";
 import { t } from "../../shared/i18n.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 
-/** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
+/** @import { OmniStore } from "./omni-settings.js" */
 
 /**
  * @typedef {Object} ScreenToolOptions

@@ -6,13 +6,14 @@ import { openFileSource } from "../lib/file-source.js";
 import { openMicrophone } from "../lib/microphone.js";
 import { MixerController } from "../lib/mixer-controller.js";
 
-/** @typedef {import("../lib/duplex-types.js").LiveSource} LiveSource */
+/** @import { LiveSource } from "../lib/duplex-types.js" */
+/** @import { MicrophoneOptions } from "../lib/microphone.js" */
 
 /**
  * @typedef {Object} SoundFileOptions
  * @property {AudioBuffer} sound
  * @property {boolean} hasMicrophone
- * @property {import("../lib/microphone.js").MicrophoneOptions} microphone
+ * @property {MicrophoneOptions} microphone
  * @property {number} paddingBeforeS
  * @property {number} paddingAfterS
  * @property {(progress: {elapsedS: number, totalS: number}) => void} onProgress

@@ -9,9 +9,10 @@ import { html, icon, mountView } from "../../shared/lit.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
 import { LevelHistory } from "../lib/level-history.js";
 
-/** @typedef {import("../lib/level-history.js").LevelKind} LevelKind */
+/** @import { HalfState } from "../lib/half-duplex-state.js" */
+/** @import { LevelKind } from "../lib/level-history.js" */
+
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
-/** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
 
 const TICK_MS = 50;
 const KEPT = 1_200; // a minute, wider than any screen shows
@@ -66,7 +67,6 @@ export function mountLevelBars(el, { levels, isLive }) {
 
 /**
  * What the server takes for speech, and the answer; with a lamp that says which in words.
- *
  * @param {HTMLElement} el
  * @param {{levels: Levels, state: () => HalfState}} source
  */

@@ -12,8 +12,7 @@ import { barsOf } from "../lib/user-turns.js";
 import { mountFileBox } from "./file-box.js";
 import { waveform } from "./transcript.js";
 
-/** @typedef {import("../../shared/settings-store.js").NumberField} NumberField */
-/** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
+/** @import { ChoiceField, NumberField } from "../../shared/settings-store.js" */
 
 const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
@@ -35,7 +34,6 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /**
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- *
  * @param {HTMLElement} el
  * @param {SourceStore} store
  * @returns {{sound: () => AudioBuffer | null, askForFile: () => void}}

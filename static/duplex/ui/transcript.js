@@ -9,8 +9,8 @@ import { getLang, t } from "../../shared/i18n.js";
 import { guard, html, icon, nothing, repeat } from "../../shared/lit.js";
 import { mountTalkList } from "./call-frame.js";
 
-/** @typedef {import("../lib/unit-log.js").TranscriptTurn} TranscriptTurn */
-/** @typedef {import("../lib/user-turns.js").UserTurn} UserTurn */
+/** @import { TranscriptTurn } from "../lib/unit-log.js" */
+/** @import { UserTurn } from "../lib/user-turns.js" */
 
 /**
  * @typedef {Object} Talk

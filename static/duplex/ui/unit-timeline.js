@@ -13,8 +13,8 @@ import { html, mountView } from "../../shared/lit.js";
 import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 
-/** @typedef {import("../lib/call-figures.js").UnitColumn} UnitColumn */
-/** @typedef {import("../lib/duplex-types.js").SessionState} SessionState */
+/** @import { UnitColumn } from "../lib/call-figures.js" */
+/** @import { SessionState } from "../lib/duplex-types.js" */
 
 /** Strength of each stage's colour, from the ground up. */
 const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
@@ -144,12 +144,7 @@ function columnLeft(index, count, width) {
   return width - (count - index) * columnWidth(width);
 }
 
-/**
- * @param {UnitColumn[]} columns
- * @param {number} x
- * @param {number} width
- * @returns {number | null}
- */
+/** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
 function stepAt(columns, x, width) {
   const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
   return columns[index]?.step ?? null;
@@ -250,13 +245,7 @@ function paintColumn({ ctx, colours, picked }, column, left, columnPx, groundY, 
   paintSign(ctx, SIGNS[column.kind], left + inner / 2, groundY + MARK_ROOM_PX / 2 + 1, Math.min(4, inner / 2));
 }
 
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {string} sign
- * @param {number} x
- * @param {number} y
- * @param {number} radius
- */
+/** @param {CanvasRenderingContext2D} ctx @param {string} sign @param {number} x @param {number} y @param {number} radius */
 function paintSign(ctx, sign, x, y, radius) {
   ctx.lineWidth = 1.5;
   if (sign === "cross") {

@@ -4,14 +4,17 @@
 import { late } from "../../shared/late.js";
 import { toastProblem } from "../../shared/notice.js";
 
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { SileroDetector } from "../lib/silero-gate.js" */
+
 const loadGate = late(async () => {
   const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
   return () => gate.loadSileroDetector(loadOnnxRuntime);
 });
 
-/** @param {import("../lib/duplex-call.js").DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
+/** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
 export function mountVoiceGate(call) {
-  /** @type {Promise<import("../lib/silero-gate.js").SileroDetector> | null} */
+  /** @type {Promise<SileroDetector> | null} */
   let loading = null;
   let isOn = false;
   return {

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { STATE_COLOURS, controlsFor, callStateOf } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
-/** @typedef {import("../../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
+/** @import { SessionState } from "../../../static/duplex/lib/duplex-types.js" */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { captioned, withCaptions } from "../../../static/duplex/lib/user-turns.js";
 
-/** @typedef {import("../../../static/duplex/lib/unit-log.js").UnitRecord} UnitRecord */
+/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
 
 /** Units answered 100 ms after they came. @param {number} count @returns {UnitRecord[]} */
 const units = (count) =>

@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/call-figures.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
-/** @typedef {import("../../../static/duplex/lib/duplex-types.js").SessionState} SessionState */
+/** @import { SessionState } from "../../../static/duplex/lib/duplex-types.js" */
+/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });
@@ -29,10 +30,8 @@ test("what is not known has no grade", () => {
   assert.deepEqual(Object.values(grades), Array(6).fill("none"));
 });
 
-/** @param {Partial<import("../../../static/duplex/lib/unit-log.js").UnitRecord>} given */
-const units = (given) => [
-  /** @type {import("../../../static/duplex/lib/unit-log.js").UnitRecord} */ ({ costAllMs: 100, wallClockMs: 120, ...given }),
-];
+/** @param {Partial<UnitRecord>} given */
+const units = (given) => [/** @type {UnitRecord} */ ({ costAllMs: 100, wallClockMs: 120, ...given })];
 
 test("memory is graded by its share, a unit by its budget", () => {
   const { grades, kvShare } = figuresOf(state({ units: units({ wallClockMs: 950 }), kvTokens: 5_000 }), 8_192);

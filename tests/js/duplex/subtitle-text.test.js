@@ -3,7 +3,9 @@ import { test } from "node:test";
 
 import { lastTurns, lineOpacity, paintSubtitles, subtitleAt, wrapText } from "../../../static/duplex/lib/subtitle-text.js";
 
-/** @param {Partial<import("../../../static/duplex/lib/unit-log.js").TranscriptTurn>} given */
+/** @import { TranscriptTurn } from "../../../static/duplex/lib/unit-log.js" */
+
+/** @param {Partial<TranscriptTurn>} given */
 const turn = (given) => ({ turnId: 1, text: "", startedAtMs: 0, endedAtMs: null, isInterrupted: false, ...given });
 
 test("what is being said is shown, and lingers a little", () => {

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { COLUMNS_SHOWN, columnOf, columnsOf, heightMs, kindOf, stagesOf } from "../../../static/duplex/lib/call-figures.js";
 
-/** @typedef {import("../../../static/duplex/lib/unit-log.js").UnitRecord} UnitRecord */
+/** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
 
 const LIMITS = { chunkMs: 1_000, maxKvTokens: 8_000 };
 

@@ -3,14 +3,14 @@
  * Messages of a full-duplex server. Pure.
  */
 
-/** @typedef {import("../../../static/shared/protocol.js").Result} Result */
+/** @import { DuplexPrepared, QueueDone, Queued, Result, ResultPart } from "../../../static/shared/protocol.js" */
 
 const SECRET = "0123456789abcdef0123456789abcdef";
 
-/** @type {import("../../../static/shared/protocol.js").QueueDone} */
+/** @type {QueueDone} */
 export const QUEUE_DONE = { type: "queue_done", worker_id: "worker_0", position: 0, session_secret: SECRET };
 
-/** @type {import("../../../static/shared/protocol.js").DuplexPrepared} */
+/** @type {DuplexPrepared} */
 export const PREPARED = {
   type: "prepared",
   prompt_length: 40,
@@ -23,20 +23,13 @@ export const PREPARED = {
   pause_timeout: 60,
 };
 
-/**
- * @param {number} position
- * @param {number} [etaS]
- * @returns {import("../../../static/shared/protocol.js").Queued}
- */
+/** @param {number} position @param {number} [etaS] @returns {Queued} */
 export function queued(position, etaS = 10 * position) {
   const wait = { estimated_wait_s: etaS, eta_seconds: etaS, return_ticket: "" };
   return { type: "queued", ticket_id: "t1", session_secret: SECRET, position, queue_length: position, ...wait };
 }
 
-/**
- * @param {Partial<Result>} [given]
- * @returns {Result}
- */
+/** @param {Partial<Result>} [given] @returns {Result} */
 export function listens(given = {}) {
   return {
     type: "result",
@@ -66,19 +59,12 @@ export function listens(given = {}) {
   };
 }
 
-/**
- * @param {string} text
- * @param {Partial<Result>} [given]
- * @returns {Result}
- */
+/** @param {string} text @param {Partial<Result>} [given] @returns {Result} */
 export function speaks(text, given = {}) {
   return listens({ is_listen: false, text, audio_data: "AAAA", ...given });
 }
 
-/**
- * @param {Partial<import("../../../static/shared/protocol.js").ResultPart>} [given]
- * @returns {import("../../../static/shared/protocol.js").ResultPart}
- */
+/** @param {Partial<ResultPart>} [given] @returns {ResultPart} */
 export function part(given = {}) {
   return { type: "result_part", audio_data: "AAAA", turn_id: 0, step: 0, elapsed_ms: 40, ...given };
 }

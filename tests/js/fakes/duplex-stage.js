@@ -5,8 +5,8 @@ import { DuplexSession } from "../../../static/duplex/lib/duplex-session.js";
 import { PREPARED, QUEUE_DONE } from "./duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets } from "./socket.js";
 
-/** @typedef {import("../../../static/duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
-/** @typedef {import("../../../static/shared/end-reasons.js").ServerProbe} ServerProbe */
+/** @import { DuplexSessionOptions } from "../../../static/duplex/lib/duplex-types.js" */
+/** @import { ServerProbe } from "../../../static/shared/end-reasons.js" */
 
 export const START = { systemPrompt: "Be kind.", prepare: { config: { length_penalty: 1.05 } } };
 

@@ -3,6 +3,8 @@
  * A WebSocket without a network: the test opens it, speaks for the server and loses it. Device.
  */
 
+/** @import { VisibilitySource } from "../../../static/shared/page-visibility.js" */
+
 const CONNECTING = 0;
 const OPEN = 1;
 const CLOSED = 3;
@@ -36,10 +38,7 @@ export class FakeSocket extends EventTarget {
     this.dispatchEvent(new Event("open"));
   }
 
-  /**
-   * The server says something.
-   * @param {...(object | string)} messages
-   */
+  /** The server says something. @param {...(object | string)} messages */
   hear(...messages) {
     for (const message of messages) {
       const data = typeof message === "string" ? message : JSON.stringify(message);
@@ -47,11 +46,7 @@ export class FakeSocket extends EventTarget {
     }
   }
 
-  /**
-   * The socket closes from outside.
-   * @param {number} [code]
-   * @param {string} [reason]
-   */
+  /** The socket closes from outside. @param {number} [code] @param {string} [reason] */
   vanish(code = 1006, reason = "") {
     this.readyState = CLOSED;
     this.dispatchEvent(new Event("error"));
@@ -107,7 +102,7 @@ export class FakePage {
   /** @type {Set<() => void>} */
   #onHide = new Set();
 
-  /** @type {import("../../../static/shared/page-visibility.js").VisibilitySource} */
+  /** @type {VisibilitySource} */
   source = {
     isHidden: () => this.#isHidden,
     onChange: (listener) => {

@@ -25,10 +25,7 @@ export class FakeStorage {
     return this.#kept.get(key) ?? null;
   }
 
-  /**
-   * @param {string} key
-   * @param {string} value
-   */
+  /** @param {string} key @param {string} value */
   setItem(key, value) {
     if (this.isFull) throw new Error("The storage is full.");
     this.#kept.set(key, value);

@@ -1,6 +1,4 @@
-/**
- * A whole full-duplex session against a running system, with real speech.
- */
+/** A whole full-duplex session against a running system, with real speech. */
 
 import assert from "node:assert/strict";
 

@@ -1,6 +1,4 @@
-/**
- * A half-duplex session against a running system: two turns and the end.
- */
+/** A half-duplex session against a running system: two turns and the end. */
 
 import assert from "node:assert/strict";
 

@@ -1,11 +1,11 @@
-/**
- * What the checks against a running system share: its address, real speech, a player that keeps time.
- */
+/** What the checks against a running system share: its address, real speech, a player that keeps time. */
 
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { base64ToFloats } from "../../../static/shared/pcm.js";
+
+/** @import { HalfDuplexSession } from "../../../static/duplex/lib/half-duplex-session.js" */
 
 export const RATE_HZ = 16_000;
 const INPUTS = new URL("../../golden/recordings/inputs/", import.meta.url);
@@ -17,18 +17,12 @@ const FASTER = 5;
 /** Address of the system, such as http://127.0.0.1:8006. */
 export const ORIGIN = process.argv[2] ?? "http://127.0.0.1:8100";
 
-/**
- * @param {"streaming" | "half_duplex" | "duplex"} kind
- * @returns {(sessionId: string) => string}
- */
+/** @param {"streaming" | "half_duplex" | "duplex"} kind @returns {(sessionId: string) => string} */
 export function socketOf(kind) {
   return (sessionId) => `${ORIGIN.replace(/^http/, "ws")}/ws/${kind}/${sessionId}`;
 }
 
-/**
- * @param {string} name Of a 16 kHz mono PCM16 file.
- * @returns {Float32Array}
- */
+/** @param {string} name Of a 16 kHz mono PCM16 file. @returns {Float32Array} */
 export function readSpeech(name) {
   const file = readFileSync(new URL(name, INPUTS));
   const at = file.indexOf("data", 12, "latin1") + 8;
@@ -50,18 +44,13 @@ export function inChunks(sound, lengthSamples) {
   });
 }
 
-/**
- * A player without loudspeaker: knows when what it was given would have been played.
- */
+/** A player without loudspeaker: knows when what it was given would have been played. */
 export class SilentPlayer {
   #endsAtMs = 0;
   chunks = 0;
   playedS = 0;
 
-  /**
-   * @param {string} audioBase64
-   * @param {number} rateHz
-   */
+  /** @param {string} audioBase64 @param {number} rateHz */
   play(audioBase64, rateHz) {
     if (!audioBase64) return;
     const lengthS = base64ToFloats(audioBase64).length / rateHz;
@@ -97,15 +86,13 @@ export function heard(source, type, fits = () => true) {
   });
 }
 
-/**
- * A microphone for half-duplex, faster than life: the server counts samples, not seconds.
- */
+/** A microphone for half-duplex, faster than life: the server counts samples, not seconds. */
 export class Microphone {
   #session;
   #waiting = [new Float32Array(CHUNK_SAMPLES)];
   gated = 0;
 
-  /** @param {import("../../../static/duplex/lib/half-duplex-session.js").HalfDuplexSession} session */
+  /** @param {HalfDuplexSession} session */
   constructor(session) {
     this.#session = session;
   }
@@ -127,10 +114,7 @@ export class Microphone {
   }
 }
 
-/**
- * Write what was measured, as the last line.
- * @param {Record<string, unknown>} figures
- */
+/** Write what was measured, as the last line. @param {Record<string, unknown>} figures */
 export function report(figures) {
   console.log(JSON.stringify(figures));
 }

@@ -1,6 +1,4 @@
-/**
- * Answers that are stopped on the way, against a system slow enough to be stopped.
- */
+/** Answers that are stopped on the way, against a system slow enough to be stopped. */
 
 import assert from "node:assert/strict";
 

@@ -18,6 +18,8 @@ import { chatRequest, turnOptions } from "../../../static/turnbased/turn-options
 import { floatsToBase64 } from "../../../static/shared/pcm.js";
 import { ORIGIN, readSpeech, report, socketOf } from "./live-tools.mjs";
 
+/** @import { ContentItem } from "../../../static/turnbased/conversation.js" */
+
 /** @type {WebSocket[]} */
 const sockets = [];
 const chat = new StreamingChat({
@@ -33,7 +35,7 @@ const settings = { hasVoice: true, maxNewTokens: 24 };
 let sounds = 0;
 chat.on("audio", () => (sounds += 1));
 
-/** @param {import("../../../static/turnbased/conversation.js").ContentItem[]} items */
+/** @param {ContentItem[]} items */
 async function ask(items) {
   conversation = addMessage(conversation, { role: "user", items, createdAtMs: Date.now() }).conversation;
   const messages = toWire(conversation);

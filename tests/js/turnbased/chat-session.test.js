@@ -9,10 +9,10 @@ import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn-progress.js";
 
-/**
- * Answers when told to.
- * @extends {Emitter<import("../../../static/turnbased/streaming-chat.js").StreamingChatEvents>}
- */
+/** @import { ChatSettings } from "../../../static/turnbased/chat-session.js" */
+/** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */
+
+/** Answers when told to. @extends {Emitter<StreamingChatEvents>} */
 class FakeChat extends Emitter {
   /** @type {unknown[]} */ sent = [];
   resets = 0;
@@ -34,7 +34,7 @@ class FakeChat extends Emitter {
   }
 }
 
-/** @param {Partial<import("../../../static/turnbased/chat-session.js").ChatSettings>} [settings] */
+/** @param {Partial<ChatSettings>} [settings] */
 function setUp(settings) {
   const chat = new FakeChat();
   /** @type {Map<string, any>} */

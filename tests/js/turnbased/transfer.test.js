@@ -8,6 +8,8 @@ import { addMessage, emptyConversation, toWire, voiceOf } from "../../../static/
 import { mediaOf, toFacts, toItems } from "../../../static/turnbased/media-part.js";
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
+/** @import { MediaPart } from "../../../static/turnbased/media-part.js" */
+
 const NOW_MS = Date.UTC(2026, 0, 2);
 const sound = {
   type: "audio",
@@ -36,7 +38,7 @@ const library = async () => msgpack;
 const wav = encodeWav(Float32Array.of(0.1, 0.2, 0.3), 24_000);
 
 function conversation() {
-  const media = /** @type {import("../../../static/turnbased/media-part.js").MediaPart[]} */ ([sound, picture, film]);
+  const media = /** @type {MediaPart[]} */ ([sound, picture, film]);
   let { conversation: made } = addMessage(emptyConversation(), {
     role: "system",
     items: [{ type: "text", text: "Be kind." }],

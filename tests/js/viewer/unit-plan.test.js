@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { latencyFigures, latencySeries } from "../../../static/viewer/time-axis.js";
 import { planUnits } from "../../../static/viewer/unit-plan.js";
 
-/** @typedef {import("../../../static/viewer/recording-types.js").Chunk} Chunk */
+/** @import { Chunk } from "../../../static/viewer/recording-types.js" */
 
 /** @param {Partial<Chunk>[]} chunks @param {object} [more] */
 const recordingOf = (chunks, more = {}) => ({

@@ -18,6 +18,7 @@ import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-sou
 /** @import { Meta, Recording } from "../viewer/recording-types.js" */
 
 const page = await startPage({ titleKey: "viewer.title" });
+page.show();
 const recordingId = decodeURIComponent(location.pathname.split("/").filter(Boolean).at(-1) ?? "");
 const urlOf = (/** @type {string} */ path) => assetUrl(recordingId, path);
 const nonce = find(document, "meta[name=style-nonce]", HTMLMetaElement).content;

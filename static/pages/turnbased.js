@@ -30,12 +30,12 @@ const DEFAULT_KV_TOKENS = 8_192;
 /** Who writes a question wants to know soon whether it would wait. */
 const STATUS_INTERVAL_MS = 3_000;
 
-const opening = openHistory().catch(() => forgetfulHistory());
-const page = await startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS });
+const [page, store] = await Promise.all([
+  startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS }),
+  /** @type {Promise<Store>} */ (openHistory().catch(() => forgetfulHistory())),
+]);
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
-/** @type {Store} */
-const store = await opening;
 
 /** @type {WebSocket | null} */
 let socket = null;

@@ -11,30 +11,16 @@ import { remember } from "./memory.js";
 // Asks the server how it is, every few seconds while the page is seen.
 
 const INTERVAL_MS = 10_000;
+/** A page is shown without a report that takes longer. */
+const FIRST_REPORT_MS = 500;
 
 /** @typedef {{status: Http.ServiceStatus | null, isReached: boolean}} StatusReport */
 
-/**
- * @param {(report: StatusReport) => void} listener called with every answer, and on none
- * @param {number} [intervalMs]
- * @returns {() => Promise<void>} asks at once
- */
-function watchStatus(listener, intervalMs = INTERVAL_MS) {
-  const refresh = async () => {
-    const report = await getJson("/status").then(
-      (status) => ({ status, isReached: true }),
-      () => ({ status: null, isReached: false }),
-    );
-    listener(report);
-  };
-  const refreshIfSeen = () => {
-    if (document.visibilityState === "visible") void refresh();
-  };
-  setInterval(refreshIfSeen, intervalMs);
-  document.addEventListener("visibilitychange", refreshIfSeen);
-  void refresh();
-  return refresh;
-}
+const askStatus = () =>
+  getJson("/status").then(
+    (status) => ({ status, isReached: true }),
+    () => ({ status: null, isReached: false }),
+  );
 
 // Loads the style sheet of the Chinese font that ships with the pages once Chinese text appears. The browser then
 // fetches only the parts whose characters no font of the system has.
@@ -81,6 +67,7 @@ const READY_MARK = "page-interactive";
  * @property {(listener: (report: StatusReport) => void) => void} onStatus
  *   called at once with the latest report, then with every new one
  * @property {() => Promise<void>} refreshStatus
+ * @property {() => void} show show what is there; `ready` does so as well
  * @property {() => void} ready say that the page can be used
  */
 
@@ -88,11 +75,14 @@ const READY_MARK = "page-interactive";
  * @param {{titleKey: string, statusIntervalMs?: number}} options how often the server is asked how it is
  * @returns {Promise<Page>}
  */
-export async function startPage({ titleKey, statusIntervalMs }) {
+export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   watchForChinese();
   const apps = loadApps();
+  const firstReport = askStatus();
   const defaults = await serverDefaults;
   await initLanguage();
+  // What comes before the first paint moves nothing when it comes.
+  await Promise.race([Promise.all([apps, firstReport]), new Promise((done) => setTimeout(done, FIRST_REPORT_MS))]);
 
   const nav = mountAppNav(byId("nav", HTMLElement), apps);
   const footer = byId("footer", HTMLElement);
@@ -108,10 +98,19 @@ export async function startPage({ titleKey, statusIntervalMs }) {
   const listeners = new Set([nav.showStatus]);
   /** @type {StatusReport | null} */
   let latest = null;
-  const refreshStatus = watchStatus((report) => {
+  const tell = (/** @type {StatusReport} */ report) => {
     latest = report;
     for (const listener of listeners) listener(report);
-  }, statusIntervalMs);
+  };
+  const refreshStatus = () => askStatus().then(tell);
+  const refreshIfSeen = () => {
+    if (document.visibilityState === "visible") void refreshStatus();
+  };
+  void firstReport.then(tell);
+  setInterval(refreshIfSeen, statusIntervalMs);
+  document.addEventListener("visibilitychange", refreshIfSeen);
+  await new Promise((done) => setTimeout(done)); // so that the page's own parts are another task
+  const show = () => void (document.documentElement.dataset.shown = "true");
   return {
     defaults,
     apps,
@@ -120,7 +119,9 @@ export async function startPage({ titleKey, statusIntervalMs }) {
       listeners.add(listener);
       if (latest) listener(latest);
     },
+    show,
     ready() {
+      show();
       performance.mark(READY_MARK);
       document.documentElement.dataset.ready = "true";
     },

@@ -1,16 +1,16 @@
 // @ts-check
 /** The parts of the home page that follow the server, the devices and this browser's conversations. */
 
-import { appTitle } from "../shared/page.js";
-import { fetchNote } from "../shared/notice.js";
 import { formatDateTime } from "../shared/formats.js";
 import { phraseText, t } from "../shared/i18n.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
+import { fetchNote } from "../shared/notice.js";
+import { appTitle } from "../shared/page.js";
 import { appLook, chooseStart, firstObstacle, isKnownApp } from "./readiness.js";
 
 /** @import { App } from "../shared/page.js" */
 /** @import { RecentSession } from "../shared/recent-sessions.js" */
-/** @import { Line } from "./readiness.js" */
+/** @import { BrowserFacts, Line } from "./readiness.js" */
 
 const ASPECTS = ["send", "answer", "interrupt", "pace", "needs"];
 const LINE_ICONS = { secure: "lock", microphone: "mic", camera: "camera", worker: "server", queue: "people", model: "sparkle" };
@@ -141,3 +141,59 @@ export const recentCards = (sessions) =>
         >
       </li>`,
   );
+
+// Finds out, without asking the visitor for anything, which devices the browser has and allows.
+
+/** @returns {BrowserFacts} what is known at once */
+export function firstFacts() {
+  const unknown = /** @type {const} */ ({ permission: "unknown", count: null });
+  return {
+    isSecure: globalThis.isSecureContext !== false,
+    isSupported: typeof navigator.mediaDevices?.getUserMedia === "function" && "AudioWorkletNode" in globalThis,
+    microphone: unknown,
+    camera: unknown,
+  };
+}
+
+/** @param {"microphone" | "camera"} name @returns {Promise<PermissionStatus | null>} null where the browser does not tell */
+async function permissionOf(name) {
+  try {
+    return await navigator.permissions.query({ name: /** @type {PermissionName} */ (name) });
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Watches devices and permissions.
+ * @param {(facts: BrowserFacts) => void} listener called at once and with every change
+ * @returns {Promise<() => void>} ends it
+ */
+export async function watchDevices(listener) {
+  const first = firstFacts();
+  listener(first);
+  const { mediaDevices } = navigator;
+  if (!first.isSecure || !first.isSupported) return () => {};
+  const [microphone, camera] = await Promise.all([permissionOf("microphone"), permissionOf("camera")]);
+  const look = async () => {
+    const devices = await mediaDevices.enumerateDevices().catch(() => []);
+    const count = (/** @type {MediaDeviceKind} */ kind) => devices.filter((device) => device.kind === kind).length;
+    listener({
+      ...first,
+      microphone: { permission: microphone?.state ?? "unknown", count: count("audioinput") },
+      camera: { permission: camera?.state ?? "unknown", count: count("videoinput") },
+    });
+  };
+  const change = () => void look();
+  /** @type {[EventTarget | null, string][]} */
+  const sources = [
+    [mediaDevices, "devicechange"],
+    [microphone, "change"],
+    [camera, "change"],
+  ];
+  for (const [source, event] of sources) source?.addEventListener(event, change);
+  await look();
+  return () => {
+    for (const [source, event] of sources) source?.removeEventListener(event, change);
+  };
+}

@@ -2,15 +2,12 @@
 /** Administration. */
 
 import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
-import { makeApps, makeDurations } from "../admin/settings.js";
+import { makeApps, makeDurations, makeOverview } from "../admin/overview.js";
 import { makeAudit, makeLogs } from "../admin/logs.js";
-import { makeConversations, makeQueue } from "../admin/conversations.js";
-import { mountLogin, mountSectionNav } from "../admin/frame.js";
-import { makeOverview } from "../admin/overview.js";
+import { makeConversations, makeQueue, makeWorkers } from "../admin/workers.js";
+import { failureText, mountLogin, mountSectionNav } from "../admin/words.js";
 import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";
-import { failureText } from "../admin/words.js";
-import { makeWorkers } from "../admin/workers.js";
 import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
@@ -20,7 +17,7 @@ import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
 
 /** @import { AdminApi, Refresher } from "../admin/admin-api.js" */
-/** @import { SectionEntry } from "../admin/frame.js" */
+/** @import { SectionEntry } from "../admin/words.js" */
 /** @import { Page } from "../shared/page.js" */
 
 /**

@@ -9,21 +9,25 @@ import { startPage } from "../shared/page.js";
 import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/notice.js";
-import { problemOfDevice } from "../duplex/lib/live-problems.js";
+import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { loadCallSound } from "../duplex/lib/call.js";
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
-import { DUPLEX_FIELDS, duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
+import {
+  DUPLEX_FIELDS,
+  duplexConfigOf,
+  mountDuplexConfigForm,
+  mountPromptSetup,
+  mountVoiceGate,
+} from "../duplex/ui/call-setup.js";
 import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
-import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
-import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
+import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
-import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
 /** @import { LiveSource } from "../duplex/lib/duplex-types.js" */
 
-const loadSoundFile = late(() => import("../duplex/ui/sound-file-source.js"));
+const loadSoundFile = late(() => import("../duplex/lib/file-source.js"));
 const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
 

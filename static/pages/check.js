@@ -3,9 +3,8 @@
 
 import { mountCheckCard, mountVerdict } from "../check/verdict-view.js";
 import { mountCameraCheck, mountMicrophoneCheck } from "../check/input-checks.js";
-import { mountEchoCheck, mountSpeakerCheck } from "../check/sound-checks.js";
+import { mountBrowserCheck, mountEchoCheck, mountServerCheck, mountSpeakerCheck } from "../check/sound-checks.js";
 import { CHECKS, Results, verdictOf } from "../check/results.js";
-import { mountBrowserCheck, mountServerCheck } from "../check/server-check.js";
 import { chooseStart } from "../home/readiness.js";
 import { byId, on } from "../shared/dom.js";
 import { startPage } from "../shared/page.js";

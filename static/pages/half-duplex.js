@@ -3,8 +3,7 @@
 
 import { loadCallSound } from "../duplex/lib/call.js";
 import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-call.js";
-import { warningOf } from "../duplex/lib/live-problems.js";
-import { halfConfigOf } from "../duplex/lib/call-state.js";
+import { halfConfigOf, warningOf } from "../duplex/lib/call-state.js";
 import { makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
 import {
@@ -15,9 +14,8 @@ import {
   mountHalfTurns,
   problemOfStatus,
 } from "../duplex/ui/half-view.js";
-import { mountHalfWave, mountLevelMeter } from "../duplex/ui/sound-meters.js";
-import { mountModelNote } from "../duplex/ui/page-notes.js";
-import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
+import { mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
+import { mountModelNote, mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";

@@ -2,7 +2,7 @@
 /** Home. */
 
 import { expectedWaitS, firstObstacle, inOrder, isKnownApp, readinessLines } from "../home/readiness.js";
-import { firstFacts, watchDevices } from "../home/device-facts.js";
+import { firstFacts, watchDevices } from "../home/home-view.js";
 import * as view from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";

@@ -8,23 +8,20 @@ import { mountLateHelp } from "../shared/late-parts.js";
 import { t } from "../shared/i18n.js";
 import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
-import { radioPills } from "../shared/pills.js";
-import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
+import { bindSettings, mountSettingsDrawer, radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/notice.js";
-import { problemOfDevice } from "../duplex/lib/live-problems.js";
+import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { loadCallSound } from "../duplex/lib/call.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
-import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
+import { duplexConfigOf, mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
 import { mountFullView, mountScreenTools } from "../duplex/ui/screen-tools.js";
 import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
 import { liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
-import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
-import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
-import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
+import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 
 const CHUNK_SAMPLES = 16_000; // one second
 const SOURCES = Object.freeze({ live: "camera", file: "film" });

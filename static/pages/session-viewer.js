@@ -11,11 +11,11 @@ import { startPage } from "../shared/page.js";
 import { mountCommentCard, mountHead } from "../viewer/head-view.js";
 import { mountDuplex } from "../viewer/duplex-view.js";
 import { configPanel, loadWhatIsSeen, makeUnitsPanel, replayPanel, turnBubbles } from "../viewer/panels.js";
-import { assetUrl } from "../viewer/recording-types.js";
+import { assetUrl } from "../viewer/recording.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @import { ApiError } from "../shared/api.js" */
-/** @import { Meta, Recording } from "../viewer/recording-types.js" */
+/** @import { Meta, Recording } from "../viewer/recording.js" */
 
 const page = await startPage({ titleKey: "viewer.title" });
 page.show();

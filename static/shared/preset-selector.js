@@ -4,7 +4,7 @@
 import { getJson } from "./api.js";
 import { getLang, t } from "./i18n.js";
 import { html, icon, mountView, nothing } from "./lit.js";
-import { focusCurrent, radioPills } from "./pills.js";
+import { focusCurrent, radioPills } from "./settings-form.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
 import { problemText, toastProblem } from "./notice.js";
 import { remember, remembered } from "./memory.js";

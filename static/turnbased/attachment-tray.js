@@ -13,7 +13,7 @@ import { fitsRequest, wireChars } from "./media-part.js";
 const S_PER_MINUTE = 60;
 
 /** Loaded with the first file. */
-const loadReaders = () => Promise.all([import("./media-reader.js"), import("./media-reader.js")]);
+const loadReaders = () => import("./media-input.js");
 const loadChips = late(
   () => import("./media-view.js"),
   ({ chipView, createShelf }) => ({ chipView, shelf: createShelf() }),
@@ -97,7 +97,7 @@ export function mountAttachmentTray(el, options) {
     const reading = { file, abort: new AbortController(), done: null };
     readings = [...readings, reading];
     draw();
-    const [{ MediaError, readMedia }, { lookAtVideo }] = await loadReaders();
+    const { MediaError, lookAtVideo, readMedia } = await loadReaders();
     try {
       const part = await readMedia(file, {
         limits: options.limits,

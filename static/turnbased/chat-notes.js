@@ -1,7 +1,7 @@
 // @ts-check
 /** What stands around the text box: a greeting, the wait before sending, the place in line, the sending, the memory. */
 
-import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
+import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { byId, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";

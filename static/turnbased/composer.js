@@ -12,7 +12,7 @@ import { limitWords, mountAttachmentTray } from "./attachment-tray.js";
 import { ACCEPT } from "./media-part.js";
 
 /** @import { MediaLimits, MediaPart } from "./media-part.js" */
-/** @import { RecordView, SoundRecorder } from "./record-view.js" */
+/** @import { RecordView, SoundRecorder } from "./media-input.js" */
 
 /**
  * @typedef {Object} ComposerOptions
@@ -217,7 +217,7 @@ const HOLD_MS = 350;
 const SHORTEST_S = 0.3; // less is a slip of the finger
 
 /** Only who speaks needs them. */
-const loadRecorder = () => Promise.all([import("./record-view.js"), import("./record-view.js")]);
+const loadRecorder = () => import("./media-input.js");
 
 /**
  * @typedef {Object} RecordPanelOptions
@@ -261,7 +261,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     const asked = settings();
     maxS = asked.maxS;
     try {
-      const [{ startRecording }, { mountRecordView }] = await loadRecorder();
+      const { mountRecordView, startRecording } = await loadRecorder();
       view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
       if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // given up meanwhile

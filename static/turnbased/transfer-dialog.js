@@ -3,7 +3,7 @@
 
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
-import { mountOfferShare } from "../shared/offer-share.js";
+import { mountOfferShare } from "../shared/late-parts.js";
 import { toast, toastProblem } from "../shared/notice.js";
 import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
 import { lastRecordingId } from "./conversation.js";

@@ -10,11 +10,10 @@ import { mountBigFrame } from "./tracks.js";
 import { copyLink } from "./head-view.js";
 import { ReplayClock } from "./replay-clock.js";
 import { mountTimeline } from "./timeline.js";
-import { mountTransport } from "./transport.js";
-import { planUnits } from "./unit-plan.js";
+import { mountTransport } from "./panels.js";
+import { planUnits } from "./recording.js";
 
-/** @import { Recording, UnitTiming } from "./recording-types.js" */
-/** @import { Plan, SpokenTurn, Unit, UserWords } from "./unit-plan.js" */
+/** @import { Plan, Recording, SpokenTurn, Unit, UnitTiming, UserWords } from "./recording.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;

@@ -10,11 +10,11 @@ import { hasText, onLangChange, t } from "../shared/i18n.js";
 import { html, icon, mountView, nothing, render } from "../shared/lit.js";
 import { noticeView, toast } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/recent-sessions.js";
-import { appOf } from "./recording-types.js";
+import { appOf } from "./recording.js";
 import { pathOf } from "./viewer-source.js";
 
 /** @import { Problem } from "../shared/notice.js" */
-/** @import { Meta } from "./recording-types.js" */
+/** @import { Meta } from "./recording.js" */
 
 const LINK_SHOWN_MS = 20_000;
 

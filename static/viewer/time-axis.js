@@ -1,7 +1,7 @@
 // @ts-check
 /** Times of a replay: the axis, series along it, links to a moment, and keys that lead to one. Pure. */
 
-/** @import { Plan } from "./unit-plan.js" */
+/** @import { Plan } from "./recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
 

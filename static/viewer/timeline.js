@@ -10,7 +10,7 @@ import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, with
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Plan, SpokenTurn } from "./unit-plan.js" */
+/** @import { Plan, SpokenTurn } from "./recording.js" */
 
 // The whole recording in one line: who spoke when, what was late, and which part is in view.
 

@@ -11,7 +11,7 @@ import { indexAt, latencySeries, spread } from "./time-axis.js";
 import { openPeaks } from "./viewer-source.js";
 
 /** @import { View } from "./time-axis.js" */
-/** @import { Picture, Plan } from "./unit-plan.js" */
+/** @import { Picture, Plan } from "./recording.js" */
 /** @import { PeakSource } from "./viewer-source.js" */
 
 const LANE_PX = 52;

@@ -3,7 +3,7 @@
 
 import { ApiError, getJson } from "../shared/api.js";
 
-/** @import { Meta, Recording } from "./recording-types.js" */
+/** @import { Meta, Recording } from "./recording.js" */
 /** @import { View } from "./time-axis.js" */
 
 const AGAIN_MS = 2_000;

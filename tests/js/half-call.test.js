@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { HalfCall } from "../../static/duplex/lib/half-call.js";
 import { STATE_COLOURS, halfCallStateOf, halfConfigOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
 import { makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
-import { LevelHistory } from "../../static/duplex/lib/level-history.js";
+import { LevelHistory } from "../../static/duplex/lib/call-figures.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";

@@ -6,7 +6,7 @@
 
 import { Emitter } from "../../shared/emitter.js";
 import { late } from "../../shared/late.js";
-import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./live-problems.js";
+import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 import { keepAwake } from "../../shared/page-visibility.js";
 
 /** @import { EndReason } from "../../shared/end-reasons.js" */

@@ -7,7 +7,7 @@
 /** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
 /** @import { QueuePlace } from "../../shared/queue-place.js" */
 /** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
-/** @import { LiveProblem } from "./live-problems.js" */
+/** @import { LiveProblem } from "./call-state.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
 /** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
 /** @import { Caption } from "./user-turns.js" */

@@ -6,11 +6,15 @@
  * · `progress` {elapsedS, totalS, fileTimeS} · `frame-due` {index, fileTimeS} at 0.5 of each second of a
  * video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
+
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
+import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
 /** @import { Capture, CaptureChunk, CaptureLevel } from "./capture.js" */
+/** @import { LiveSource } from "./duplex-types.js" */
+/** @import { MicrophoneOptions } from "./microphone.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
@@ -260,4 +264,44 @@ export async function openFileSource(options) {
   const source = new FileSource(options);
   await source.connect();
   return source;
+}
+
+// A sound file as the user of a call, alone or together with the microphone.
+
+/**
+ * @typedef {Object} SoundFileOptions
+ * @property {AudioBuffer} sound
+ * @property {boolean} hasMicrophone
+ * @property {MicrophoneOptions} microphone
+ * @property {number} paddingBeforeS
+ * @property {number} paddingAfterS
+ * @property {(progress: {elapsedS: number, totalS: number}) => void} onProgress
+ */
+
+/** @param {SoundFileOptions} options @returns {Promise<LiveSource>} */
+export async function openSoundFile(options) {
+  const { sound, hasMicrophone, paddingBeforeS, paddingAfterS, onProgress } = options;
+  const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
+  const microphone = hasMicrophone ? await openMicrophone({ ...options.microphone, context }) : null;
+  const mixer = new MixerController(context, { mode: microphone ? "both" : "file" });
+  const source = await openFileSource({
+    sound,
+    context,
+    mixer,
+    paddingBeforeS,
+    paddingAfterS,
+    ...(microphone && { microphone: microphone.stream }),
+  });
+  source.addEventListener("progress", (event) => onProgress(/** @type {CustomEvent} */ (event).detail));
+  microphone?.addEventListener("ended", (event) => {
+    source.dispatchEvent(new CustomEvent("ended", { detail: /** @type {CustomEvent} */ (event).detail }));
+  });
+  const closeFile = source.close.bind(source);
+  return Object.assign(source, {
+    isMicrophone: hasMicrophone,
+    async close() {
+      await microphone?.close();
+      await closeFile();
+    },
+  });
 }

@@ -6,7 +6,7 @@
 
 import { t } from "../../shared/i18n.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
-import { mountOfferShare } from "../../shared/offer-share.js";
+import { mountOfferShare } from "../../shared/late-parts.js";
 import { addRecent } from "../../shared/recent-sessions.js";
 import { toast } from "../../shared/notice.js";
 import { SessionRecorder } from "../lib/session-recorder.js";

@@ -6,12 +6,11 @@ import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t } from "../../shared/i18n.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { problemText } from "../../shared/notice.js";
-import { radioPills } from "../../shared/pills.js";
-import { bindSettings } from "../../shared/settings-form.js";
+import { bindSettings, radioPills } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
 import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
-import { mountFileBox } from "./file-box.js";
+import { mountFileBox } from "./source-choice.js";
 import { mixSettingsOf } from "./omni-settings.js";
 
 /** @import { LiveSource } from "../lib/duplex-types.js" */

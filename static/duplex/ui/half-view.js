@@ -7,14 +7,13 @@ import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.
 import { mountNotice } from "../../shared/notice.js";
 import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkList } from "./call-frame.js";
-import { NOTHING, metricRows } from "./metrics-panel.js";
+import { NOTHING, metricRows } from "./meters.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { StatusReport } from "../../shared/page.js" */
-/** @import { HalfCallState } from "../lib/call-state.js" */
+/** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { HalfCall } from "../lib/half-call.js" */
 /** @import { HalfTurn } from "../lib/half-duplex-state.js" */
-/** @import { LiveProblem, NextStep } from "../lib/live-problems.js" */
 
 const MS_PER_S = 1_000;
 const TICK_MS = 500;

@@ -3,8 +3,7 @@
 
 import { byId, on } from "../../shared/dom.js";
 import { html, mountView } from "../../shared/lit.js";
-import { mountLevelMeter } from "./sound-meters.js";
-import { duplexMetrics, metricRows } from "./metrics-panel.js";
+import { duplexMetrics, metricRows, mountLevelMeter } from "./meters.js";
 import { throttled } from "../../shared/late.js";
 import { mountUnitTimeline } from "./unit-timeline.js";
 import { remember, remembered } from "../../shared/memory.js";

@@ -14,16 +14,15 @@ import { mountNotice, toastProblem } from "../../shared/notice.js";
 import { callStateOf, controlsFor } from "../lib/call-state.js";
 import { withCaptions } from "../lib/user-turns.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./call-frame.js";
-import { mountQueueBanner } from "./queue-banner.js";
+import { mountQueueBanner } from "./call-notes.js";
 import { mountTranscript } from "./transcript.js";
 import { runningMs } from "../lib/session-state.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { QueuePlace } from "../../shared/queue-place.js" */
-/** @import { CallState } from "../lib/call-state.js" */
+/** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { DuplexCall, DuplexCall as LiveCall } from "../lib/duplex-call.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
-/** @import { LiveProblem, NextStep } from "../lib/live-problems.js" */
 /** @import { Caption } from "../lib/user-turns.js" */
 /** @import { CallButton } from "./call-frame.js" */
 

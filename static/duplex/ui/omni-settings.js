@@ -2,7 +2,7 @@
 /** The settings of the video call, beside those of every live page and of the model. */
 
 import { MAX_TRIM_DB, PADDING_MAX_S } from "../lib/capture-format.js";
-import { DUPLEX_FIELDS } from "./duplex-config-form.js";
+import { DUPLEX_FIELDS } from "./call-setup.js";
 import { LIVE_FIELDS } from "./live-settings.js";
 
 /** @import { BooleanField, ChoiceField, NumberField, SettingsStore } from "../../shared/settings-store.js" */

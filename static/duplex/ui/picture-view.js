@@ -11,7 +11,7 @@ import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { subtitleLookOf } from "./omni-settings.js";
-import { mountLevelBars } from "./sound-meters.js";
+import { mountLevelBars } from "./meters.js";
 
 /** @import { DuplexCall } from "../lib/duplex-call.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */

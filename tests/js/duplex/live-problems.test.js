@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { endReason } from "../../../static/shared/end-reasons.js";
-import { warningOf, problemOfDevice, problemOfEnd } from "../../../static/duplex/lib/live-problems.js";
+import { warningOf, problemOfDevice, problemOfEnd } from "../../../static/duplex/lib/call-state.js";
 
 const TEXTS = JSON.parse(readFileSync(new URL("../../../static/i18n/en.json", import.meta.url), "utf8"));
 

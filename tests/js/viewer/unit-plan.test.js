@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { latencyFigures, latencySeries } from "../../../static/viewer/time-axis.js";
-import { planUnits } from "../../../static/viewer/unit-plan.js";
+import { planUnits } from "../../../static/viewer/recording.js";
 
-/** @import { Chunk } from "../../../static/viewer/recording-types.js" */
+/** @import { Chunk } from "../../../static/viewer/recording.js" */
 
 /** @param {Partial<Chunk>[]} chunks @param {object} [more] */
 const recordingOf = (chunks, more = {}) => ({

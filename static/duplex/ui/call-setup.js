@@ -1,0 +1,204 @@
+// @ts-check
+/** Instructions of a live call and its voices: preset, instructions, voice samples. */
+
+import { t } from "../../shared/i18n.js";
+import { late } from "../../shared/late.js";
+import { html, mountView } from "../../shared/lit.js";
+import { toastProblem } from "../../shared/notice.js";
+import { mountPresetSelector } from "../../shared/preset-selector.js";
+import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
+import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
+
+/** @import { AppliedPreset, Voice, VoiceLimits } from "../../shared/prompt.js" */
+/** @import { DuplexConfig } from "../../shared/protocol.js" */
+/** @import { RefAudioPlayer, TtsVoice } from "../../shared/ref-audio-player.js" */
+/** @import { BooleanField, ChoiceField, Field, NumberField } from "../../shared/settings-store.js" */
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { SileroDetector } from "../lib/silero-gate.js" */
+
+const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
+const importEditors = () => import("../../shared/ref-audio-player.js");
+
+/** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
+
+/**
+ * @typedef {Object} PromptOptions
+ * @property {"audio_duplex" | "omni"} mode
+ * @property {{limits?: Record<string, number>} | null} defaults
+ * @property {(settings: Record<string, unknown>) => void} onSettings a preset was chosen that sets these
+ * @property {() => void} onEdit shows the editors
+ */
+
+/** @param {PromptParts} parts @param {PromptOptions} options */
+export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
+  const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
+  /** @param {AppliedPreset} preset */
+  const apply = (preset) => {
+    parts.prompt.value = preset.systemPrompt;
+    voices.set(preset.voice);
+    if (preset.isChosen) onSettings(preset.settings);
+  };
+  const presets = mountPresetSelector(parts.presets, { mode, page: mode, onApply: apply, onEdit });
+  parts.prompt.addEventListener("input", () => presets.setEdited(true));
+
+  return {
+    /** The first preset was applied, or there is none. */
+    ready: presets.ready,
+    /** Brings in the editors of the voices. */
+    loadEditors: voices.loadEditors,
+    /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
+    given() {
+      const { heard, spoken } = voices;
+      return {
+        systemPrompt: parts.prompt.value.trim(),
+        prepare: {
+          ...(heard && { ref_audio_base64: voiceToWire(heard) }),
+          ...(spoken && { tts_ref_audio_base64: voiceToWire(spoken) }),
+        },
+      };
+    },
+  };
+}
+
+/**
+ * The voice the model hears and the one it speaks with. Their editors come later; what a preset gave holds
+ * without them.
+ * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
+ * @param {{limits: VoiceLimits, onEdited: () => void}} options
+ */
+function mountVoices(parts, { limits, onEdited }) {
+  /** The preset's, or the server's own. @type {Voice | null} */
+  let given = null;
+  let isApplying = false;
+  /** @type {{heard: RefAudioPlayer, spoken: TtsVoice} | null} */
+  let editors = null;
+
+  const apply = () => {
+    if (!editors) return;
+    isApplying = true;
+    editors.spoken.set(null);
+    if (given) editors.heard.set(given);
+    void (given ? Promise.resolve() : editors.heard.reset()).finally(() => (isApplying = false));
+  };
+  /** Changes with each preset; what comes for an earlier one is dropped. */
+  let wish = 0;
+  const takeServerVoice = async () => {
+    const mine = wish;
+    // A server that gives none speaks with its own all the same; the editor says what is wrong.
+    const voice = await loadServerVoices()
+      .then(({ loadDefaultVoice }) => loadDefaultVoice())
+      .catch(() => null);
+    if (mine === wish) given = voice;
+  };
+  return {
+    get heard() {
+      return editors ? editors.heard.voice : given;
+    },
+    get spoken() {
+      return editors?.spoken.voice ?? null;
+    },
+    /** @param {Voice | null} voice null: the server's own */
+    set(voice) {
+      wish += 1;
+      given = voice;
+      if (!voice && !editors) void takeServerVoice();
+      apply();
+    },
+    loadEditors: late(importEditors, ({ mountRefAudioPlayer, mountTtsVoice }) => {
+      editors = {
+        heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
+        spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),
+      };
+      apply();
+    }),
+  };
+}
+
+// The settings of `DuplexConfig` as fields of a page's settings, and as a form.
+
+/** @param {number} initial @param {number} min @param {number} max @param {number} step @returns {NumberField} */
+const number = (initial, min, max, step) => ({ type: "number", initial, min, max, step });
+
+/** What the server accepts, by the names of `DuplexConfig`. */
+export const DUPLEX_FIELDS = Object.freeze({
+  length_penalty: number(GIVEN.length_penalty, 0.5, 2, 0.05),
+  force_listen_count: number(GIVEN.force_listen_count, 0, 20, 1),
+  max_new_speak_tokens_per_chunk: number(GIVEN.max_new_speak_tokens_per_chunk, 1, 100, 1),
+  listen_prob_scale: number(GIVEN.listen_prob_scale, 0.1, 3, 0.05),
+  temperature: number(GIVEN.temperature, 0, 2, 0.05),
+  top_k: number(GIVEN.top_k, 0, 200, 1),
+  top_p: number(GIVEN.top_p, 0.05, 1, 0.05),
+  text_repetition_penalty: number(GIVEN.text_repetition_penalty, 0.5, 2, 0.01),
+  tts_temperature: number(GIVEN.tts_temperature, 0, 2, 0.05),
+  decode_mode: /** @type {ChoiceField} */ ({ type: "choice", initial: GIVEN.decode_mode, choices: ["sampling", "greedy"] }),
+  generate_audio: /** @type {BooleanField} */ ({ type: "boolean", initial: GIVEN.generate_audio }),
+});
+
+/** @typedef {keyof typeof DUPLEX_FIELDS} DuplexSetting */
+
+/** The form's order; the length penalty stands among the everyday settings of a page. */
+const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
+
+/** @param {{get: (name: DuplexSetting) => unknown}} store @returns {DuplexConfig} */
+export function duplexConfigOf(store) {
+  const names = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS));
+  return Object.fromEntries(names.map((name) => [name, store.get(name)]));
+}
+
+/** Builds the inputs; `bindSettings` on a root around them ties them to the store. @param {HTMLElement} el */
+export function mountDuplexConfigForm(el) {
+  mountView(el, () =>
+    SHOWN.map(
+      (name) =>
+        html`<div class="field field-row">
+          <label for="config-${name}">${t(`config.${name}`)}</label>${inputOf(name)}
+          <p class="hint" id="config-${name}-hint">${t(`config.${name}_hint`)}</p>
+        </div>`,
+    ),
+  );
+}
+
+/** @param {DuplexSetting} name */
+function inputOf(name) {
+  const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
+  const [id, hint] = [`config-${name}`, `config-${name}-hint`];
+  if (field.type === "boolean")
+    return html`<input id=${id} data-setting=${name} aria-describedby=${hint} type="checkbox" role="switch" />`;
+  if (field.type === "choice") {
+    return html`<select id=${id} data-setting=${name} aria-describedby=${hint}>
+      ${field.choices.map((value) => html`<option value=${value}>${t(`config.${name}_${value}`)}</option>`)}
+    </select>`;
+  }
+  return html`<output class="number" for=${id} data-value-of=${name}></output>
+    <input id=${id} data-setting=${name} aria-describedby=${hint} type="range" />`;
+}
+
+// Brings the neural voice detector into a call when the visitor wants it; without it the gate of sound alone goes on.
+
+const loadGate = late(async () => {
+  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
+  return () => gate.loadSileroDetector(loadOnnxRuntime);
+});
+
+/** @param {DuplexCall} call @returns {{update: (isWanted: boolean) => Promise<void>}} */
+export function mountVoiceGate(call) {
+  /** @type {Promise<SileroDetector> | null} */
+  let loading = null;
+  let isOn = false;
+  return {
+    async update(isWanted) {
+      if (isWanted === isOn) return;
+      isOn = isWanted;
+      if (!isWanted) return call.setDetector(null);
+      try {
+        loading ??= loadGate().then((load) => load());
+        const detector = await loading;
+        if (isOn) call.setDetector(detector);
+      } catch (error) {
+        loading = null;
+        isOn = false;
+        toastProblem(/** @type {{code?: string}} */ (error));
+      }
+    },
+  };
+}

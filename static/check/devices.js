@@ -3,7 +3,8 @@
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
-import { newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { networkOf } from "../shared/network.js";
+import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
@@ -181,10 +182,11 @@ export function measureSocket({ url, factory, now = () => performance.now() } = 
       resolve(openedMs);
     };
     const timer = setTimeout(() => finish(null), TRY_LIMIT_MS);
+    const network = networkOf("streaming", "");
     const socket = openLiveSocket(
-      url ?? socketUrl("streaming", newSessionId("check")),
+      url ?? network.url(newSessionId("check")),
       { onOpen: () => finish(now() - startMs), onMessage: () => {}, onClosed: () => finish(null) },
-      factory,
+      factory ?? network.socketFactory,
     );
   });
 }

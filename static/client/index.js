@@ -7,7 +7,7 @@
 
 import { DuplexSession } from "../duplex/lib/duplex-session.js";
 import { HalfDuplexSession } from "../duplex/lib/half-duplex-session.js";
-import { probeServer, socketUrl } from "../shared/live-socket.js";
+import { networkOf } from "../shared/network.js";
 import { base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
@@ -49,25 +49,18 @@ export class Client {
    */
   duplex({ withPictures = false, ...options } = {}) {
     const idPrefix = withPictures ? "omni" : "adx";
-    return new DuplexSession({ idPrefix, ...this.#server("duplex", withPictures ? "omni" : "audio_duplex"), ...options });
+    const appId = withPictures ? "omni" : "audio_duplex";
+    return new DuplexSession({ idPrefix, ...networkOf("duplex", appId, this.origin), ...options });
   }
 
-  /** A call by turns: the server finds out when the user has finished. @param {HalfDuplexOptions} [options] */
+  /** A call by turns: the server finds out when the user has finished. @param {Partial<HalfDuplexOptions>} [options] */
   halfDuplex(options = {}) {
-    return new HalfDuplexSession({ ...this.#server("half_duplex", "half_duplex_audio"), ...options });
+    return new HalfDuplexSession({ ...networkOf("half_duplex", "half_duplex_audio", this.origin), ...options });
   }
 
-  /** A chat; each turn sends the whole history. @param {StreamingChatOptions} [options] */
+  /** A chat; each turn sends the whole history. @param {Partial<StreamingChatOptions>} [options] */
   chat(options = {}) {
-    return new StreamingChat({ ...this.#server("streaming", "turnbased"), ...options });
-  }
-
-  /** @param {"streaming" | "half_duplex" | "duplex"} kind @param {string} appId */
-  #server(kind, appId) {
-    return {
-      url: (/** @type {string} */ sessionId) => socketUrl(kind, sessionId, this.origin),
-      probe: () => probeServer(appId, this.origin),
-    };
+    return new StreamingChat({ ...networkOf("streaming", "turnbased", this.origin), ...options });
   }
 }
 

@@ -99,7 +99,12 @@ async function openSource() {
   });
 }
 
-const call = new DuplexCall({ idPrefix: "adx", settings: () => liveSettingsOf(store, devices.speakerId), openSource });
+const call = new DuplexCall({
+  appId: "audio_duplex",
+  idPrefix: "adx",
+  settings: () => liveSettingsOf(store, devices.speakerId),
+  openSource,
+});
 
 /** Not in the middle of a file: that would begin anew. */
 function reopenMicrophone() {

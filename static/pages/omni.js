@@ -115,6 +115,7 @@ async function openSource() {
 }
 
 const call = new DuplexCall({
+  appId: "omni",
   idPrefix: "omni",
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,

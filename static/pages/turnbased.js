@@ -6,6 +6,7 @@ import { onLangChange, t } from "../shared/i18n.js";
 import { mountNotice, toast, toastProblem } from "../shared/notice.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-parts.js";
+import { networkOf } from "../shared/network.js";
 import { startPage } from "../shared/page.js";
 import { addRecent } from "../shared/recent-sessions.js";
 import { SettingsStore } from "../shared/settings-store.js";
@@ -38,7 +39,7 @@ const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
 
 /** @type {WebSocket | null} */
 let socket = null;
-const chat = new StreamingChat({ socketFactory: (url) => (socket = new WebSocket(url)) });
+const chat = new StreamingChat({ ...networkOf("streaming", APP), socketFactory: (url) => (socket = new WebSocket(url)) });
 const session = new ChatSession({
   chat,
   store,

@@ -1,7 +1,5 @@
 // @ts-check
-/** One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read. Device. */
-
-import { ownerNotes } from "./recent-sessions.js";
+/** One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read. Pure. */
 
 /** @import { ServerProbe, SocketEnd } from "./end-reasons.js" */
 
@@ -10,6 +8,15 @@ import { ownerNotes } from "./recent-sessions.js";
  */
 
 /** @typedef {(url: string) => WebSocket} SocketFactory */
+
+/** What a session needs of the network; `networkOf` has the browser's.
+ * @typedef {Object} Network
+ * @property {(sessionId: string) => string} url of a session's socket
+ * @property {SocketFactory} socketFactory
+ * @property {() => Promise<ServerProbe>} probe how the server is, to name why a socket vanished
+ * @property {(message: object) => void} [noteOwner] keeps the secret of a recording that a message brings
+ * @property {(body: object, signal: AbortSignal) => Promise<unknown>} [postChat] `POST /api/chat`
+ */
 
 /** @typedef {Object} LiveSocketHandlers
  * @property {() => void} [onOpen]
@@ -29,20 +36,18 @@ const OPEN_STATE = 1; // WebSocket.OPEN
 const NORMAL_CLOSURE = 1000;
 /** A browser refuses some addresses at once, such as `ws:` from a page of `https:`. */
 const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
-const PROBE_LIMIT_MS = 3_000;
 const ID_RANDOM_BYTES = 3;
 
 /**
  * Open a socket.
  * @param {string} url
  * @param {LiveSocketHandlers} handlers
- * @param {SocketFactory} [factory]
+ * @param {SocketFactory} factory
  * @returns {LiveSocket}
  */
-export function openLiveSocket(url, handlers, factory = (address) => new WebSocket(address)) {
+export function openLiveSocket(url, handlers, factory) {
   let isDone = false;
   let wasOpen = false;
-  const noteOwner = ownerNotes(globalThis.localStorage);
   /** @type {WebSocket} */
   let socket;
   try {
@@ -62,10 +67,8 @@ export function openLiveSocket(url, handlers, factory = (address) => new WebSock
   socket.addEventListener("message", (event) => {
     if (isDone) return;
     const message = parseMessage(event.data);
-    if (message) {
-      noteOwner(message);
-      handlers.onMessage(message);
-    } else handlers.onMalformed?.(String(event.data).slice(0, 200));
+    if (message) handlers.onMessage(message);
+    else handlers.onMalformed?.(String(event.data).slice(0, 200));
   });
   socket.addEventListener("close", (event) => {
     if (isDone) return;
@@ -107,10 +110,10 @@ function parseMessage(text) {
  * Address of a socket.
  * @param {"streaming" | "half_duplex" | "duplex"} kind
  * @param {string} sessionId
- * @param {string} [origin] Of the server; the page's own by default.
+ * @param {string} origin Of the server.
  * @returns {string}
  */
-export function socketUrl(kind, sessionId, origin = location.href) {
+export function socketUrl(kind, sessionId, origin) {
   const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url.href;
@@ -126,32 +129,4 @@ export function newSessionId(prefix, unixMs = Date.now()) {
   const random = crypto.getRandomValues(new Uint8Array(ID_RANDOM_BYTES));
   const tail = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return `${prefix}_${Math.floor(unixMs).toString(36)}_${tail}`;
-}
-
-/**
- * Ask the server over HTTP how it is, to name why a socket vanished.
- * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
- * @param {string} [origin] Of the server; the page's own by default.
- * @returns {Promise<ServerProbe>}
- */
-export async function probeServer(appId, origin = "") {
-  const isOnline = globalThis.navigator?.onLine !== false;
-  const health = await getQuietly(`${origin}/health`);
-  if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
-  const listed = appId ? await getQuietly(`${origin}/api/apps`) : null;
-  const apps = Array.isArray(listed?.apps) ? listed.apps : null;
-  const isAppEnabled = apps === null || apps.some((app) => app?.app_id === appId);
-  const isReady = health.ready !== false && health.workers_ready !== 0;
-  return { isOnline, isReachable: true, isReady, isAppEnabled };
-}
-
-/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null if nothing useful came. */
-async function getQuietly(url) {
-  try {
-    const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
-    const response = await fetch(url, { signal, cache: "no-store" });
-    return response.ok ? await response.json() : null;
-  } catch {
-    return null; // unreachable is the answer, not a failure
-  }
 }

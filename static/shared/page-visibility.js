@@ -23,11 +23,6 @@ export function pageVisibility() {
   };
 }
 
-/** A page that is always seen: for tests and programs without a window. @returns {VisibilitySource} */
-export function alwaysVisible() {
-  return { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
-}
-
 // Keeps the screen on during a session, where the browser can; taken again when the tab returns.
 
 /** @typedef {{release: () => Promise<void>}} WakeLock */

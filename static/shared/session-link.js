@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * A live session's sockets from opening to the one reason why it ended. Device.
+ * A live session's sockets from opening to the one reason why it ended. Pure.
  *
  * Knows `error`, `timeout`, `stopped` and what lets another socket go on with the session; passes on
  * everything that a session has to know.
@@ -15,7 +15,8 @@ import { CLOSE_CODES } from "./protocol.js";
 
 /** @typedef {Object} SessionLinkOptions
  * @property {string} url
- * @property {SocketFactory} [socketFactory]
+ * @property {SocketFactory} socketFactory
+ * @property {(message: WireMessage) => void} [noteOwner]
  * @property {() => Promise<ServerProbe>} [probe] Probes the server when the socket vanished.
  * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
@@ -90,6 +91,7 @@ export function openSessionLink(options) {
 
   /** @param {WireMessage} message */
   function onMessage(message) {
+    options.noteOwner?.(message);
     if (message.type === "error" && offer && message.code === "shutting_down") {
       lastError = reasonOfError(message); // if it does not start again
       return;

@@ -1,5 +1,5 @@
 // @ts-check
-/** One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Device. */
+/** One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Pure. */
 
 import { Emitter } from "../shared/emitter.js";
 import {

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Turn by turn over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Device.
+ * Turn by turn over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Pure.
  *
  * Each turn sends the whole history and ends in one `TurnResult` or one `TurnError`. Where no
  * WebSocket can be opened although the server answers, the turn goes through `POST /api/chat`.
@@ -9,28 +9,24 @@
 import { Emitter } from "../shared/emitter.js";
 import { endReason, messageText, needsProbe } from "../shared/end-reasons.js";
 import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
-import { probeServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
-import { sendJson } from "../shared/api.js";
-import { ownerNotes } from "../shared/recent-sessions.js";
 import { chatRequest } from "./turn-options.js";
 
 /** @import { ApiError } from "../shared/api.js" */
-/** @import { EndReason, ServerProbe, SocketEnd } from "../shared/end-reasons.js" */
-/** @import { LiveSocket, SocketFactory, WireMessage } from "../shared/live-socket.js" */
+/** @import { EndReason, SocketEnd } from "../shared/end-reasons.js" */
+/** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../shared/protocol.js" */
 /** @import { QueuePlace } from "../shared/queue-place.js" */
 /** @import { TurnOptions } from "./turn-options.js" */
 /** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
 
-/** @typedef {Object} StreamingChatOptions
+/** @typedef {Object} OwnOptions
  * @property {string} [idPrefix] Default `stream`.
- * @property {(sessionId: string) => string} [url]
- * @property {SocketFactory} [socketFactory]
  * @property {() => number} [nowMs] A steady clock.
- * @property {() => Promise<ServerProbe>} [probe]
- * @property {(turn: HttpTurn, signal: AbortSignal) => Promise<unknown>} [postChat] `POST /api/chat`.
+ *
+ * @typedef {Required<Omit<Network, "noteOwner">> & Pick<Network, "noteOwner"> & OwnOptions} StreamingChatOptions
  */
 
 /** Sound of the answer: a piece as it streams, or the whole at once over HTTP.
@@ -89,18 +85,10 @@ export class StreamingChat extends Emitter {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #stopTimer;
 
-  /** @param {StreamingChatOptions} [options] */
-  constructor(options = {}) {
+  /** @param {StreamingChatOptions} options */
+  constructor(options) {
     super();
-    this.#options = {
-      idPrefix: "stream",
-      url: (/** @type {string} */ sessionId) => socketUrl("streaming", sessionId),
-      socketFactory: undefined,
-      nowMs: () => performance.now(),
-      probe: () => probeServer("turnbased"),
-      postChat: chatOverHttp,
-      ...options,
-    };
+    this.#options = { idPrefix: "stream", nowMs: () => performance.now(), ...options };
     this.#sessionId = newSessionId(this.#options.idPrefix);
   }
 
@@ -200,6 +188,7 @@ export class StreamingChat extends Emitter {
 
   /** @param {WireMessage} wire */
   #onMessage(wire) {
+    this.#options.noteOwner?.(wire);
     const turn = this.#turn;
     if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
     if (wire.type === "error") {
@@ -275,9 +264,10 @@ export class StreamingChat extends Emitter {
   async #askOverHttp(turn) {
     this.#update(turn, { type: "http" });
     try {
-      const { postChat } = this.#options;
+      const { postChat, noteOwner } = this.#options;
       const { messages, options, abort } = turn;
-      const reply = await postChat({ messages, options }, abort.signal);
+      const reply = /** @type {object} */ (await postChat(chatRequest(messages, options), abort.signal));
+      noteOwner?.(reply);
       if (this.#turn !== turn) return;
       this.#update(turn, { type: "http_reply", reply });
       if (turn.progress.phase === "failed") return this.#failTurn(endReason("generation_failed"));
@@ -335,21 +325,4 @@ export class StreamingChat extends Emitter {
     this.#socket?.close();
     this.#socket = null;
   }
-}
-
-// A turn through `POST /api/chat`, for networks that let no WebSocket through.
-
-/** @typedef {{messages: ReadonlyArray<Message>, options: TurnOptions}} HttpTurn */
-
-/**
- * @param {HttpTurn} turn
- * @param {AbortSignal} signal
- * @returns {Promise<unknown>} The answer's body; rejects with an `ApiError`.
- */
-async function chatOverHttp(turn, signal) {
-  const body = chatRequest(turn.messages, turn.options);
-  /** @type {object} */
-  const reply = await sendJson("POST", "/api/chat", body, { signal });
-  ownerNotes(globalThis.localStorage)(reply);
-  return reply;
 }

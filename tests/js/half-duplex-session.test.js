@@ -41,7 +41,7 @@ const turnDone = (given = {}) => ({
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
 afterEach(() => mock.timers.reset());
 
-/** @param {HalfDuplexOptions} [options] */
+/** @param {Partial<HalfDuplexOptions>} [options] */
 function stage(options = {}) {
   const sockets = fakeSockets();
   const clock = new FakeClock();
@@ -60,7 +60,7 @@ function stage(options = {}) {
   return { session, sockets, clock, page, player, events };
 }
 
-/** @param {HalfDuplexOptions} [options] */
+/** @param {Partial<HalfDuplexOptions>} [options] */
 function listening(options) {
   const scene = stage(options);
   scene.session.start({ system_prompt: "Be kind.", config: { vad: { threshold: 0.7 } } });

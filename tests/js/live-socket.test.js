@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import test, { afterEach, mock } from "node:test";
 
-import { probeServer, newSessionId } from "../../static/shared/live-socket.js";
+import { newSessionId } from "../../static/shared/live-socket.js";
+import { probeServer } from "../../static/shared/network.js";
 import { SESSION_ID_PATTERN } from "../../static/shared/protocol.js";
 
 afterEach(() => mock.restoreAll());

@@ -54,7 +54,7 @@ const done = (given = {}) => ({
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
 afterEach(() => mock.timers.reset());
 
-/** @param {StreamingChatOptions} [options] */
+/** @param {Partial<StreamingChatOptions>} [options] */
 function stage(options = {}) {
   const sockets = fakeSockets();
   const clock = new FakeClock();
@@ -64,13 +64,14 @@ function stage(options = {}) {
     socketFactory: sockets.factory,
     nowMs: clock.nowMs,
     probe: async () => probe,
+    postChat: async () => Promise.reject(Object.assign(new Error("The server was not reached."), { code: "offline", status: 0 })),
     ...options,
   });
   const events = collect(chat, "queue", "text", "audio", "warning");
   return { chat, sockets, clock, probe, events };
 }
 
-/** @param {StreamingChatOptions} [options] */
+/** @param {Partial<StreamingChatOptions>} [options] */
 function asked(options) {
   const scene = stage(options);
   const answer = scene.chat.send(HELLO, OPTIONS);

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Device.
+ * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Pure.
  *
  * Events (CustomEvent, `detail`): `state` {state} · `interrupt` {speechMs} when the user's barge-in is
  * confirmed and the answer flushed: send the interrupt then. What each step means: see speech-gate.js.

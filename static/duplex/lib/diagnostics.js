@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Tells the server what the listener heard: each gap soon, everything once at the end. Device.
+ * Tells the server what the listener heard: each gap soon, everything once at the end. Pure.
  *
  * At most two messages a second and 16 KB each; what comes faster is put into the next one.
  */

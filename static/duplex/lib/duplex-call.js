@@ -14,7 +14,13 @@ import { UserTurns } from "./user-turns.js";
 
 const FINISH_POLL_MS = 100;
 
-const loadSession = late(() => import("./duplex-session.js"));
+const loadSession = late(async () => {
+  const [{ DuplexSession }, { networkOf }] = await Promise.all([
+    import("./duplex-session.js"),
+    import("../../shared/network.js"),
+  ]);
+  return { DuplexSession, networkOf };
+});
 /** What the first call needs to begin; a page may have it come earlier. */
 export const loadCall = () => Promise.all([loadSession(), loadCallSound()]);
 
@@ -86,9 +92,10 @@ export class DuplexCall extends Call {
 
   /** @param {() => boolean} isDrained @override @protected */
   async makeSession(isDrained) {
-    const [{ DuplexSession }] = await loadCall();
-    const { settings, idPrefix, session } = this.#options;
+    const [{ DuplexSession, networkOf }] = await loadCall();
+    const { settings, idPrefix, appId, session } = this.#options;
     return new DuplexSession({
+      ...networkOf("duplex", appId),
       visibility: pageVisibility(),
       ...session,
       idPrefix,

@@ -1,8 +1,7 @@
 // @ts-check
-/** A full-duplex session: units of sound and pictures go in while the answer comes out. Device. */
+/** A full-duplex session: units of sound and pictures go in while the answer comes out. Pure. */
 
 import { endReason } from "../../shared/end-reasons.js";
-import { probeServer, socketUrl } from "../../shared/live-socket.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { createDiagnostics } from "./diagnostics.js";
 import { LiveSession } from "./live-session.js";
@@ -31,14 +30,11 @@ export class DuplexSession extends LiveSession {
 
   /** @param {DuplexSessionOptions} given */
   constructor(given) {
-    const appId = given.appId ?? (given.idPrefix.startsWith("adx") ? "audio_duplex" : "omni");
     const options = {
       getMaxKvTokens: () => DEFAULT_MAX_KV_TOKENS,
       isAutoPauseOn: () => true,
       isDrained: () => true,
       outputSampleRateHz: DEFAULT_OUTPUT_RATE_HZ,
-      url: (/** @type {string} */ sessionId) => socketUrl("duplex", sessionId),
-      probe: () => probeServer(appId),
       ...given,
     };
     super(options, initialState(), reduce);

@@ -2,7 +2,7 @@
 /** What goes into a live call or session, what is known of it and what comes out. Pure: types alone. */
 
 /** @import { EndReason, ServerProbe } from "../../shared/end-reasons.js" */
-/** @import { SocketFactory, WireMessage } from "../../shared/live-socket.js" */
+/** @import { Network, WireMessage } from "../../shared/live-socket.js" */
 /** @import { VisibilitySource, WakeLock } from "../../shared/page-visibility.js" */
 /** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
 /** @import { QueuePlace } from "../../shared/queue-place.js" */
@@ -78,19 +78,17 @@
  */
 
 /** What both kinds of session take.
- * @typedef {Object} LinkOptions
+ * @typedef {Object} OwnLinkOptions
  * @property {string} [idPrefix] `adx` for sound alone, `omni` with pictures, `hdx` half duplex.
  * @property {() => boolean} [isDrained] All sound handed to the player was played; default true.
- * @property {(sessionId: string) => string} [url] Address of the socket.
- * @property {SocketFactory} [socketFactory]
  * @property {SessionClock} [clock]
  * @property {VisibilitySource} [visibility] Pass `pageVisibility()`.
- * @property {() => Promise<ServerProbe>} [probe]
+ *
+ * @typedef {Network & OwnLinkOptions} LinkOptions
  */
 
 /** @typedef {Object} OwnOptions
  * @property {string} idPrefix Chooses the queue.
- * @property {string} [appId] As `/api/apps` calls it, to name why a socket was refused.
  * @property {() => number} [getMaxKvTokens] The page's own limit; default 8192.
  * @property {() => boolean} [isAutoPauseOn] Pause while the page is hidden; default on.
  * @property {number} [outputSampleRateHz] Of the model's sound; default 24000.
@@ -188,7 +186,8 @@ export {};
  * @property {string} idPrefix of session ids: "adx" or "omni"
  * @property {() => LiveSettings} settings
  * @property {() => number} [maxSliceNums] tiles of each picture; the server's own choice when left out
- * @property {Pick<DuplexSessionOptions, "url" | "socketFactory" | "visibility" | "probe">} [session]
+ * @property {string} appId as `/api/apps` calls it
+ * @property {Partial<DuplexSessionOptions>} [session] for tests
  *
  * @typedef {Omit<CallOptions, "settings"> & OwnDuplexOptions} DuplexCallOptions
  */

@@ -12,7 +12,13 @@ import { initialHalfState } from "./half-duplex-state.js";
 /** Half a second at 16 kHz. Source: docs/specification/service.md#7.6. */
 export const HALF_CHUNK_SAMPLES = 8_000;
 
-const loadSession = late(() => import("./half-duplex-session.js"));
+const loadSession = late(async () => {
+  const [{ HalfDuplexSession }, { networkOf }] = await Promise.all([
+    import("./half-duplex-session.js"),
+    import("../../shared/network.js"),
+  ]);
+  return { HalfDuplexSession, networkOf };
+});
 /** What the first call needs to begin; a page may have it come earlier. */
 export const loadHalfCall = () => Promise.all([loadSession(), loadCallSound()]);
 
@@ -20,7 +26,7 @@ export const loadHalfCall = () => Promise.all([loadSession(), loadCallSound()]);
 export class HalfCall extends Call {
   #options;
 
-  /** @param {CallOptions & {session?: HalfDuplexOptions}} options */
+  /** @param {CallOptions & {session?: Partial<HalfDuplexOptions>}} options */
   constructor(options) {
     super(options);
     this.#options = options.session;
@@ -38,8 +44,13 @@ export class HalfCall extends Call {
 
   /** @param {() => boolean} isDrained @override @protected */
   async makeSession(isDrained) {
-    const { HalfDuplexSession } = await loadSession();
-    return new HalfDuplexSession({ visibility: pageVisibility(), ...this.#options, isDrained });
+    const { HalfDuplexSession, networkOf } = await loadSession();
+    return new HalfDuplexSession({
+      ...networkOf("half_duplex", "half_duplex_audio"),
+      visibility: pageVisibility(),
+      ...this.#options,
+      isDrained,
+    });
   }
 
   /** @override @protected */

@@ -1,11 +1,10 @@
 // @ts-check
 /**
- * A half-duplex session: the microphone's gate opens while listening and closes for the answer. Device.
+ * A half-duplex session: the microphone's gate opens while listening and closes for the answer. Pure.
  *
  * The page sends every chunk it captures; what may not be heard now is left out here.
  */
 
-import { probeServer, socketUrl } from "../../shared/live-socket.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-duplex-state.js";
 import { LiveSession } from "./live-session.js";
@@ -41,17 +40,9 @@ export class HalfDuplexSession extends LiveSession {
   #gateTimer;
   #isMutedByUser = false;
 
-  /** @param {HalfDuplexOptions} [given] */
-  constructor(given = {}) {
-    const options = {
-      idPrefix: "hdx",
-      isDrained: () => true,
-      isAutoMuteOn: () => true,
-      getMaxSessionS: () => 0,
-      url: (/** @type {string} */ sessionId) => socketUrl("half_duplex", sessionId),
-      probe: () => probeServer("half_duplex_audio"),
-      ...given,
-    };
+  /** @param {HalfDuplexOptions} given */
+  constructor(given) {
+    const options = { idPrefix: "hdx", isDrained: () => true, isAutoMuteOn: () => true, getMaxSessionS: () => 0, ...given };
     super(options, initialHalfState(), reduceHalf);
     this.#options = options;
   }

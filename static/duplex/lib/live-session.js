@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * One live session: the socket around a reducer. What full and half duplex have in common. Device.
+ * One live session: the socket around a reducer. What full and half duplex have in common. Pure.
  *
  * Emits codes, never sentences. It owns no microphone, camera or player: the page sends chunks in and
  * plays what `speak` brings, throws sound away on `flush`, and says when all was played.
@@ -9,14 +9,17 @@
 import { Emitter } from "../../shared/emitter.js";
 import { endReason, messageText } from "../../shared/end-reasons.js";
 import { newSessionId } from "../../shared/live-socket.js";
-import { alwaysVisible } from "../../shared/page-visibility.js";
 import { openSessionLink } from "../../shared/session-link.js";
 
 /** @import { EndReason } from "../../shared/end-reasons.js" */
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { SessionLink } from "../../shared/session-link.js" */
 /** @import { LinkOptions, SessionEvents } from "./duplex-types.js" */
+/** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
+
+/** For programs without a window. @type {VisibilitySource} */
+const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };
 
 /**
  * @template {PhaseState} State
@@ -36,7 +39,7 @@ export class LiveSession extends Emitter {
   #offs = [];
 
   /**
-   * @param {Required<Pick<LinkOptions, "idPrefix" | "url" | "probe">> & LinkOptions} options
+   * @param {LinkOptions & {idPrefix: string}} options
    * @param {State} initial
    * @param {(state: State, event: Event | PhaseEvent) => State} reduce
    */
@@ -45,7 +48,7 @@ export class LiveSession extends Emitter {
     this.#state = initial;
     this.#reduce = reduce;
     this.#options = options;
-    const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = alwaysVisible() } = options;
+    const { clock = { nowMs: () => performance.now(), unixMs: () => Date.now() }, visibility = ALWAYS_SEEN } = options;
     /** @protected */
     this.clock = clock;
     /** @protected */
@@ -71,12 +74,13 @@ export class LiveSession extends Emitter {
    */
   start(given) {
     if (this.isActive) return this.#state.sessionId;
-    const { idPrefix, url, socketFactory, probe } = this.#options;
+    const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;
     const sessionId = newSessionId(idPrefix, this.clock.unixMs());
     this.#given = given;
     this.link = openSessionLink({
       url: url(sessionId),
       socketFactory,
+      noteOwner,
       probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.warn("malformed_message"),

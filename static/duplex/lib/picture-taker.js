@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * Takes the pictures that go with the sound and sends them ahead of it: one for each unit, as soon as
- * it is there, so that the model has looked at it when the unit's sound is complete. Device.
+ * it is there, so that the model has looked at it when the unit's sound is complete. Pure.
  */
 
 import { LEVELS_PER_S } from "./capture-format.js";

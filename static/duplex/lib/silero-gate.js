@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Silero VAD (version 5 or 6) in the browser, as the voice detector of barge-in; loaded on demand. Device.
+ * Silero VAD (version 5 or 6) in the browser, as the voice detector of barge-in; loaded on demand. Pure.
  * A window is judged with the 64 samples before it and a recurrent state, one after the other.
  * Bound: four windows wait at most; a slow machine skips the newest, and the last probability stays.
  */

@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 
 import { DuplexSession } from "../../../static/duplex/lib/duplex-session.js";
-import { RATE_HZ, SilentPlayer, heard, inChunks, readSpeech, report, socketOf } from "./live-tools.mjs";
+import { RATE_HZ, SilentPlayer, heard, inChunks, readSpeech, report, networkTo } from "./live-tools.mjs";
 
 const player = new SilentPlayer();
 /** @type {(isHidden: boolean) => void} */
 let setHidden = () => {};
 const session = new DuplexSession({
   idPrefix: "adx",
-  url: socketOf("duplex"),
+  ...networkTo("duplex"),
   isDrained: player.isDrained,
   visibility: { isHidden: () => false, onChange: (listener) => ((setHidden = listener), () => {}), onPageHide: () => () => {} },
 });

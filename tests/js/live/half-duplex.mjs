@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 
 import { HalfDuplexSession } from "../../../static/duplex/lib/half-duplex-session.js";
-import { Microphone, SilentPlayer, heard, report, socketOf } from "./live-tools.mjs";
+import { Microphone, SilentPlayer, heard, report, networkTo } from "./live-tools.mjs";
 
 const player = new SilentPlayer();
-const session = new HalfDuplexSession({ url: socketOf("half_duplex"), isDrained: player.isDrained });
+const session = new HalfDuplexSession({ ...networkTo("half_duplex"), isDrained: player.isDrained });
 /** @type {string[]} */
 const activities = [];
 session.on("state", ({ activity }) => activities.at(-1) !== activity && activities.push(activity));

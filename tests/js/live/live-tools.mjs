@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { networkOf } from "../../../static/shared/network.js";
 import { base64ToFloats } from "../../../static/shared/pcm.js";
 
 /** @import { HalfDuplexSession } from "../../../static/duplex/lib/half-duplex-session.js" */
@@ -17,10 +18,8 @@ const FASTER = 5;
 /** Address of the system, such as http://127.0.0.1:8006. */
 export const ORIGIN = process.argv[2] ?? "http://127.0.0.1:8100";
 
-/** @param {"streaming" | "half_duplex" | "duplex"} kind @returns {(sessionId: string) => string} */
-export function socketOf(kind) {
-  return (sessionId) => `${ORIGIN.replace(/^http/, "ws")}/ws/${kind}/${sessionId}`;
-}
+/** @param {"streaming" | "half_duplex" | "duplex"} kind */
+export const networkTo = (kind) => networkOf(kind, "", ORIGIN);
 
 /** @param {string} name Of a 16 kHz mono PCM16 file. @returns {Float32Array} */
 export function readSpeech(name) {

@@ -5,12 +5,12 @@ import assert from "node:assert/strict";
 import { HalfDuplexSession } from "../../../static/duplex/lib/half-duplex-session.js";
 import { StreamingChat } from "../../../static/turnbased/streaming-chat.js";
 import { turnOptions } from "../../../static/turnbased/turn-options.js";
-import { Microphone, SilentPlayer, heard, report, socketOf } from "./live-tools.mjs";
+import { Microphone, SilentPlayer, heard, report, networkTo } from "./live-tools.mjs";
 
 const settings = { hasVoice: true, maxNewTokens: 2_000 };
 
 async function stopsATurn() {
-  const chat = new StreamingChat({ url: socketOf("streaming") });
+  const chat = new StreamingChat({ ...networkTo("streaming") });
   const history = [{ role: "user", content: "Tell me a long story." }];
   const answer = chat.send(history, turnOptions(settings, history));
   await heard(chat, "text");
@@ -28,7 +28,7 @@ async function stopsATurn() {
 
 async function stopsAnAnswer() {
   const player = new SilentPlayer();
-  const session = new HalfDuplexSession({ url: socketOf("half_duplex"), isDrained: player.isDrained });
+  const session = new HalfDuplexSession({ ...networkTo("half_duplex"), isDrained: player.isDrained });
   session.on("speak", ({ audioBase64, sampleRateHz }) => player.play(audioBase64, sampleRateHz));
   session.on("flush", () => player.flush());
   session.start({ system_prompt: "You are a helpful assistant.", config: { generation: { max_new_tokens: 500 } } });

@@ -14,16 +14,16 @@ import {
   toWire,
 } from "../../../static/turnbased/conversation.js";
 import { StreamingChat } from "../../../static/turnbased/streaming-chat.js";
-import { chatRequest, turnOptions } from "../../../static/turnbased/turn-options.js";
+import { turnOptions } from "../../../static/turnbased/turn-options.js";
 import { floatsToBase64 } from "../../../static/shared/pcm.js";
-import { ORIGIN, readSpeech, report, socketOf } from "./live-tools.mjs";
+import { ORIGIN, readSpeech, report, networkTo } from "./live-tools.mjs";
 
 /** @import { ContentItem } from "../../../static/turnbased/conversation.js" */
 
 /** @type {WebSocket[]} */
 const sockets = [];
 const chat = new StreamingChat({
-  url: socketOf("streaming"),
+  ...networkTo("streaming"),
   socketFactory: (url) => {
     const socket = new WebSocket(url);
     sockets.push(socket);
@@ -63,15 +63,9 @@ const afterLoss = await ask([textItem("Are you still there?")]);
 assert.equal(sockets.length, 2);
 
 const blocked = new StreamingChat({
+  ...networkTo("streaming"),
   url: () => `${ORIGIN.replace(/^http/, "ws")}/nothing-here`,
   probe: async () => ({ isOnline: true, isReachable: true, isReady: true, isAppEnabled: true }),
-  postChat: async (turn) => {
-    const body = JSON.stringify(chatRequest(turn.messages, turn.options));
-    const headers = { "content-type": "application/json" };
-    const response = await fetch(`${ORIGIN}/api/chat`, { method: "POST", headers, body });
-    assert.equal(response.status, 200);
-    return response.json();
-  },
 });
 const short = [{ role: "user", content: "Hello." }];
 const overHttp = await blocked.send(short, turnOptions(settings, short));

@@ -1,0 +1,53 @@
+// @ts-check
+/** What sessions need of the browser's network: sockets, requests, and where the right to a recording is kept. Device. */
+
+import { sendJson } from "./api.js";
+import { socketUrl } from "./live-socket.js";
+import { ownerNotes } from "./recent-sessions.js";
+
+/** @import { ServerProbe } from "./end-reasons.js" */
+/** @import { Network } from "./live-socket.js" */
+
+const PROBE_LIMIT_MS = 3_000;
+
+/**
+ * @param {"streaming" | "half_duplex" | "duplex"} kind
+ * @param {string} appId as `/api/apps` calls it
+ * @param {string} [origin] of the server; the page's own by default
+ * @returns {Required<Network>}
+ */
+export const networkOf = (kind, appId, origin = globalThis.location?.origin) => ({
+  url: (sessionId) => socketUrl(kind, sessionId, origin),
+  socketFactory: (url) => new WebSocket(url),
+  probe: () => probeServer(appId, origin),
+  noteOwner: ownerNotes(globalThis.localStorage),
+  postChat: (body, signal) => sendJson("POST", new URL("/api/chat", origin).href, body, { signal }),
+});
+
+/**
+ * Ask the server over HTTP how it is, to name why a socket vanished.
+ * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
+ * @param {string} [origin] Of the server; the page's own by default.
+ * @returns {Promise<ServerProbe>}
+ */
+export async function probeServer(appId, origin = "") {
+  const isOnline = globalThis.navigator?.onLine !== false;
+  const health = await getQuietly(`${origin}/health`);
+  if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
+  const listed = appId ? await getQuietly(`${origin}/api/apps`) : null;
+  const apps = Array.isArray(listed?.apps) ? listed.apps : null;
+  const isAppEnabled = apps === null || apps.some((app) => app?.app_id === appId);
+  const isReady = health.ready !== false && health.workers_ready !== 0;
+  return { isOnline, isReachable: true, isReady, isAppEnabled };
+}
+
+/** @param {string} url @returns {Promise<Record<string, unknown> | null>} null if nothing useful came. */
+async function getQuietly(url) {
+  try {
+    const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
+    const response = await fetch(url, { signal, cache: "no-store" });
+    return response.ok ? await response.json() : null;
+  } catch {
+    return null; // unreachable is the answer, not a failure
+  }
+}

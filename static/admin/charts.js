@@ -3,7 +3,7 @@
 
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { find, on } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, nothing } from "../shared/lit.js";
 import { problemText } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";

@@ -3,7 +3,7 @@
 
 import { ApiError } from "../shared/api.js";
 import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
 import { LogBuffer, auditAction, isMatch } from "./admin-facts.js";
 import { UNKNOWN, failureText, table, when } from "./words.js";

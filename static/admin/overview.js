@@ -2,7 +2,7 @@
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
 import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, icon, live, nothing, repeat } from "../shared/lit.js";
 import { fetchNote, toast } from "../shared/notice.js";
 import { appTitle } from "../shared/page.js";

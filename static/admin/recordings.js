@@ -2,7 +2,7 @@
 /** Recordings: what is kept, how large and how old; open, download, delete, clean up. */
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, icon } from "../shared/lit.js";
 import { act, actionButton, kindName, reportFailure, span, table, when } from "./words.js";
 

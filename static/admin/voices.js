@@ -3,7 +3,7 @@
 
 import { on } from "../shared/dom.js";
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { getLang, t } from "../shared/i18n.js";
+import { getLang, t } from "../shared/texts.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";

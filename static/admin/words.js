@@ -3,7 +3,7 @@
 
 import { find, on } from "../shared/dom.js";
 import { formatAgo, formatBytes, formatClock, formatDateTime, formatNumber } from "../shared/formats.js";
-import { hasText, t } from "../shared/i18n.js";
+import { hasText, t } from "../shared/texts.js";
 import { html, icon, nothing, render, repeat } from "../shared/lit.js";
 import { problemText, toast } from "../shared/notice.js";
 import { isRefusal } from "./admin-api.js";

@@ -2,7 +2,7 @@
 /** Workers: what each does and holds, and how to take one out of service or start it again. */
 
 import { formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, nothing, repeat } from "../shared/lit.js";
 import { canStop, restartBlock, sessionRows, toneOf, workerState } from "./admin-facts.js";
 import { actionButton, ago, kindName, memory, milliseconds, span, table, UNKNOWN } from "./words.js";

@@ -5,7 +5,7 @@ import { openCamera } from "../duplex/lib/camera.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/median.js";
 import { encodeWav } from "../shared/pcm.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";

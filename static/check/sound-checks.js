@@ -6,7 +6,7 @@ import { runEchoTest } from "../duplex/lib/echo-test.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId, find, on } from "../shared/dom.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { html, icon, mountView } from "../shared/lit.js";
 import { measureRoundTrips, measureSocket, playMelody } from "./devices.js";
 import { ABILITIES, browserAbilities, browserResult, echoResult, problemResult, serverResult } from "./results.js";

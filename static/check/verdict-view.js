@@ -3,7 +3,7 @@
 
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
-import { onLangChange, phraseText, t } from "../shared/i18n.js";
+import { onLangChange, phraseText, t } from "../shared/texts.js";
 import { html, icon, mountView, nothing } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { CHECKS, reportText, verdictOf } from "./results.js";

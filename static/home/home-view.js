@@ -2,7 +2,7 @@
 /** The parts of the home page that follow the server, the devices and this browser's conversations. */
 
 import { formatDateTime } from "../shared/formats.js";
-import { phraseText, t } from "../shared/i18n.js";
+import { phraseText, t } from "../shared/texts.js";
 import { html, icon, nothing, repeat } from "../shared/lit.js";
 import { fetchNote } from "../shared/notice.js";
 import { appTitle } from "../shared/page.js";

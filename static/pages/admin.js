@@ -10,7 +10,7 @@ import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";
 import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
-import { onLangChange, t, tn } from "../shared/i18n.js";
+import { onLangChange, t, tn } from "../shared/texts.js";
 import { html, render } from "../shared/lit.js";
 import { mountNotice, toast } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";

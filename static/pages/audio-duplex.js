@@ -10,17 +10,11 @@ import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { loadCallSound } from "../duplex/lib/call.js";
+import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
-import {
-  DUPLEX_FIELDS,
-  duplexConfigOf,
-  mountDuplexConfigForm,
-  mountPromptSetup,
-  mountVoiceGate,
-} from "../duplex/ui/call-setup.js";
-import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
-import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
+import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
+import { DuplexCall } from "../duplex/lib/duplex-call.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
@@ -100,8 +94,7 @@ async function openSource() {
 }
 
 const call = new DuplexCall({
-  appId: "audio_duplex",
-  idPrefix: "adx",
+  parts: duplexParts("audio_duplex"),
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,
 });

@@ -1,10 +1,11 @@
 // @ts-check
 /** Wires the half-duplex page: speak, pause, hear the answer, turn by turn. */
 
-import { loadCallSound } from "../duplex/lib/call.js";
-import { HALF_CHUNK_SAMPLES, HalfCall, loadHalfCall } from "../duplex/lib/half-call.js";
-import { halfConfigOf, warningOf } from "../duplex/lib/call-state.js";
-import { makeHalfSettings } from "../duplex/lib/half-settings.js";
+import { HALF_PARTS, loadCallSound, loadHalfCall } from "../duplex/lib/call-parts.js";
+import { HALF_CHUNK_SAMPLES, HalfCall } from "../duplex/lib/half-call.js";
+import { warningOf } from "../duplex/lib/call-state.js";
+import { halfConfigOf, makeHalfSettings } from "../duplex/lib/half-settings.js";
+import { onLangChange } from "../shared/texts.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
 import {
   mountCallNotes,
@@ -21,7 +22,6 @@ import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateContentEditor, mountLateHelp } from "../shared/late-parts.js";
-import { onLangChange } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
@@ -40,10 +40,11 @@ const limits = voiceLimits(page.defaults);
 const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
 
 const call = new HalfCall({
+  parts: HALF_PARTS,
   settings: () => ({ playbackDelayMs: page.defaults?.playback_delay_ms ?? DEFAULT_DELAY_MS, speakerId: devices.speakerId }),
   openSource: async () =>
     (await loadCallSound()).openMicrophone({ deviceId: devices.micId || undefined, chunkSamples: HALF_CHUNK_SAMPLES }),
-  session: { getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0 },
+  getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0,
 });
 
 // The system content.

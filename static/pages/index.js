@@ -7,7 +7,7 @@ import * as view from "../home/home-view.js";
 import { getJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { render } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { clearRecent, listRecent } from "../shared/recent-sessions.js";

@@ -5,22 +5,22 @@ import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-parts.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
+import { duplexConfigOf, liveSettingsOf } from "../duplex/lib/call-settings.js";
+import { OMNI_FIELDS, sliceCountOf } from "../duplex/lib/omni-settings.js";
 import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
 import { bindSettings, mountSettingsDrawer, radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
-import { loadCallSound } from "../duplex/lib/call.js";
+import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
-import { duplexConfigOf, mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
 import { mountFullView, mountScreenTools } from "../duplex/ui/screen-tools.js";
-import { DuplexCall, loadCall } from "../duplex/lib/duplex-call.js";
-import { liveSettingsOf } from "../duplex/ui/live-settings.js";
+import { DuplexCall } from "../duplex/lib/duplex-call.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
-import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 
 const CHUNK_SAMPLES = 16_000; // one second
@@ -115,8 +115,7 @@ async function openSource() {
 }
 
 const call = new DuplexCall({
-  appId: "omni",
-  idPrefix: "omni",
+  parts: duplexParts("omni"),
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,
   maxSliceNums: () => sliceCountOf(store),

@@ -3,7 +3,7 @@
 
 import { getJson } from "../shared/api.js";
 import { byId, find } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, nothing, render } from "../shared/lit.js";
 import { mountNotice } from "../shared/notice.js";
 import { isOwnRecording } from "../shared/recent-sessions.js";

@@ -2,7 +2,7 @@
 /** Turn-based chat. */
 
 import { byId, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { mountNotice, toast, toastProblem } from "../shared/notice.js";
 import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-parts.js";

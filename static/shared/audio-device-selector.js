@@ -2,7 +2,7 @@
 /** Chooses microphone, speaker and camera; remembers them and follows what is plugged in. */
 
 import { on } from "./dom.js";
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { html, iconButton, live, mountView, nothing } from "./lit.js";
 import { remember, remembered } from "./memory.js";
 

@@ -3,7 +3,8 @@
 
 import { find, on } from "./dom.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
-import { getLang, languageNames, onLangChange, t } from "./i18n.js";
+import { languageNames } from "./i18n.js";
+import { getLang, onLangChange, t } from "./texts.js";
 import { html, iconButton, mountView } from "./lit.js";
 import { loadMarkdown } from "./markdown.js";
 

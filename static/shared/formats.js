@@ -1,7 +1,7 @@
 // @ts-check
 /** Numbers, times and sizes for people, in the language shown now. */
 
-import { getLang } from "./i18n.js";
+import { getLang } from "./texts.js";
 
 const SECONDS_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;

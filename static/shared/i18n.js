@@ -5,37 +5,27 @@
  * HTML says `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
  */
 
-import { interpolate, pickLanguage } from "./messages.js";
+import { pickLanguage, setTexts, t, tellLangChange } from "./texts.js";
 import { serverDefaults } from "./server-defaults.js";
 import { remember, remembered } from "./memory.js";
 
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
-const CHANGED = "languagechange";
-
-const changes = new EventTarget();
-/** @type {{lang: string, texts: Record<string, string>, names: Readonly<Record<string, string>>}} */
-const current = { lang: FALLBACK, texts: {}, names: {} };
+/** What each language calls itself, by its code. @type {Readonly<Record<string, string>>} */
+let names = {};
 
 // Pages start this module before all others, so that the words come while those are still loaded.
 const opening = open();
 opening.catch(() => undefined); // reported where it is awaited
 
-/** @returns {string} the language shown now */
-export function getLang() {
-  return current.lang;
-}
-
-/** @returns {Readonly<Record<string, string>>} what each language calls itself, by its code */
-export function languageNames() {
-  return current.names;
-}
+/** What each language calls itself, by its code. */
+export const languageNames = () => names;
 
 /** Translates the page into the visitor's language. */
 export async function initLanguage() {
-  const { lang, texts, names } = await opening;
-  current.names = names;
-  show(lang, texts);
+  const opened = await opening;
+  names = opened.names;
+  show(opened.lang, opened.texts);
 }
 
 /** Loads the words of the visitor's language. */
@@ -77,47 +67,10 @@ async function loadTexts(lang) {
 
 /** @param {string} lang @param {Record<string, string>} texts */
 function show(lang, texts) {
-  current.texts = texts;
-  current.lang = lang;
+  setTexts(lang, texts);
   document.documentElement.lang = t("language.tag");
   translateTree(document.documentElement);
-  changes.dispatchEvent(new Event(CHANGED));
-}
-
-/** Calls a function whenever the language changes; the result ends it. @param {() => void} listener @returns {() => void} */
-export function onLangChange(listener) {
-  changes.addEventListener(CHANGED, listener);
-  return () => changes.removeEventListener(CHANGED, listener);
-}
-
-/**
- * Returns a text; the key itself if there is none, so that a gap is seen.
- * @param {string} key
- * @param {Record<string, string | number>} [params] for {name} in the text
- */
-export function t(key, params) {
-  return interpolate(current.texts[key] ?? key, params);
-}
-
-/**
- * Returns the text that fits a number: KEY.one, KEY.other and so on; {n} is the number.
- * @param {string} key
- * @param {number} n
- * @param {Record<string, string | number>} [params]
- */
-export function tn(key, n, params) {
-  const form = `${key}.${new Intl.PluralRules(current.lang).select(n)}`;
-  return t(form in current.texts ? form : `${key}.other`, { n, ...params });
-}
-
-/** @param {{key: string, params?: Record<string, string | number>, n?: number}} phrase `n` asks for the form that fits it */
-export function phraseText({ key, params, n }) {
-  return n === undefined ? t(key, params) : tn(key, n, params);
-}
-
-/** @param {string} key @returns {boolean} whether there is such a text */
-export function hasText(key) {
-  return key in current.texts;
+  tellLangChange();
 }
 
 /** Translates an element and all below it. @param {Element} root */

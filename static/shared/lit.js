@@ -1,7 +1,7 @@
 // @ts-check
 /** What views use of lit-html, icons, and rendering that keeps the focus. */
 
-import { onLangChange } from "./i18n.js";
+import { onLangChange } from "./texts.js";
 import { html, nothing, render as renderInto } from "/static/vendor/lit-html/lit-html.js";
 import { guard } from "/static/vendor/lit-html/directives/guard.js";
 import { live } from "/static/vendor/lit-html/directives/live.js";

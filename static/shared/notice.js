@@ -2,7 +2,7 @@
 /** Says what is wrong and what to do next: in a place of the page, or at its foot for a moment. */
 
 import { formatBytes } from "./formats.js";
-import { hasText, t } from "./i18n.js";
+import { hasText, t } from "./texts.js";
 import { html, icon, mountView, nothing, render } from "./lit.js";
 
 /**

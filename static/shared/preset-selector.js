@@ -2,7 +2,7 @@
 /** Pills to choose a preset, remembered by the page; its sounds are fetched when it is chosen. */
 
 import { getJson } from "./api.js";
-import { getLang, t } from "./i18n.js";
+import { getLang, t } from "./texts.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./settings-form.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";

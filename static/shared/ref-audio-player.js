@@ -4,7 +4,7 @@
 import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
 import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { html, icon, live, mountView } from "./lit.js";
 import { problemText } from "./notice.js";
 import { encodeWav } from "./pcm.js";

@@ -3,7 +3,7 @@
 
 import { ApiError, sendJson } from "./api.js";
 import { formatBytes, formatNumber } from "./formats.js";
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { serverDefaults } from "./server-defaults.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { noticeView } from "./notice.js";

@@ -6,7 +6,7 @@
 
 import { find, on, setText } from "./dom.js";
 import { formatNumber } from "./formats.js";
-import { onLangChange } from "./i18n.js";
+import { onLangChange } from "./texts.js";
 import { html, icon, nothing } from "./lit.js";
 import { toastProblem } from "./notice.js";
 

@@ -137,3 +137,10 @@ export class SettingsStore extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 }
+
+/** @param {number} initial @param {number} min @param {number} max @param {number} step @returns {NumberField} */
+export const numberField = (initial, min, max, step) => ({ type: "number", initial, min, max, step });
+/** @param {boolean} initial @returns {BooleanField} */
+export const flagField = (initial) => ({ type: "boolean", initial });
+/** @param {string} initial @param {readonly string[]} choices @returns {ChoiceField} */
+export const choiceField = (initial, choices) => ({ type: "choice", initial, choices });

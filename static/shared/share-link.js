@@ -2,7 +2,7 @@
 /** A link to copy, to open and to hand to other programs of the device; and a field for a comment beside it. */
 
 import { formatNumber } from "./formats.js";
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { html, icon, live } from "./lit.js";
 import { toast } from "./notice.js";
 import { MAX_COMMENT_CHARS } from "./share-rules.js";

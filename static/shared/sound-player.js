@@ -6,7 +6,7 @@
 
 import { on } from "./dom.js";
 import { formatClock } from "./formats.js";
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { html, icon, iconButton, live, mountView, nothing } from "./lit.js";
 
 const SEEK_STEP_S = 0.1;

@@ -1,7 +1,7 @@
 // @ts-check
 /** Edits the system content of a conversation: an ordered list of texts, voices, pictures. */
 
-import { t } from "./i18n.js";
+import { t } from "./texts.js";
 import { html, icon, iconButton, live, mountView, repeat } from "./lit.js";
 import { bytesToBase64 } from "./pcm.js";
 import { mountRefAudioPlayer } from "./ref-audio-player.js";

@@ -2,7 +2,7 @@
 /** The attachments of the question that is being written: chips, progress while files are read, problems in words. */
 
 import { formatBytes, formatNumber } from "../shared/formats.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { late } from "../shared/late.js";
 import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";

@@ -4,7 +4,7 @@
 import { mountQueueBanner } from "../duplex/ui/call-notes.js";
 import { byId, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, mountView, nothing } from "../shared/lit.js";
 import { claimTab } from "../shared/tab-state.js";
 import { lastTokenStats } from "./conversation.js";

@@ -5,7 +5,7 @@
  */
 
 import { byId, find, on, setText } from "../shared/dom.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, mountView } from "../shared/lit.js";
 import { floatsToBase64 } from "../shared/pcm.js";
 import { limitWords, mountAttachmentTray } from "./attachment-tray.js";

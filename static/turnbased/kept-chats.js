@@ -3,7 +3,7 @@
 
 import { byId, on, setText } from "../shared/dom.js";
 import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";

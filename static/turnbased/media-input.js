@@ -7,7 +7,7 @@ import { decodeMono } from "../shared/decode-sound.js";
 import { find, on, setText } from "../shared/dom.js";
 import { Emitter } from "../shared/emitter.js";
 import { formatClock } from "../shared/formats.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { html, iconButton, mountView } from "../shared/lit.js";
 import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";

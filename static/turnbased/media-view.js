@@ -2,7 +2,7 @@
 /** Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both. */
 
 import { formatBytes, formatClock } from "../shared/formats.js";
-import { t, tn } from "../shared/i18n.js";
+import { t, tn } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";

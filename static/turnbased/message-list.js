@@ -6,7 +6,7 @@
 
 import { late, throttled } from "../shared/late.js";
 import { on } from "../shared/dom.js";
-import { getLang, t } from "../shared/i18n.js";
+import { getLang, t } from "../shared/texts.js";
 import { guard, icon, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
 import { messageTextOf, voiceOf } from "./conversation.js";

@@ -2,7 +2,7 @@
 /** One message: text, media, voice, how it went, and what can be done with it. */
 
 import { formatDateTime, formatNumber } from "../shared/formats.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { html, icon, iconButton, nothing } from "../shared/lit.js";
 import { problemText, toast } from "../shared/notice.js";
 import { copyText } from "../shared/share-link.js";

@@ -5,7 +5,7 @@
  */
 
 import { byId, on } from "../shared/dom.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { mountLateContentEditor } from "../shared/late-parts.js";
 import { late } from "../shared/late.js";
 import { html, icon, mountView } from "../shared/lit.js";

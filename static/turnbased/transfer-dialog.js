@@ -2,7 +2,7 @@
 /** Saves the conversation as a file, takes one in, and gives the link of its recording. */
 
 import { byId, on } from "../shared/dom.js";
-import { t } from "../shared/i18n.js";
+import { t } from "../shared/texts.js";
 import { mountOfferShare } from "../shared/late-parts.js";
 import { toast, toastProblem } from "../shared/notice.js";
 import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";

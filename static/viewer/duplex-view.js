@@ -3,7 +3,7 @@
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t, tn } from "../shared/i18n.js";
+import { onLangChange, t, tn } from "../shared/texts.js";
 import { html, icon, nothing, render } from "../shared/lit.js";
 import { actionOf, indexAt, latencyFigures, readMoment, withMoment } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";

@@ -6,7 +6,7 @@ import { appTitle } from "../shared/page.js";
 import { commentField, copyText, linkOf } from "../shared/share-link.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
-import { hasText, onLangChange, t } from "../shared/i18n.js";
+import { hasText, onLangChange, t } from "../shared/texts.js";
 import { html, icon, mountView, nothing, render } from "../shared/lit.js";
 import { noticeView, toast } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/recent-sessions.js";

@@ -3,7 +3,7 @@
 
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, live, nothing, render, repeat } from "../shared/lit.js";
 import { SPEEDS } from "./replay-clock.js";
 import { KEY_HELP } from "./time-axis.js";

@@ -3,7 +3,7 @@
 
 import { find, on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, render, repeat } from "../shared/lit.js";
 import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
 import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";

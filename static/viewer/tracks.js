@@ -4,7 +4,7 @@
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { on } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
-import { onLangChange, t } from "../shared/i18n.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, render, repeat } from "../shared/lit.js";
 import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";

@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { HalfCall } from "../../static/duplex/lib/half-call.js";
-import { STATE_COLOURS, halfCallStateOf, halfConfigOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
-import { makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
+import { STATE_COLOURS, halfCallStateOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
+import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
+import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
 import { LevelHistory } from "../../static/duplex/lib/call-figures.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
@@ -93,6 +94,24 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
   const door = { fail: /** @type {Error | null} */ (null), wait: /** @type {Promise<void> | null} */ (null), ask, asked };
   const awake = { released: 0 };
   const call = new HalfCall({
+    parts: {
+      keepAwake: () => ({ release: async () => void (awake.released += 1) }),
+      onDeviceChange: () => () => {},
+      openBargeIn: async () => assert.fail("half duplex has no barge-in"),
+      openPlayer: async () => {
+        players.push(new FakePlayer());
+        return /** @type {AudioPlayer} */ (/** @type {unknown} */ (players.at(-1)));
+      },
+      openSession: async (options) =>
+        new HalfDuplexSession({
+          url: (id) => `ws://test/${id}`,
+          socketFactory: sockets.factory,
+          clock: new FakeClock(),
+          visibility: page.source,
+          probe: async () => assert.fail("no socket vanishes"),
+          ...options,
+        }),
+    },
     settings: () => ({ playbackDelayMs: 200, speakerId: devices.speakerId }),
     openSource: async () => {
       door.ask();
@@ -102,12 +121,6 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
       // The call uses these methods of a microphone and no others.
       return /** @type {Microphone} */ (/** @type {unknown} */ (microphones.at(-1)));
     },
-    awaken: () => ({ release: async () => void (awake.released += 1) }),
-    makePlayer: () => {
-      players.push(new FakePlayer());
-      return /** @type {AudioPlayer} */ (/** @type {unknown} */ (players.at(-1)));
-    },
-    session: { url: (id) => `ws://test/${id}`, socketFactory: sockets.factory, clock: new FakeClock(), visibility: page.source },
   });
   const events = collect(call, "problem", "solved", "ended", "opened");
   return { call, sockets, microphones, players, door, events, page, awake };

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { interpolate, pickLanguage } from "../../static/shared/messages.js";
+import { interpolate, pickLanguage } from "../../static/shared/texts.js";
 
 const OFFERED = ["en", "zh"];
 

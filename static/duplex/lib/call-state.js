@@ -96,30 +96,6 @@ export function halfControlsFor({ phase, activity }, isStarting) {
   };
 }
 
-/**
- * Turns as `prepare` wants its settings.
- * @param {Record<string, unknown>} values by name of the page's settings
- * @returns {HalfDuplexConfig}
- */
-export function halfConfigOf(values) {
-  const number = (/** @type {string} */ name) => Number(values[name]);
-  return {
-    vad: {
-      threshold: number("vad_threshold"),
-      min_speech_duration_ms: number("vad_min_speech_duration_ms"),
-      min_silence_duration_ms: number("vad_min_silence_duration_ms"),
-      speech_pad_ms: number("vad_speech_pad_ms"),
-    },
-    generation: {
-      max_new_tokens: number("max_new_tokens"),
-      length_penalty: number("length_penalty"),
-      temperature: number("temperature"),
-    },
-    tts: { enabled: values.has_voice === true },
-    session: { timeout_s: number("timeout_s") },
-  };
-}
-
 // Which sentence tells the user why a live call does not go on, and what may be tried next.
 
 /**

@@ -1,31 +1,31 @@
 // @ts-check
 /**
  * A call of either kind: microphone or file → session → loudspeaker, with change of devices and a tidy
- * end. Device: no DOM; pages show what its events say.
+ * end. Pure: pages show what its events say.
  */
 
 import { Emitter } from "../../shared/emitter.js";
-import { late } from "../../shared/late.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
-import { keepAwake } from "../../shared/page-visibility.js";
 
 /** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { BargeIn } from "./barge-in.js" */
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
-/** @import { AudioPlayer } from "./audio-player.js" */
+/** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
 /** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "./duplex-types.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 /** @import { LiveSession } from "./live-session.js" */
 
-/** Microphone and loudspeaker: they come when the first call begins, or earlier where a page has time. */
-export const loadCallSound = late(async () => {
-  const [{ AudioPlayer }, { BargeIn }, { openMicrophone }] = await Promise.all([
-    import("./audio-player.js"),
-    import("./barge-in.js"),
-    import("./microphone.js"),
-  ]);
-  return { AudioPlayer, BargeIn, openMicrophone };
-});
+/**
+ * What a call needs of the browser; `call-parts.js` has it.
+ * @template Session
+ * @typedef {Object} CallParts
+ * @property {(options: PlayerOptions) => Promise<AudioPlayer>} openPlayer
+ * @property {(player: AudioPlayer) => Promise<BargeIn>} openBargeIn
+ * @property {(options: object) => Promise<Session>} openSession
+ * @property {() => WakeLock} keepAwake
+ * @property {(listener: () => void) => () => void} onDeviceChange something was plugged in or out; the result ends it
+ */
 
 /** @template {DuplexSession | HalfDuplexSession} Session @extends {Emitter<CallEvents<Session["state"]>>} */
 export class Call extends Emitter {
@@ -36,6 +36,7 @@ export class Call extends Emitter {
   /** @type {LiveSource | null} @protected */
   source = null;
   #options;
+  #offDeviceChange;
   /** @type {DeviceState} */
   #devices = { isStarting: false, isMuted: false, canMute: false, isHeld: false };
   /** @type {AbortController | null} ends the listeners of the source now open */
@@ -53,11 +54,13 @@ export class Call extends Emitter {
   /** @type {(() => Promise<void>)[]} */
   #closers = [];
 
-  /** @param {CallOptions} options */
+  /** @param {CallOptions<Session>} options */
   constructor(options) {
     super();
     this.#options = options;
-    globalThis.navigator?.mediaDevices?.addEventListener("devicechange", this.#onDeviceChange);
+    this.#offDeviceChange = options.parts.onDeviceChange(() => {
+      if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
+    });
   }
 
   /** @returns {Session["state"]} */
@@ -105,7 +108,7 @@ export class Call extends Emitter {
     }
     if (round !== this.#round) return false;
     this.onStart();
-    this.session.start(/** @type {any} */ (given)); // `any`: each kind of session has its own
+    this.session?.start(/** @type {any} */ (given)); // `any`: each kind of session has its own
     return true;
   }
 
@@ -155,14 +158,15 @@ export class Call extends Emitter {
 
   /** End at once; the object is of no use afterwards. */
   close() {
-    globalThis.navigator?.mediaDevices?.removeEventListener("devicechange", this.#onDeviceChange);
+    this.#offDeviceChange();
     this.#round += 1;
     this.session?.close();
     void this.#closeDevices();
   }
 
   async #makeSession() {
-    const session = await this.makeSession(() => !this.player?.isPlaying);
+    const isDrained = () => !this.player?.isPlaying;
+    const session = await this.#options.parts.openSession({ ...this.sessionOptions(), isDrained });
     // Both kinds of session have these events; of a union TypeScript cannot call `on`.
     const on = /** @type {LiveSession<Session["state"], any, any>} */ (session);
     on.on("state", (state) => {
@@ -176,7 +180,7 @@ export class Call extends Emitter {
     });
     on.on("prepared", () => {
       this.source?.start();
-      this.#wakeLock ??= (this.#options.awaken ?? keepAwake)();
+      this.#wakeLock ??= this.#options.parts.keepAwake();
       this.emit("prepared", null);
     });
     on.on("speak", ({ audioBase64, isTurnStart, turnId }) => {
@@ -203,8 +207,7 @@ export class Call extends Emitter {
   async #openPlayer(round) {
     if (round !== this.#round) return;
     const { playbackDelayMs: delayMs, speakerId } = this.#options.settings();
-    const make = this.#options.makePlayer ?? (async (given) => new (await loadCallSound()).AudioPlayer(given));
-    const player = await make({ delayMs });
+    const player = await this.#options.parts.openPlayer({ delayMs });
     if (round !== this.#round) return; // given up meanwhile
     this.player = player;
     await player.init();
@@ -275,11 +278,6 @@ export class Call extends Emitter {
     this.#isSourceLost = false;
   }
 
-  /** @type {() => void} Something was plugged in: perhaps what was lost. */
-  #onDeviceChange = () => {
-    if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
-  };
-
   /** @param {string} code */
   #reportProblem(code) {
     if (this.session?.isActive) this.emit("problem", warningOf(code));
@@ -312,9 +310,9 @@ export class Call extends Emitter {
     throw new Error("A kind of call says it.");
   }
 
-  /** @param {() => boolean} _isDrained all sound was played @returns {Promise<Session>} @protected */
-  async makeSession(_isDrained) {
-    throw new Error("A kind of call makes it.");
+  /** @returns {object} for the session @protected */
+  sessionOptions() {
+    return {};
   }
 
   /** @param {Float32Array} _audio @returns {boolean} whether it went to the model @protected */

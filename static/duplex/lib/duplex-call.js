@@ -1,9 +1,7 @@
 // @ts-check
-/** A full-duplex call: what a call has, with barge-in, pause, typed text and files in place of a microphone. Device: no DOM. */
+/** A full-duplex call: what a call has, with barge-in, pause, typed text and files in place of a microphone. Pure. */
 
-import { late } from "../../shared/late.js";
-import { pageVisibility } from "../../shared/page-visibility.js";
-import { Call, loadCallSound } from "./call.js";
+import { Call } from "./call.js";
 import { initialState } from "./session-state.js";
 import { UserTurns } from "./user-turns.js";
 
@@ -13,16 +11,6 @@ import { UserTurns } from "./user-turns.js";
 /** @import { DuplexCallOptions, LiveSource, SessionState } from "./duplex-types.js" */
 
 const FINISH_POLL_MS = 100;
-
-const loadSession = late(async () => {
-  const [{ DuplexSession }, { networkOf }] = await Promise.all([
-    import("./duplex-session.js"),
-    import("../../shared/network.js"),
-  ]);
-  return { DuplexSession, networkOf };
-});
-/** What the first call needs to begin; a page may have it come earlier. */
-export const loadCall = () => Promise.all([loadSession(), loadCallSound()]);
 
 /** @extends {Call<DuplexSession>} */
 export class DuplexCall extends Call {
@@ -90,19 +78,10 @@ export class DuplexCall extends Call {
     return initialState();
   }
 
-  /** @param {() => boolean} isDrained @override @protected */
-  async makeSession(isDrained) {
-    const [{ DuplexSession, networkOf }] = await loadCall();
-    const { settings, idPrefix, appId, session } = this.#options;
-    return new DuplexSession({
-      ...networkOf("duplex", appId),
-      visibility: pageVisibility(),
-      ...session,
-      idPrefix,
-      getMaxKvTokens: () => settings().maxKvTokens,
-      isAutoPauseOn: () => settings().isAutoPauseOn,
-      isDrained,
-    });
+  /** @override @protected */
+  sessionOptions() {
+    const { settings } = this.#options;
+    return { getMaxKvTokens: () => settings().maxKvTokens, isAutoPauseOn: () => settings().isAutoPauseOn };
   }
 
   /** @param {SessionState} state @override @protected */
@@ -132,9 +111,8 @@ export class DuplexCall extends Call {
 
   /** @param {AudioPlayer} player @override @protected */
   async onPlayer(player) {
-    const { BargeIn } = await loadCallSound();
     this.#delayMs = this.#options.settings().playbackDelayMs;
-    const bargeIn = new BargeIn(player);
+    const bargeIn = await this.#options.parts.openBargeIn(player);
     this.#bargeIn = bargeIn;
     bargeIn.setDetector(this.#detector);
     bargeIn.addEventListener("interrupt", () => this.interrupt());

@@ -1,13 +1,15 @@
 // @ts-check
 /** What goes into a live call or session, what is known of it and what comes out. Pure: types alone. */
 
-/** @import { EndReason, ServerProbe } from "../../shared/end-reasons.js" */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
 /** @import { Network, WireMessage } from "../../shared/live-socket.js" */
-/** @import { VisibilitySource, WakeLock } from "../../shared/page-visibility.js" */
+/** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
 /** @import { QueuePlace } from "../../shared/queue-place.js" */
-/** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
+/** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { LiveProblem } from "./call-state.js" */
+/** @import { CallParts } from "./call.js" */
+/** @import { DuplexSession } from "./duplex-session.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
 /** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
 /** @import { Caption } from "./user-turns.js" */
@@ -176,20 +178,19 @@ export {};
  */
 
 /**
+ * @template Session
  * @typedef {Object} CallOptions
+ * @property {CallParts<Session>} parts of the browser
  * @property {() => Promise<LiveSource>} openSource opens the microphone or file as the settings say
  * @property {() => CallSettings} settings
- * @property {() => WakeLock} [awaken] for tests
- * @property {(options: PlayerOptions) => AudioPlayer | Promise<AudioPlayer>} [makePlayer] for tests
- *
+ */
+
+/**
  * @typedef {Object} OwnDuplexOptions
- * @property {string} idPrefix of session ids: "adx" or "omni"
  * @property {() => LiveSettings} settings
  * @property {() => number} [maxSliceNums] tiles of each picture; the server's own choice when left out
- * @property {string} appId as `/api/apps` calls it
- * @property {Partial<DuplexSessionOptions>} [session] for tests
  *
- * @typedef {Omit<CallOptions, "settings"> & OwnDuplexOptions} DuplexCallOptions
+ * @typedef {Omit<CallOptions<DuplexSession>, "settings"> & OwnDuplexOptions} DuplexCallOptions
  */
 
 /**

@@ -1,35 +1,23 @@
 // @ts-check
-/** A half-duplex call: what a call has, while the session keeps the microphone back. Device: no DOM. */
+/** A half-duplex call: what a call has, while the session keeps the microphone back. Pure. */
 
-import { late } from "../../shared/late.js";
-import { pageVisibility } from "../../shared/page-visibility.js";
-import { Call, loadCallSound } from "./call.js";
+import { Call } from "./call.js";
 import { initialHalfState } from "./half-duplex-state.js";
 
 /** @import { CallOptions } from "./duplex-types.js" */
-/** @import { HalfDuplexOptions, HalfDuplexSession } from "./half-duplex-session.js" */
+/** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 
 /** Half a second at 16 kHz. Source: docs/specification/service.md#7.6. */
 export const HALF_CHUNK_SAMPLES = 8_000;
 
-const loadSession = late(async () => {
-  const [{ HalfDuplexSession }, { networkOf }] = await Promise.all([
-    import("./half-duplex-session.js"),
-    import("../../shared/network.js"),
-  ]);
-  return { HalfDuplexSession, networkOf };
-});
-/** What the first call needs to begin; a page may have it come earlier. */
-export const loadHalfCall = () => Promise.all([loadSession(), loadCallSound()]);
-
 /** @extends {Call<HalfDuplexSession>} */
 export class HalfCall extends Call {
-  #options;
+  #getMaxSessionS;
 
-  /** @param {CallOptions & {session?: Partial<HalfDuplexOptions>}} options */
+  /** @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options */
   constructor(options) {
     super(options);
-    this.#options = options.session;
+    this.#getMaxSessionS = options.getMaxSessionS ?? (() => 0);
   }
 
   /** Seconds left before the server ends the session; null unless it runs. */
@@ -42,15 +30,9 @@ export class HalfCall extends Call {
     return initialHalfState();
   }
 
-  /** @param {() => boolean} isDrained @override @protected */
-  async makeSession(isDrained) {
-    const { HalfDuplexSession, networkOf } = await loadSession();
-    return new HalfDuplexSession({
-      ...networkOf("half_duplex", "half_duplex_audio"),
-      visibility: pageVisibility(),
-      ...this.#options,
-      isDrained,
-    });
+  /** @override @protected */
+  sessionOptions() {
+    return { getMaxSessionS: this.#getMaxSessionS };
   }
 
   /** @override @protected */

@@ -1,22 +1,23 @@
 // @ts-check
-/** The settings of the half-duplex page and their limits. Pure. */
+/** The settings of the half-duplex page: fields with their limits, and what a session takes of them. Pure. */
 
-import { SettingsStore } from "../../shared/settings-store.js";
+import { SettingsStore, flagField, numberField } from "../../shared/settings-store.js";
+
+/** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
 
 const STORAGE_KEY = "half_duplex_settings";
-
 /** Source of the limits: docs/specification/service.md#7.6. */
 const HALF_FIELDS = Object.freeze({
-  vad_threshold: { type: /** @type {const} */ ("number"), initial: 0.8, min: 0.1, max: 0.95, step: 0.05 },
-  vad_min_silence_duration_ms: { type: /** @type {const} */ ("number"), initial: 800, min: 200, max: 3_000, step: 50 },
-  vad_min_speech_duration_ms: { type: /** @type {const} */ ("number"), initial: 128, min: 0, max: 1_024, step: 32 },
-  vad_speech_pad_ms: { type: /** @type {const} */ ("number"), initial: 30, min: 0, max: 500, step: 10 },
-  max_new_tokens: { type: /** @type {const} */ ("number"), initial: 256, min: 1, max: 2_048, step: 1 },
-  length_penalty: { type: /** @type {const} */ ("number"), initial: 1.1, min: 0.1, max: 5, step: 0.05 },
-  temperature: { type: /** @type {const} */ ("number"), initial: 0.7, min: 0, max: 2, step: 0.05 },
-  timeout_s: { type: /** @type {const} */ ("number"), initial: 180, min: 30, max: 600, step: 10 },
-  has_voice: { type: /** @type {const} */ ("boolean"), initial: true },
-  captions: { type: /** @type {const} */ ("boolean"), initial: false },
+  vad_threshold: numberField(0.8, 0.1, 0.95, 0.05),
+  vad_min_silence_duration_ms: numberField(800, 200, 3_000, 50),
+  vad_min_speech_duration_ms: numberField(128, 0, 1_024, 32),
+  vad_speech_pad_ms: numberField(30, 0, 500, 10),
+  max_new_tokens: numberField(256, 1, 2_048, 1),
+  length_penalty: numberField(1.1, 0.1, 5, 0.05),
+  temperature: numberField(0.7, 0, 2, 0.05),
+  timeout_s: numberField(180, 30, 600, 10),
+  has_voice: flagField(true),
+  captions: flagField(false),
 });
 
 /** @typedef {keyof typeof HALF_FIELDS} HalfSettingName */
@@ -46,5 +47,29 @@ export function makeHalfSettings(storage, serverValues) {
       if (isChosen) store.applyPreset(preset);
       else store.applyServer({ ...serverValues, ...preset });
     },
+  };
+}
+
+/**
+ * Turns as `prepare` wants its settings.
+ * @param {Record<string, unknown>} values by name of the page's settings
+ * @returns {HalfDuplexConfig}
+ */
+export function halfConfigOf(values) {
+  const number = (/** @type {string} */ name) => Number(values[name]);
+  return {
+    vad: {
+      threshold: number("vad_threshold"),
+      min_speech_duration_ms: number("vad_min_speech_duration_ms"),
+      min_silence_duration_ms: number("vad_min_silence_duration_ms"),
+      speech_pad_ms: number("vad_speech_pad_ms"),
+    },
+    generation: {
+      max_new_tokens: number("max_new_tokens"),
+      length_penalty: number("length_penalty"),
+      temperature: number("temperature"),
+    },
+    tts: { enabled: values.has_voice === true },
+    session: { timeout_s: number("timeout_s") },
   };
 }

@@ -4,7 +4,7 @@
  * recording itself, while the settings say so.
  */
 
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
 import { addRecent } from "../../shared/recent-sessions.js";

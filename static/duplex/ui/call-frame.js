@@ -4,7 +4,7 @@
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { find, on } from "../../shared/dom.js";
 import { formatClock } from "../../shared/formats.js";
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_COLOURS } from "../lib/call-state.js";

@@ -2,7 +2,7 @@
 /** Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help. */
 
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/i18n.js";
+import { t, tn } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { mountNotice } from "../../shared/notice.js";

@@ -2,7 +2,7 @@
 /** The picture of a video call: the camera or a file in one video element, and what is shown while there is none. */
 
 import { on } from "../../shared/dom.js";
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { openCamera, createFrameGrabber } from "../lib/camera.js";
 

@@ -3,7 +3,8 @@
 
 import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
+import { mixSettingsOf } from "../lib/omni-settings.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { problemText } from "../../shared/notice.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
@@ -11,14 +12,13 @@ import { VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
 import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./source-choice.js";
-import { mixSettingsOf } from "./omni-settings.js";
 
 /** @import { LiveSource } from "../lib/duplex-types.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions } from "../lib/microphone.js" */
 /** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
 /** @import { VideoFile } from "../lib/video-file.js" */
-/** @import { OmniStore } from "./omni-settings.js" */
+/** @import { OmniStore } from "../lib/omni-settings.js" */
 
 /**
  * @typedef {Object} FileModeParts

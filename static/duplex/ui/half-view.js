@@ -2,7 +2,7 @@
 /** What the page of a half-duplex call shows: stage, buttons, turns, figures, problems. */
 
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { getLang, t, tn } from "../../shared/i18n.js";
+import { getLang, t, tn } from "../../shared/texts.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
 import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.js";

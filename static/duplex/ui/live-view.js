@@ -6,7 +6,7 @@
 
 import { byId, find, on } from "../../shared/dom.js";
 import { formatClock } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { onLangChange, t } from "../../shared/texts.js";
 import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { late, throttled } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
@@ -21,7 +21,7 @@ import { runningMs } from "../lib/session-state.js";
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { QueuePlace } from "../../shared/queue-place.js" */
 /** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
-/** @import { DuplexCall, DuplexCall as LiveCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
 /** @import { Caption } from "../lib/user-turns.js" */
 /** @import { CallButton } from "./call-frame.js" */
@@ -108,7 +108,7 @@ const STATE_ICONS = Object.freeze({
   ended: "check",
 });
 
-/** @param {LiveCall} call */
+/** @param {DuplexCall} call */
 function stageOf(call) {
   const { isHeld, isMuted } = call.devices;
   const state = isHeld ? heldState(call.state) : call.state;
@@ -122,7 +122,7 @@ function stageOf(call) {
   };
 }
 
-/** @param {LiveCall} call @param {() => void} start @param {string} startKey @returns {CallButton[]} */
+/** @param {DuplexCall} call @param {() => void} start @param {string} startKey @returns {CallButton[]} */
 function buttonsOf(call, start, startKey) {
   const { state, devices } = call;
   const { isMuted, canMute, isStarting } = devices;
@@ -194,7 +194,7 @@ const TOLD_WARNINGS = new Set([
 ]);
 const TOLD_AGAIN_MS = 20_000;
 
-/** @param {LiveCall} call @param {LiveViewOptions} options */
+/** @param {DuplexCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, options) {
   const queue = mountQueueBanner(byId("queue", HTMLElement));
   const start = () => {

@@ -4,7 +4,7 @@
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 import { find, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/i18n.js";
+import { t, tn } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { levelShare, shareToDb } from "../../shared/pcm.js";
 import { figuresOf, LevelHistory } from "../lib/call-figures.js";

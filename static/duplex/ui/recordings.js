@@ -6,7 +6,7 @@
 
 import { byId, find, on, setText } from "../../shared/dom.js";
 import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { onLangChange, t } from "../../shared/texts.js";
 import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { toast } from "../../shared/notice.js";
 import { bindSettings } from "../../shared/settings-form.js";
@@ -24,7 +24,7 @@ import { paintSubtitles } from "../lib/subtitle-text.js";
 import { mountCallRecorder } from "./after-call.js";
 
 /** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
-/** @import { DuplexCall, DuplexCall as LiveCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/duplex-call.js" */
 /** @import { CallEvents } from "../lib/duplex-types.js" */
 /** @import { UserBus } from "../lib/session-video-recorder.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
@@ -79,7 +79,7 @@ const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaR
 
 /**
  * @param {HTMLElement} el where the files are offered
- * @param {LiveCall} call
+ * @param {DuplexCall} call
  * @param {RecordingOptions} options
  * @returns {{latest: () => RecordedFile | null}}
  */

@@ -2,10 +2,10 @@
 /** The buttons of the picture, and the call over the whole screen. */
 
 import { on } from "../../shared/dom.js";
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 
-/** @import { OmniStore } from "./omni-settings.js" */
+/** @import { OmniStore } from "../lib/omni-settings.js" */
 
 /**
  * @typedef {Object} ScreenToolOptions

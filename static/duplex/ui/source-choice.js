@@ -3,7 +3,7 @@
 
 import { find, on } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/i18n.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { rms } from "../../shared/pcm.js";
 import { radioPills } from "../../shared/settings-form.js";

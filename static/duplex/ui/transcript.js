@@ -5,7 +5,7 @@
  */
 
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { getLang, t } from "../../shared/i18n.js";
+import { getLang, t } from "../../shared/texts.js";
 import { guard, html, icon, nothing, repeat } from "../../shared/lit.js";
 import { mountTalkList } from "./call-frame.js";
 

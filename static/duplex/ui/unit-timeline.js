@@ -8,7 +8,7 @@
 
 import { find } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
-import { onLangChange, t } from "../../shared/i18n.js";
+import { onLangChange, t } from "../../shared/texts.js";
 import { html, mountView } from "../../shared/lit.js";
 import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
 import { mountPainter, themeColours } from "../../shared/canvas-tools.js";

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { endReason } from "../../static/shared/end-reasons.js";
-import { initialState, isMuted, reduce, runningMs } from "../../static/duplex/lib/session-state.js";
+import { initialState, isMuted, runningMs } from "../../static/duplex/lib/session-state.js";
+import { reduce } from "../../static/duplex/lib/full-duplex.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
 
 /** @import { SessionEvent, SessionState } from "../../static/duplex/lib/duplex-types.js" */

@@ -4,8 +4,7 @@
 /** @import { EndReason } from "../../shared/end-reasons.js" */
 /** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
-/** @import { HalfState } from "./half-duplex-state.js" */
-/** @import { Phase } from "./session-phases.js" */
+/** @import { HalfState, Phase } from "./session-state.js" */
 
 /**
  * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"

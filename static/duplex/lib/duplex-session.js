@@ -5,7 +5,8 @@ import { endReason } from "../../shared/end-reasons.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { createDiagnostics } from "./diagnostics.js";
 import { LiveSession } from "./live-session.js";
-import { initialState, isMuted, reduce } from "./session-state.js";
+import { initialState, isMuted } from "./session-state.js";
+import { reduce } from "./full-duplex.js";
 import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */

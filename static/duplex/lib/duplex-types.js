@@ -10,7 +10,7 @@
 /** @import { LiveProblem } from "./call-state.js" */
 /** @import { CallParts } from "./call.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
-/** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
+/** @import { PhaseEvent, PhaseState } from "./session-state.js" */
 /** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
 /** @import { Caption } from "./user-turns.js" */
 

@@ -2,7 +2,7 @@
 /** A half-duplex call: what a call has, while the session keeps the microphone back. Pure. */
 
 import { Call } from "./call.js";
-import { initialHalfState } from "./half-duplex-state.js";
+import { initialHalfState } from "./session-state.js";
 
 /** @import { CallOptions } from "./duplex-types.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */

@@ -6,13 +6,14 @@
  */
 
 import { floatsToBase64 } from "../../shared/pcm.js";
-import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-duplex-state.js";
+import { initialHalfState, isMicOpen, remainingS } from "./session-state.js";
+import { reduceHalf } from "./half-duplex.js";
 import { LiveSession } from "./live-session.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../shared/protocol.js" */
 /** @import { LinkOptions, SendOutcome } from "./duplex-types.js" */
-/** @import { HalfEvent, HalfState } from "./half-duplex-state.js" */
+/** @import { HalfEvent, HalfState } from "./session-state.js" */
 
 /** @typedef {Object} OwnOptions
  * @property {() => boolean} [isAutoMuteOn] Hold the microphone back on a hidden page; default on.

@@ -16,7 +16,7 @@ import { openSessionLink } from "../../shared/session-link.js";
 /** @import { SessionLink } from "../../shared/session-link.js" */
 /** @import { LinkOptions, SessionEvents } from "./duplex-types.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
-/** @import { PhaseEvent, PhaseState } from "./session-phases.js" */
+/** @import { PhaseEvent, PhaseState } from "./session-state.js" */
 
 /** For programs without a window. @type {VisibilitySource} */
 const ALWAYS_SEEN = { isHidden: () => false, onChange: () => () => {}, onPageHide: () => () => {} };

@@ -1,32 +1,57 @@
 // @ts-check
-/**
- * The duplex session as one value: `reduce(state, event)` returns the next. Pure.
- *
- * A pair that makes no sense returns the same state, so a view may compare by `===`.
- */
+/** What is known of a session of either kind, and what follows from it. Pure: session-reducer.js changes it. */
 
-import { numberOr0 } from "../../shared/queue-place.js";
-import { captioned } from "./user-turns.js";
-import { NOT_BEGUN, isOver, messageChange, phaseChange } from "./session-phases.js";
-import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, transcribe } from "./unit-log.js";
-import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
-
-/** @import { Result } from "../../shared/protocol.js" */
-/** @import { Activity, SessionEvent, SessionState } from "./duplex-types.js" */
-/** @import { Phase } from "./session-phases.js" */
-
-/** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
+/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../shared/protocol.js" */
+/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { SessionState } from "./duplex-types.js" */
 
 const MS_PER_S = 1_000;
-const DEFAULT_CHUNK_MS = 1_000;
-const DEFAULT_PAUSE_TIMEOUT_S = 60;
-/** Unanswered chunks from which on the model counts as thinking; one is always under way. */
-const THINKING_CHUNKS = 2;
+export const DEFAULT_TIMEOUT_S = 180;
+export const DEFAULT_CHUNK_MS = 1_000;
+export const DEFAULT_PAUSE_TIMEOUT_S = 60;
 
-/** @type {ReadonlySet<Phase>} */
-const PAUSE = new Set(/** @type {Phase[]} */ (["pausing", "paused"]));
-/** @type {ReadonlySet<Phase>} */
-const LIVE = new Set(/** @type {Phase[]} */ (["running", "pausing", "paused", "stopping"]));
+/** Where a session stands; half duplex knows no pause.
+ * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
+ *  | "stopping" | "ended"} Phase
+ */
+
+/** @typedef {Object} PhaseState
+ * @property {Phase} phase
+ * @property {string} sessionId
+ * @property {string | null} recordingSessionId
+ * @property {QueuePlace | null} queue
+ * @property {boolean} isContextNearlyFull
+ * @property {number} chunksUploadDropped Left out because the network was too slow.
+ * @property {number | null} startedAtMs
+ * @property {number | null} preparedAtMs
+ * @property {number | null} endedAtMs
+ * @property {EndReason | null} end Why it ended.
+ */
+
+/** @typedef {{type: "start", sessionId: string, nowMs: number}
+ *  | {type: "stop_asked"}
+ *  | {type: "ended", reason: EndReason, nowMs: number}} PhaseEvent
+ */
+
+/** A session that has not begun. @satisfies {PhaseState} */
+export const NOT_BEGUN = Object.freeze({
+  phase: /** @type {Phase} */ ("idle"),
+  sessionId: "",
+  recordingSessionId: null,
+  queue: null,
+  isContextNearlyFull: false,
+  chunksUploadDropped: 0,
+  startedAtMs: null,
+  preparedAtMs: null,
+  endedAtMs: null,
+  end: null,
+});
+
+/** @param {PhaseState} state */
+export const isOver = ({ phase }) => phase === "idle" || phase === "ended";
+
+// Full duplex.
 
 /** A session that has not begun. @returns {SessionState} */
 export function initialState() {
@@ -69,19 +94,6 @@ export function initialState() {
   };
 }
 
-/**
- * The next state; the same one if the event means nothing now.
- * @param {SessionState} state
- * @param {SessionEvent} event
- * @returns {SessionState}
- */
-export function reduce(state, event) {
-  const next = event.type === "server" ? reduceServer(state, event) : reduceClient(state, event);
-  if (next === state) return state;
-  const activity = activityOf(next);
-  return activity === next.activity ? next : { ...next, activity };
-}
-
 /** Whether sound of the model is to be thrown away now. @param {SessionState} state @returns {boolean} */
 export function isMuted(state) {
   return state.isForceListen || state.isAwaitingListen || state.phase === "stopping";
@@ -93,216 +105,95 @@ export function runningMs(state, nowMs) {
   return Math.max(0, (state.endedAtMs ?? nowMs) - state.preparedAtMs);
 }
 
-/** @param {SessionState} state @returns {Activity} */
-function activityOf(state) {
-  if (state.phase !== "running" && state.phase !== "pausing") return "none";
-  if (state.isInterrupted) return "interrupted";
-  const isSounding = state.isTurnOpen || (state.aheadMs ?? 0) > 0;
-  if (isSounding && !isMuted(state)) return "speaking";
-  if (state.phase === "pausing") return "none";
-  return unanswered(state) >= THINKING_CHUNKS ? "thinking" : "listening";
-}
+// Half duplex.
 
-/** Chunks the server has and has not answered. @param {SessionState} state @returns {number} */
-function unanswered(state) {
-  return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
-}
-
-/**
- * What the page and its devices did.
- * @param {SessionState} state
- * @param {Exclude<SessionEvent, {type: "server"}>} event
- * @returns {SessionState}
+/** What goes on while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
+ * yet, `settling` the answer was played and the microphone opens in a moment.
+ * @typedef {"none" | "listening" | "hearing" | "thinking" | "speaking" | "interrupted"
+ *  | "settling"} HalfActivity
  */
-function reduceClient(state, event) {
-  switch (event.type) {
-    case "start": {
-      const change = phaseChange(state, event);
-      return change ? { ...initialState(), ...change } : state;
-    }
-    case "chunk_sent":
-      if (state.phase !== "running") return state;
-      return { ...state, chunksSent: state.chunksSent + 1 };
-    case "picture_sent":
-      if (state.phase !== "running") return state;
-      return { ...state, framesSent: state.framesSent + 1 };
-    case "chunk_dropped":
-      if (isOver(state)) return state;
-      return event.why === "upload"
-        ? { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 }
-        : { ...state, chunksIdleDropped: state.chunksIdleDropped + 1 };
-    case "force_listen":
-      if (isOver(state) || state.isForceListen === event.isOn) return state;
-      return { ...state, isForceListen: event.isOn, isAwaitingListen: state.isAwaitingListen || state.isTurnOpen };
-    case "stop_asked":
-    case "ended": {
-      const change = phaseChange(state, event);
-      if (!change) return state;
-      const next = { ...state, ...change, pauseEndsAtMs: null };
-      return event.type === "ended" ? ended(next, event.nowMs) : next;
-    }
-    case "playback":
-    case "gap":
-      return reducePlayer(state, event);
-    default:
-      return reduceWish(state, event);
-  }
-}
 
-/**
- * What the player reports.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: "playback" | "gap"}>} event
- * @returns {SessionState}
+/** Whether the microphone's sound is sent.
+ * @typedef {"open" | "generating" | "playing" | "settling"} Gate
  */
-function reducePlayer(state, event) {
-  if (!LIVE.has(state.phase)) return state;
-  if (event.type === "gap") {
-    return { ...state, gapSinceUnitMs: state.gapSinceUnitMs + event.gapMs };
-  }
-  const gapCount = event.gapCount ?? state.gapCount;
-  const totalShiftMs = event.totalShiftMs ?? state.totalShiftMs;
-  const { aheadMs } = event;
-  const isSame = aheadMs === state.aheadMs && gapCount === state.gapCount && totalShiftMs === state.totalShiftMs;
-  return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
-}
 
-/**
- * Pause, resume, interrupt.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: WishType}>} event
- * @returns {SessionState}
+/** One exchange.
+ * @typedef {Object} HalfTurn
+ * @property {number} turnIndex From 0, as in the recording.
+ * @property {number} speechMs Length of what the user said.
+ * @property {string} userText What the user said, with captions.
+ * @property {string} text The answer, as far as it is there.
+ * @property {boolean} isDone
+ * @property {boolean} isInterrupted
+ * @property {number} startedAtMs When the user had finished, on the session's clock.
+ * @property {number | null} ttfsMs From there to the first sound of the answer.
+ * @property {number | null} ttftMs From there to its first text.
+ * @property {number} elapsedMs As the server says; 0 until it is done.
+ * @property {TokenStats | null} tokenStats
  */
-function reduceWish(state, event) {
-  switch (event.type) {
-    case "pause_asked": {
-      if (state.phase !== "running") return state;
-      const fresh = { isPauseConfirmed: false, isDrained: false, isResuming: false };
-      return { ...state, phase: "pausing", isAutoPaused: event.isAuto, ...fresh };
-    }
-    case "drained":
-      if (state.phase !== "pausing" || state.isDrained) return state;
-      return settlePause({ ...state, isDrained: true });
-    case "resume_asked":
-      if (!PAUSE.has(state.phase) || state.isResuming) return state;
-      return { ...state, isResuming: true };
-    case "interrupt_asked": {
-      if (state.phase !== "running" && !PAUSE.has(state.phase)) return state;
-      const isInterrupted = state.isTurnOpen || (state.aheadMs ?? 0) > 0;
-      return {
-        ...state,
-        isAwaitingListen: true,
-        aheadMs: state.aheadMs === null ? null : 0,
-        isInterrupted,
-        turns: isInterrupted ? markInterrupted(state.turns) : state.turns,
-      };
-    }
-  }
-}
 
-/**
- * What the server said.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: "server"}>} event
- * @returns {SessionState}
+/** @typedef {Object} OwnState
+ * @property {HalfActivity} activity
+ * @property {Gate} gate
+ * @property {boolean} isMicMuted The user, or a hidden page, keeps the microphone back.
+ * @property {boolean} isUserSpeaking As the server hears it.
+ * @property {boolean} isInterrupting The rest of this answer is thrown away.
+ * @property {number} timeoutS The server ends the session after so long without sound.
+ * @property {number | null} heardAtMs When sound was last sent, or last expected.
+ * @property {number} chunksSent
+ * @property {number} kvTokens
+ * @property {ReadonlyArray<HalfTurn>} turns The last 200.
+ * @property {number} turnCount
+ *
+ * @typedef {PhaseState & OwnState} HalfState
  */
-function reduceServer(state, event) {
-  const { message, nowMs } = event;
-  switch (message.type) {
-    case "prepared": {
-      const change = messageChange(state, message, nowMs);
-      if (!change) return state;
-      return {
-        ...state,
-        ...change,
-        chunkMs: numberOr0(message.chunk_ms) || DEFAULT_CHUNK_MS,
-        maxKvTokens: message.max_kv_tokens ?? null,
-        pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
-        kvTokens: numberOr0(message.prompt_tokens),
-      };
-    }
-    case "result_part":
-      if (!LIVE.has(state.phase) || isMuted(state)) return state;
-      return { ...state, isHeardEarly: true, ttfsMs: timeToSpeech(state, nowMs) };
-    case "result":
-      return LIVE.has(state.phase) ? afterResult(state, message, nowMs, event.unixMs) : state;
-    case "paused": {
-      if (!PAUSE.has(state.phase) || state.isResuming) return state;
-      const pauseTimeoutS = numberOr0(message.timeout) || state.pauseTimeoutS;
-      const pauseEndsAtMs = nowMs + pauseTimeoutS * MS_PER_S;
-      return settlePause({ ...state, isPauseConfirmed: true, pauseTimeoutS, pauseEndsAtMs });
-    }
-    case "resumed":
-      if (!PAUSE.has(state.phase) || !state.isResuming) return state;
-      return { ...state, phase: "running", isResuming: false, isAutoPaused: false, pauseEndsAtMs: null };
-    case "user_transcript":
-    case "text_added":
-      return { ...state, captions: captioned(state.captions, message, state.units, nowMs) };
-    default: {
-      if (message.type === "warning" && message.code === "late_chunk") {
-        return { ...state, chunksServerDropped: state.chunksServerDropped + 1 };
-      }
-      const change = messageChange(state, message, nowMs);
-      return change ? { ...state, ...change } : state;
-    }
-  }
-}
 
-/** @param {SessionState} state @param {Result} result @param {number} nowMs @param {number} unixMs @returns {SessionState} */
-function afterResult(state, result, nowMs, unixMs) {
-  const { isTurnOpen } = state;
-  const isListen = Boolean(result.is_listen);
-  const muted = !isListen && isMuted(state);
-  const isFirstSpeech = !isListen && !isTurnOpen;
-  const isBroken = breaksOff(result, isTurnOpen);
-  const offsetMs = clockOffsetMs(result, unixMs);
-  const firstOffsetMs = state.firstOffsetMs ?? offsetMs;
-  const seen = {
-    arrivalMs: nowMs,
-    aheadMs: state.aheadMs,
-    gapMs: state.gapSinceUnitMs,
-    isMuted: muted,
-    fallbackStep: state.chunksReceived,
-  };
-  const unit = unitRecord(result, seen);
+/** @typedef {PhaseEvent
+ *  | {type: "server", message: HalfDuplexServerMessage, nowMs: number}
+ *  | {type: "chunk_sent", nowMs: number}
+ *  | {type: "chunk_dropped"}
+ *  | {type: "mic_muted", isMuted: boolean}
+ *  | {type: "played_out"}
+ *  | {type: "settled", nowMs: number}
+ *  | {type: "interrupt_asked"}} HalfEvent
+ */
+
+/** A session that has not begun. @returns {HalfState} */
+export function initialHalfState() {
   return {
-    ...state,
-    chunksReceived: state.chunksReceived + 1,
-    kvTokens: unit.kvTokens || state.kvTokens,
-    visionSlices: unit.visionSlices,
-    visionTokens: unit.visionTokens,
-    units: appendKept(state.units, unit, UNITS_KEPT),
-    gapSinceUnitMs: 0,
-    turns: transcribe(state.turns, result, { isTurnOpen, isMuted: muted, nowMs }),
-    turnCount: state.turnCount + (isFirstSpeech ? 1 : 0),
-    isTurnOpen: turnStaysOpen(result, isTurnOpen),
-    isAwaitingListen: state.isAwaitingListen && !isListen,
-    isInterrupted: isBroken || (state.isInterrupted && muted),
-    aheadMs: isBroken && state.aheadMs !== null ? 0 : state.aheadMs,
-    lastListenMs: isListen ? nowMs : state.lastListenMs,
-    isHeardEarly: false,
-    ttfsMs: isListen ? state.ttfsMs : timeToSpeech(state, nowMs),
-    firstOffsetMs,
-    driftMs: offsetMs === null ? state.driftMs : offsetMs - (firstOffsetMs ?? offsetMs),
+    ...NOT_BEGUN,
+    activity: "none",
+    gate: "open",
+    isMicMuted: false,
+    isUserSpeaking: false,
+    isInterrupting: false,
+    timeoutS: DEFAULT_TIMEOUT_S,
+    heardAtMs: null,
+    chunksSent: 0,
+    kvTokens: 0,
+    turns: [],
+    turnCount: 0,
   };
 }
 
-/** @param {SessionState} state @returns {SessionState} */
-function settlePause(state) {
-  return state.isPauseConfirmed && state.isDrained ? { ...state, phase: "paused" } : state;
+/** Whether sound of the microphone may be sent. @param {HalfState} state @returns {boolean} */
+export function isMicOpen(state) {
+  return state.phase === "running" && state.gate === "open" && !state.isMicMuted;
 }
 
-/** @param {SessionState} state @param {number} nowMs @returns {SessionState} */
-function ended(state, nowMs) {
-  return {
-    ...state,
-    turns: closeTurn(state.turns, nowMs, true),
-    isTurnOpen: false,
-    isInterrupted: false,
-    isAwaitingListen: false,
-    isForceListen: false,
-    isResuming: false,
-    isAutoPaused: false,
-    aheadMs: null,
-  };
+/**
+ * Seconds until the server would end the session if nothing more were sent; it does not run while
+ * an answer is made or played. null before the session is ready.
+ * @param {HalfState} state
+ * @param {number} nowMs
+ * @param {number} maxSessionS The server ends every session after so long; 0 is never.
+ * @returns {number | null}
+ */
+export function remainingS(state, nowMs, maxSessionS) {
+  if (state.phase !== "running" || state.preparedAtMs === null) return null;
+  const silentMs = state.gate === "open" ? nowMs - (state.heardAtMs ?? nowMs) : 0;
+  const idleS = state.timeoutS - silentMs / MS_PER_S;
+  if (maxSessionS <= 0) return Math.max(0, idleS);
+  const ofAllS = maxSessionS - (nowMs - state.preparedAtMs) / MS_PER_S;
+  return Math.max(0, Math.min(idleS, ofAllS));
 }

@@ -13,7 +13,7 @@ import { NOTHING, metricRows } from "./meters.js";
 /** @import { StatusReport } from "../../shared/page.js" */
 /** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { HalfCall } from "../lib/half-call.js" */
-/** @import { HalfTurn } from "../lib/half-duplex-state.js" */
+/** @import { HalfTurn } from "../lib/session-state.js" */
 
 const MS_PER_S = 1_000;
 const TICK_MS = 500;

@@ -12,7 +12,7 @@ import { callStateOf } from "../lib/call-state.js";
 
 /** @import { Grade, LevelKind } from "../lib/call-figures.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
-/** @import { HalfState } from "../lib/half-duplex-state.js" */
+/** @import { HalfState } from "../lib/session-state.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 

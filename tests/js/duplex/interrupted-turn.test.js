@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { initialState, reduce } from "../../../static/duplex/lib/session-state.js";
+import { initialState } from "../../../static/duplex/lib/session-state.js";
+import { reduce } from "../../../static/duplex/lib/full-duplex.js";
 
 const TURN = Object.freeze({ turnId: 0, text: "Hello.", startedAtMs: 0, endedAtMs: 900, isInterrupted: false });
 

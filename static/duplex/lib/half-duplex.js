@@ -1,0 +1,149 @@
+// @ts-check
+/**
+ * What happens to a session of half duplex. The microphone's gate is part of it: open while listening, closed from
+ * `generating` until the answer was played and the room is quiet again. Pure.
+ */
+
+import { numberOr0 } from "../../shared/queue-place.js";
+import { sessionReducer } from "./session-reducer.js";
+import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
+import { TURNS_KEPT, appendKept } from "./unit-log.js";
+
+/** @import { Chunk, TurnDone } from "../../shared/protocol.js" */
+/** @import { HalfActivity, HalfEvent, HalfState, HalfTurn, PhaseEvent } from "./session-state.js" */
+
+/** @type {(state: HalfState, event: HalfEvent) => HalfState} */
+export const reduceHalf = sessionReducer({
+  initial: initialHalfState,
+  activityOf,
+  client: onClient,
+  server: onServer,
+  prepared: (message, nowMs) => ({ heardAtMs: nowMs, timeoutS: numberOr0(message.timeout_s) || DEFAULT_TIMEOUT_S }),
+  over: (_, type) => (type === "ended" ? { isUserSpeaking: false, isInterrupting: false } : {}),
+});
+
+/** @param {HalfState} state @returns {HalfActivity} */
+function activityOf(state) {
+  if (state.phase !== "running") return "none";
+  if (state.isInterrupting) return "interrupted";
+  switch (state.gate) {
+    case "generating":
+      return state.turns.at(-1)?.ttftMs == null ? "thinking" : "speaking";
+    case "playing":
+      return "speaking";
+    case "settling":
+      return "settling";
+    case "open":
+      return state.isUserSpeaking ? "hearing" : "listening";
+  }
+}
+
+/** @param {HalfState} state @param {Exclude<HalfEvent, PhaseEvent | {type: "server"}>} event @returns {HalfState} */
+function onClient(state, event) {
+  if (isOver(state)) return state;
+  switch (event.type) {
+    case "chunk_sent":
+      if (!isMicOpen(state)) return state;
+      return { ...state, chunksSent: state.chunksSent + 1, heardAtMs: event.nowMs };
+    case "chunk_dropped":
+      return { ...state, chunksUploadDropped: state.chunksUploadDropped + 1 };
+    case "mic_muted":
+      return state.isMicMuted === event.isMuted ? state : { ...state, isMicMuted: event.isMuted };
+    case "played_out":
+      if (state.gate !== "playing") return state;
+      return { ...state, gate: "settling", isInterrupting: false };
+    case "settled":
+      return state.gate === "settling" ? { ...state, gate: "open", heardAtMs: event.nowMs } : state;
+    case "interrupt_asked":
+      if (state.phase !== "running" || state.isInterrupting) return state;
+      return state.gate === "generating" || state.gate === "playing" ? withTurnCut(state) : state;
+  }
+}
+
+/** @param {HalfState} state @param {Extract<HalfEvent, {type: "server"}>} event @returns {HalfState} */
+function onServer(state, { message, nowMs }) {
+  if (state.phase !== "running") return state;
+  switch (message.type) {
+    case "vad_state":
+      if (state.isUserSpeaking === Boolean(message.speaking)) return state;
+      return { ...state, isUserSpeaking: Boolean(message.speaking) };
+    case "generating": {
+      if (state.gate === "generating") return state;
+      const turn = newTurn(state.turnCount, numberOr0(message.speech_duration_ms), nowMs);
+      const turns = appendKept(state.turns, turn, TURNS_KEPT);
+      const turnCount = state.turnCount + 1;
+      const silent = { isUserSpeaking: false, isInterrupting: false };
+      return { ...state, ...silent, gate: "generating", turns, turnCount };
+    }
+    case "chunk":
+      return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
+    case "user_transcript": {
+      const turns = state.turns.map((turn) =>
+        turn.turnIndex === message.turn_index ? { ...turn, userText: message.text.trim() } : turn,
+      );
+      return { ...state, turns };
+    }
+    case "turn_done":
+      return state.gate === "generating" ? withTurnDone(state, message) : state;
+    default:
+      return state;
+  }
+}
+
+/** @param {number} turnIndex @param {number} speechMs @param {number} startedAtMs @returns {HalfTurn} */
+function newTurn(turnIndex, speechMs, startedAtMs) {
+  return {
+    turnIndex,
+    speechMs,
+    userText: "",
+    text: "",
+    isDone: false,
+    isInterrupted: false,
+    startedAtMs,
+    ttfsMs: null,
+    ttftMs: null,
+    elapsedMs: 0,
+    tokenStats: null,
+  };
+}
+
+/** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
+function withPiece(state, message, nowMs) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  const hasContent = Boolean(message.text_delta || message.audio_data);
+  if (!hasContent) return state;
+  const sinceMs = nowMs - turn.startedAtMs;
+  return withLastTurn(state, {
+    ...turn,
+    text: turn.text + (message.text_delta ?? ""),
+    ttftMs: turn.ttftMs ?? sinceMs,
+    ttfsMs: turn.ttfsMs ?? (message.audio_data ? sinceMs : null),
+  });
+}
+
+/** @param {HalfState} state @param {TurnDone} message @returns {HalfState} */
+function withTurnDone(state, message) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  const done = withLastTurn(state, {
+    ...turn,
+    turnIndex: typeof message.turn_index === "number" ? message.turn_index : turn.turnIndex,
+    text: typeof message.text === "string" ? message.text : turn.text,
+    isDone: true,
+    isInterrupted: turn.isInterrupted || Boolean(message.interrupted),
+    elapsedMs: numberOr0(message.elapsed_ms),
+    tokenStats: message.token_stats ?? null,
+  });
+  const kvTokens = numberOr0(message.kv_cache_length) || state.kvTokens;
+  return { ...done, gate: "playing", kvTokens };
+}
+
+/** The answer was cut for who listens, even if all of it had arrived. @param {HalfState} state @returns {HalfState} */
+function withTurnCut(state) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });
+}
+
+/** @param {HalfState} state @param {HalfTurn} turn @returns {HalfState} */
+function withLastTurn(state, turn) {
+  return { ...state, turns: [...state.turns.slice(0, -1), turn] };
+}

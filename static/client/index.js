@@ -14,7 +14,7 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 
 /** @import { DuplexSessionOptions, DuplexStart, SessionEvents, SessionState } from "../duplex/lib/duplex-types.js" */
 /** @import { HalfDuplexOptions } from "../duplex/lib/half-duplex-session.js" */
-/** @import { EndReason } from "../shared/end-reasons.js" */
+/** @import { EndReason } from "../shared/server-messages.js" */
 /** @import { StreamingChatOptions } from "../turnbased/streaming-chat.js" */
 
 /** @typedef {SessionEvents<SessionState>} DuplexEvents */

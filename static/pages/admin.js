@@ -198,6 +198,7 @@ onLangChange(() => {
   for (const id of mounted.keys()) draw(id);
   void desk.refresher?.now();
 });
+page.show(); // what is not shown cannot have the focus
 if (linked === "") await enter();
 else await signIn(linked).catch(() => login.show({ kind: "token", isSignedOut: false }));
 page.ready();

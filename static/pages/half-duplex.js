@@ -27,7 +27,7 @@ import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, voiceLimits, voiceToWire } from "../shared/prompt.js";
 import { claimTab, tabStateOf } from "../shared/tab-state.js";
 
-/** @import { QueuePlace } from "../shared/queue-place.js" */
+/** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { TtsVoice } from "../shared/ref-audio-player.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;

@@ -1,7 +1,7 @@
 // @ts-check
 /** One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read. Pure. */
 
-/** @import { ServerProbe, SocketEnd } from "./end-reasons.js" */
+/** @import { ServerProbe, SocketEnd } from "./server-messages.js" */
 
 /** A message of the server; what its `type` promises is in protocol.js.
  * @typedef {Record<string, unknown> & {type: string}} WireMessage

@@ -5,7 +5,7 @@ import { sendJson } from "./api.js";
 import { socketUrl } from "./live-socket.js";
 import { ownerNotes } from "./recent-sessions.js";
 
-/** @import { ServerProbe } from "./end-reasons.js" */
+/** @import { ServerProbe } from "./server-messages.js" */
 /** @import { Network } from "./live-socket.js" */
 
 const PROBE_LIMIT_MS = 3_000;

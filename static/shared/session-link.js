@@ -6,11 +6,11 @@
  * everything that a session has to know.
  */
 
-import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./end-reasons.js";
+import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./server-messages.js";
 import { openLiveSocket } from "./live-socket.js";
 import { CLOSE_CODES } from "./protocol.js";
 
-/** @import { EndReason, ServerProbe, SocketEnd } from "./end-reasons.js" */
+/** @import { EndReason, ServerProbe, SocketEnd } from "./server-messages.js" */
 /** @import { LiveSocket, SocketFactory, WireMessage } from "./live-socket.js" */
 
 /** @typedef {Object} SessionLinkOptions

@@ -5,7 +5,7 @@ import { formatDateTime, formatNumber } from "../shared/formats.js";
 import { t } from "../shared/texts.js";
 import { html, icon, iconButton, nothing } from "../shared/lit.js";
 import { problemText, toast } from "../shared/notice.js";
-import { copyText } from "../shared/share-link.js";
+import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 

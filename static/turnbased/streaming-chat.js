@@ -7,18 +7,16 @@
  */
 
 import { Emitter } from "../shared/emitter.js";
-import { endReason, messageText, needsProbe } from "../shared/end-reasons.js";
-import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
+import { endReason, messageText, needsProbe, reasonOfClose, reasonOfError } from "../shared/server-messages.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { LOST_CODES, retryDelayMs } from "../shared/session-link.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
 import { chatRequest } from "./turn-options.js";
 
 /** @import { ApiError } from "../shared/api.js" */
-/** @import { EndReason, SocketEnd } from "../shared/end-reasons.js" */
+/** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
 /** @import { Chunk, Message, StreamingServerMessage } from "../shared/protocol.js" */
-/** @import { QueuePlace } from "../shared/queue-place.js" */
 /** @import { TurnOptions } from "./turn-options.js" */
 /** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
 

@@ -2,10 +2,10 @@
 /** One turn from sending to its end, with every figure a page shows about it. Pure. */
 
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
-import { numberOr0, queuePlace } from "../shared/queue-place.js";
+import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
 /** @import { Chunk, StreamingServerMessage, TokenStats } from "../shared/protocol.js" */
-/** @import { QueuePlace } from "../shared/queue-place.js" */
+/** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
 
 /** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done"

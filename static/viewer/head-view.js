@@ -3,7 +3,7 @@
 
 import { getJson, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/page.js";
-import { commentField, copyText, linkOf } from "../shared/share-link.js";
+import { commentField, copyText, linkOf } from "../shared/save-share.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
 import { hasText, onLangChange, t } from "../shared/texts.js";

@@ -6,7 +6,7 @@ import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-me
 import { START, running, stage } from "./fakes/duplex-stage.js";
 import { settle } from "./fakes/socket.js";
 
-/** @import { ServerProbe } from "../../static/shared/end-reasons.js" */
+/** @import { ServerProbe } from "../../static/shared/server-messages.js" */
 
 const SECOND = new Float32Array(16_000);
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { endReason } from "../../static/shared/end-reasons.js";
+import { endReason } from "../../static/shared/server-messages.js";
 import { initialState, isMuted, runningMs } from "../../static/duplex/lib/session-state.js";
 import { reduce } from "../../static/duplex/lib/full-duplex.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";

@@ -1,7 +1,7 @@
 // @ts-check
 /** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
 
-/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 /** @import { HalfState, Phase } from "./session-state.js" */

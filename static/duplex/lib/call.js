@@ -7,7 +7,7 @@
 import { Emitter } from "../../shared/emitter.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 
-/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { BargeIn } from "./barge-in.js" */
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
 /** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */

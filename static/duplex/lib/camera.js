@@ -1,5 +1,6 @@
 // @ts-check
 /** The user's camera, and pictures taken from it or from any video element, as JPEG. Device. */
+
 import { bytesToBase64 } from "../../shared/pcm.js";
 
 const WANTED_WIDTH_PX = 1_280;
@@ -193,4 +194,20 @@ export async function openCamera(options = {}) {
   const camera = new Camera(options);
   await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });
   return camera;
+}
+
+// A picture from a file, as a call sends it.
+
+const MAX_SIDE_PX = 1_280; // as of the camera's pictures
+const QUALITY = 0.85;
+
+/** @param {Blob} file @returns {Promise<string>} JPEG in Base64 @throws {Error} it is no picture that the browser can read */
+export async function readPicture(file) {
+  const bitmap = await createImageBitmap(file);
+  const { widthPx, heightPx } = fitSize(bitmap.width, bitmap.height, MAX_SIDE_PX);
+  const canvas = new OffscreenCanvas(widthPx, heightPx);
+  canvas.getContext("2d", { alpha: false })?.drawImage(bitmap, 0, 0, widthPx, heightPx);
+  bitmap.close();
+  const blob = await canvas.convertToBlob({ type: "image/jpeg", quality: QUALITY });
+  return bytesToBase64(new Uint8Array(await blob.arrayBuffer()));
 }

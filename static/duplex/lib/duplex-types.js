@@ -1,11 +1,10 @@
 // @ts-check
 /** What goes into a live call or session, what is known of it and what comes out. Pure: types alone. */
 
-/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { Network, WireMessage } from "../../shared/live-socket.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
-/** @import { QueuePlace } from "../../shared/queue-place.js" */
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { LiveProblem } from "./call-state.js" */
 /** @import { CallParts } from "./call.js" */

@@ -1,11 +1,21 @@
 // @ts-check
 /** What happens to a session of full duplex: units, pauses, interruptions, playback. Pure. */
 
-import { numberOr0 } from "../../shared/queue-place.js";
+import { numberOr0 } from "../../shared/server-messages.js";
 import { sessionReducer } from "./session-reducer.js";
 import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver } from "./session-state.js";
-import { UNITS_KEPT, appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted } from "./unit-log.js";
-import { timeToSpeech, transcribe, turnStaysOpen, unitRecord } from "./unit-log.js";
+import {
+  appendKept,
+  breaksOff,
+  clockOffsetMs,
+  closeTurn,
+  markInterrupted,
+  timeToSpeech,
+  transcribe,
+  turnStaysOpen,
+  unitRecord,
+  UNITS_KEPT,
+} from "./unit-log.js";
 import { captioned } from "./user-turns.js";
 
 /** @import { Result } from "../../shared/protocol.js" */

@@ -4,7 +4,7 @@
  * `generating` until the answer was played and the room is quiet again. Pure.
  */
 
-import { numberOr0 } from "../../shared/queue-place.js";
+import { numberOr0 } from "../../shared/server-messages.js";
 import { sessionReducer } from "./session-reducer.js";
 import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
 import { TURNS_KEPT, appendKept } from "./unit-log.js";

@@ -7,11 +7,11 @@
  */
 
 import { Emitter } from "../../shared/emitter.js";
-import { endReason, messageText } from "../../shared/end-reasons.js";
+import { endReason, messageText } from "../../shared/server-messages.js";
 import { newSessionId } from "../../shared/live-socket.js";
 import { openSessionLink } from "../../shared/session-link.js";
 
-/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { SessionLink } from "../../shared/session-link.js" */
 /** @import { LinkOptions, SessionEvents } from "./duplex-types.js" */

@@ -4,10 +4,10 @@
  * What full and half duplex do in between, a strategy of each says.
  */
 
-import { queuePlace } from "../../shared/queue-place.js";
+import { queuePlace } from "../../shared/server-messages.js";
 import { isOver } from "./session-state.js";
 
-/** @import { QueueWords } from "../../shared/queue-place.js" */
+/** @import { QueueWords } from "../../shared/server-messages.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-state.js" */
 
 /**

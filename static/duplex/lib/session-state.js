@@ -1,9 +1,8 @@
 // @ts-check
 /** What is known of a session of either kind, and what follows from it. Pure: session-reducer.js changes it. */
 
-/** @import { EndReason } from "../../shared/end-reasons.js" */
+/** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../shared/protocol.js" */
-/** @import { QueuePlace } from "../../shared/queue-place.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 
 const MS_PER_S = 1_000;

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the units of a duplex session tell: timeline, transcript, clocks. Pure. */
 
-import { numberOr0 } from "../../shared/queue-place.js";
+import { numberOr0 } from "../../shared/server-messages.js";
 
 /** @import { Result } from "../../shared/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */

@@ -9,7 +9,7 @@ import { mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
 
 /** @import { Page } from "../../shared/page.js" */
-/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CountdownView } from "../lib/queue-chimes.js" */
 
 const DISMISSED_KEY = "live_headphones_advice";

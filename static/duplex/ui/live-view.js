@@ -19,7 +19,7 @@ import { mountTranscript } from "./transcript.js";
 import { runningMs } from "../lib/session-state.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
-/** @import { QueuePlace } from "../../shared/queue-place.js" */
+/** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { DuplexCall } from "../lib/duplex-call.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
@@ -30,7 +30,7 @@ import { runningMs } from "../lib/session-state.js";
 
 /** As the server has it. Source: `core/protocols/rebase.py`. */
 const MAX_CHARS = 1_000;
-const loadReader = late(() => import("../lib/picture-file.js"));
+const loadReader = late(() => import("../lib/camera.js"));
 
 /**
  * @param {HTMLElement} el
@@ -226,10 +226,10 @@ export function mountLiveView(call, options) {
       return isSent;
     },
   });
-  /** @type {ReturnType<typeof import("./live-instruments.js")["mountInstruments"]> | null} */
+  /** @type {ReturnType<typeof import("./instruments.js")["mountInstruments"]> | null} */
   let instruments = null;
   const loadInstruments = late(
-    () => import("./live-instruments.js"),
+    () => import("./instruments.js"),
     ({ mountInstruments }) => {
       instruments = mountInstruments(call, options);
       instruments.update();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { endReason } from "../../../static/shared/end-reasons.js";
+import { endReason } from "../../../static/shared/server-messages.js";
 import { warningOf, problemOfDevice, problemOfEnd } from "../../../static/duplex/lib/call-state.js";
 
 const TEXTS = JSON.parse(readFileSync(new URL("../../../static/i18n/en.json", import.meta.url), "utf8"));

@@ -243,7 +243,7 @@ export async function copyLink(url, fieldId) {
 }
 
 /** @param {{id: string, url: string | null}} options null hides it */
-export const shareLink = ({ id, url }) =>
+const shareLink = ({ id, url }) =>
   html`<div class="share-link stack-tight" ?hidden=${url === null}>
     <div class="field">
       <label for=${id}>${t("share.link")}</label>

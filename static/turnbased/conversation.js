@@ -86,19 +86,6 @@ export function editMessage(conversation, id, change) {
   return { ...conversation, messages };
 }
 
-/**
- * Append a piece to an answer's text.
- * @param {Conversation} conversation
- * @param {string} id
- * @param {string} delta
- * @returns {Conversation}
- */
-export function appendText(conversation, id, delta) {
-  const message = findMessage(conversation, id);
-  if (!message || delta === "") return conversation;
-  return editMessage(conversation, id, { items: [textItem(messageTextOf(message) + delta)] });
-}
-
 /** Delete a message alone. @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function deleteMessage(conversation, id) {
   return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };

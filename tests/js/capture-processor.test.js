@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { resample } from "../../static/duplex/lib/resampler.js";
+import { resample } from "./fakes/resample.js";
 
 /** @typedef {{type: string, audio: Float32Array, startSample: number, rms: number, isSilent: boolean}} Message */
 /** @typedef {{process: (inputs: Float32Array[][]) => boolean, port: FakePort}} Processor */

@@ -77,7 +77,6 @@ test("a stream measures the same however it is split", () => {
   const meter = new LoudnessMeter(48_000);
   for (let at = 0; at < samples.length; at += 1_001) meter.push([samples.subarray(at, at + 1_001)]);
   assert.equal(meter.integratedLufs, measureLufs([samples], 48_000));
-  assertLufs(meter.momentaryLufs, -23.01);
 });
 
 test("the gain to a target is bounded, and silence is left alone", () => {

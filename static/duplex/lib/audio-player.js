@@ -221,11 +221,6 @@ export class AudioPlayer extends EventTarget {
     this.#schedule.setBaseDelay(delayMs / MS_PER_S);
   }
 
-  /** Can the loudspeaker be chosen here? */
-  static get canChooseSink() {
-    return typeof AudioContext !== "undefined" && "setSinkId" in AudioContext.prototype;
-  }
-
   /**
    * Play through another loudspeaker, where the browser can.
    * @param {string} deviceId "" for the system's default

@@ -267,7 +267,7 @@ const GAPS_PER_MESSAGE = 20;
 /** @typedef {{noteGap: (gap: Gap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
 
 /** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
-export function createDiagnostics({ send, nowMs }) {
+function createDiagnostics({ send, nowMs }) {
   /** @type {Gap[]} */
   let waiting = [];
   let leftOut = 0;

@@ -148,11 +148,6 @@ export class FileSource extends EventTarget {
     this.#microphone.connect(this.mixer.microphoneInput);
   }
 
-  /** The microphone before the mixer, for `mixer.measureMicrophone`. */
-  get microphoneNode() {
-    return this.#microphone;
-  }
-
   /** Play from the beginning. */
   start() {
     const { context, sound, video } = this.#options;

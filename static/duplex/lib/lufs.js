@@ -104,12 +104,6 @@ export class LoudnessMeter {
     }
   }
 
-  /** Loudness of the last 400 ms; -Infinity for silence or too little sound. */
-  get momentaryLufs() {
-    const last = this.#steps.slice(-STEPS_PER_BLOCK);
-    return last.length < STEPS_PER_BLOCK ? -Infinity : toLufs(mean(last));
-  }
-
   /** Loudness of all so far, pauses left out; -Infinity when nothing passed the gates. */
   get integratedLufs() {
     const blocks = [];

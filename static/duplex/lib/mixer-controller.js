@@ -109,12 +109,6 @@ export class MixerController {
     };
   }
 
-  /** @param {MixMode} mode */
-  setMode(mode) {
-    this.#mode = mode;
-    this.#apply();
-  }
-
   /** @param {{fileDb?: number, microphoneDb?: number}} trim bounded to ±12 dB */
   setTrim({ fileDb = this.#trim.fileDb, microphoneDb = this.#trim.microphoneDb }) {
     this.#trim = { fileDb: boundTrim(fileDb), microphoneDb: boundTrim(microphoneDb) };

@@ -107,11 +107,6 @@ export class Resampler {
     this.#outputSamples = 0;
   }
 
-  /** How far the output runs behind the input, in input samples. */
-  get delaySamples() {
-    return this.#halfWidth;
-  }
-
   /** Room an output needs for that much input. @param {number} inputLength @returns {number} samples */
   maxOutputSamples(inputLength) {
     return Math.ceil(((inputLength + this.#tapCount) * this.#phaseCount) / this.#step) + 1;
@@ -180,24 +175,6 @@ export class Resampler {
     }
     return written;
   }
-}
-
-/**
- * A whole recording at another rate.
- * @param {Float32Array} samples mono
- * @param {number} fromHz
- * @param {number} toHz
- * @returns {Float32Array} ⌈length × to / from⌉ samples, no delay; the same array when the rates agree
- */
-export function resample(samples, fromHz, toHz) {
-  if (fromHz === toHz) return samples;
-  const resampler = new Resampler(fromHz, toHz);
-  const output = new Float32Array(resampler.maxOutputSamples(samples.length));
-  const written = resampler.process(samples, output);
-  const tail = new Float32Array(resampler.maxOutputSamples(0));
-  const tailLength = resampler.flush(tail);
-  output.set(tail.subarray(0, tailLength), written);
-  return output.slice(0, written + tailLength);
 }
 
 // A fixed-size queue of samples for the audio thread: allocates once, in the constructor.

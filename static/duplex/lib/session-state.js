@@ -34,7 +34,7 @@ export const DEFAULT_PAUSE_TIMEOUT_S = 60;
  */
 
 /** A session that has not begun. @satisfies {PhaseState} */
-export const NOT_BEGUN = Object.freeze({
+const NOT_BEGUN = Object.freeze({
   phase: /** @type {Phase} */ ("idle"),
   sessionId: "",
   recordingSessionId: null,

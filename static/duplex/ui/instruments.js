@@ -30,7 +30,7 @@ const MOST_COLUMN_PX = 26;
 const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
-export function mountUnitTimeline(el) {
+function mountUnitTimeline(el) {
   /** @type {UnitColumn[]} */
   let columns = [];
   /** @type {SessionState | null} */

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 
 import {
   addMessage,
-  appendText,
+  editMessage,
   emptyConversation,
   setSystem,
   textItem,
@@ -45,7 +45,7 @@ async function ask(items) {
   off();
   assert.equal(result.text, streamed, "the whole text is what was streamed");
   const added = addMessage(conversation, { role: "assistant", createdAtMs: Date.now() });
-  conversation = appendText(added.conversation, added.id, result.text);
+  conversation = editMessage(added.conversation, added.id, { items: [textItem(result.text)] });
   return result;
 }
 

@@ -17,10 +17,18 @@ const GENERATED = /\/shared\/protocol\.js$/;
 const ABOVE = { pure: /device|view/, device: /view/, view: /^$/ };
 const BROWSER = ["AudioContext", "OfflineAudioContext", "WebSocket", "fetch", "localStorage", "navigator"];
 /** @type {Record<Kind, readonly string[]>} what a module of the kind may not touch */
-const OUT_OF_REACH = { pure: [...BROWSER, "document", "sessionStorage", "window"], device: ["document"], view: [] };
+const OUT_OF_REACH = {
+  pure: [
+    ...BROWSER,
+    ...["Audio", "AudioWorkletNode", "HTMLElement", "MediaRecorder", "OffscreenCanvas", "XMLHttpRequest", "createImageBitmap"],
+    ...["document", "history", "indexedDB", "location", "matchMedia", "requestAnimationFrame", "sessionStorage", "window"],
+  ],
+  device: ["document"],
+  view: [],
+};
 
 /** @param {string} path @param {string} text @returns {Kind} */
-function kindOf(path, text) {
+export function kindOf(path, text) {
   const header = HEADER.exec(text)?.[1] ?? "";
   if (GENERATED.test(path) || /\bPure[.:]/.test(header)) return "pure";
   return /\bDevice[.:]/.test(header) ? "device" : "view";

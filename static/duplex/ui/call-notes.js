@@ -8,7 +8,7 @@ import { remember, remembered } from "../../shared/memory.js";
 import { mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
 
-/** @import { Page } from "../../shared/page.js" */
+/** @import { Page, StatusReport } from "../../shared/page.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CountdownView } from "../lib/queue-chimes.js" */
 
@@ -46,17 +46,22 @@ export function mountModelNote(el, page) {
  */
 export function mountServiceNote(el, page) {
   const notice = mountNotice(el);
-  page.onStatus(({ status, isReached }) => {
-    const code = isReached ? serviceProblem(status) : "offline";
-    if (code === el.dataset.code) return;
+  page.onStatus((report) => {
+    const code = problemOfStatus(report);
+    if (code === (el.dataset.code ?? null)) return;
     if (code) notice.show(code, { kind: "caution" });
     else notice.clear();
   });
 }
 
-/** @param {Http.ServiceStatus | null} status */
-function serviceProblem(status) {
-  if (!status || status.idle_workers + status.busy_workers > 0) return undefined;
+/**
+ * Says why a call could not start now; null if it could.
+ * @param {StatusReport} report
+ * @returns {string | null} code of a text `problem.CODE`
+ */
+export function problemOfStatus({ status, isReached }) {
+  if (!isReached || !status) return "offline";
+  if (status.idle_workers + status.busy_workers > 0) return null;
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 

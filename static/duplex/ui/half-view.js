@@ -10,7 +10,6 @@ import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkL
 import { NOTHING, metricRows } from "./meters.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
-/** @import { StatusReport } from "../../shared/page.js" */
 /** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { HalfCall } from "../lib/half-call.js" */
 /** @import { HalfTurn } from "../lib/session-state.js" */
@@ -168,17 +167,6 @@ function turnFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
         </div>`,
     )}
   </dl>`;
-}
-
-/**
- * Says why a call could not start now; null if it could.
- * @param {StatusReport} report
- * @returns {string | null} code of a text `problem.CODE`
- */
-export function problemOfStatus({ status, isReached }) {
-  if (!isReached || !status) return "offline";
-  if (status.idle_workers + status.busy_workers > 0) return null;
-  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
 const STATUS_CODES = new Set(["offline", "worker_loading", "no_worker"]);

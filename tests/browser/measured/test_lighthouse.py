@@ -16,7 +16,7 @@ from tests.source_tree import ROOT
 from tests.system.running import RunningSystem
 from tests.system.test_browser_clients import node
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.realtime
 
 PROGRAM = ROOT / "node_modules" / "lighthouse" / "cli" / "index.js"
 CATEGORIES = ("performance", "accessibility", "best-practices")

@@ -40,8 +40,8 @@ PATIENT: Any = {"open_timeout": None}
 """Options of OpenAI's client: a busy machine is slow, and the tests' own limit ends what hangs."""
 
 HURRY = Timing(
-    queueing=QueueingLimits(update_period_s=0.05, open_timeout_s=30.0),
-    takeover_grace_s=0.05,
+    queueing=QueueingLimits(update_period_s=0.05, open_timeout_s=LIMIT_S),
+    takeover_grace_s=LIMIT_S,
     patience_s=0.2,
     connect_tries=1,
     pace=Pace(),

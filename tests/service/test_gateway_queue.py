@@ -211,7 +211,7 @@ async def test_a_bad_session_id_is_refused_with_a_reason(stage: Stage, session_i
         assert await client.expect_end() == (1008, "invalid_session_id")
 
 
-@on_stage()
+@on_stage(timing=replace(HURRY, takeover_grace_s=0.05))
 async def test_one_id_has_one_socket_at_a_time(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await occupy(stage, first)
@@ -220,11 +220,12 @@ async def test_one_id_has_one_socket_at_a_time(stage: Stage) -> None:
             assert await second.expect_end() == (1008, "session_in_use")
         await first.say("audio_chunk", audio="AAAA")
         await first.expect("result")
+    await stage.check_quiet()
     async with stage.client(f"{LIVE}1") as third:
         await third.expect_after("queue_done", "queued", "queue_update")
 
 
-@on_stage(timing=replace(HURRY, takeover_grace_s=5.0))
+@on_stage()
 async def test_a_socket_opened_while_the_old_one_closes_is_let_in(stage: Stage) -> None:
     async with stage.client("/ws/streaming/s_1") as first:
         await first.say("close")

@@ -176,7 +176,7 @@ def test_a_client_that_says_goodbye_is_not_waited_for(
         await prepare(caller)
         assert caller.socket is not None
         await caller.socket.close()  # 1000
-        await stage.check_quiet()
+        await until(lambda: not worker.sessions._live)
         assert (await caller.come_back())["code"] == "session_expired"
 
     run(worker, tmp_path, test)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import threading
+import time
 import wave
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from session_recorder import (
 )
 
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
-WAIT_S = 20.0  # far above what anything here takes
+WAIT_S = 120.0  # ends a test that hangs
 
 
 @dataclass
@@ -177,13 +178,12 @@ def turns_of(folder: Path) -> TurnRecording:
 
 
 def wait_until(look: Callable[[], Any]) -> Any:
-    """Poll without a clock: the writers need only a moment."""
-    for _ in range(100_000):
-        found = look()
-        if found:
-            return found
+    """Look again and again: the writers need only a moment."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not (found := look()):
+        assert time.monotonic() < deadline_s, "it never came"
         os.sched_yield()
-    raise AssertionError("it never came")
+    return found
 
 
 def timeline_bytes(folder: Path) -> bytes:

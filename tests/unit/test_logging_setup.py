@@ -148,7 +148,9 @@ def test_a_traceback_shows_no_values(setup: Setup, stream: io.StringIO) -> None:
     except RuntimeError:
         logging.getLogger().exception("it failed")
         structlog.stdlib.get_logger().exception("it failed")
-    for line in lines(stream, writer):
+    logged = lines(stream, writer)
+    assert len(logged) == 2
+    for line in logged:
         assert "RuntimeError: 7 failed" in str(line["exception"])
         assert "'private'" not in str(line["exception"])
 

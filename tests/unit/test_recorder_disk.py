@@ -211,6 +211,7 @@ def test_a_timeline_that_does_not_fit_stops_the_recording(
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", gate)
         recorder = bench.duplex()
+        assert gate.reached.wait(WAIT_S)
         for index in range(50):
             recorder.record_event("pause", float(index))
         assert len(bench.warnings) == 1 and not recorder.is_recording

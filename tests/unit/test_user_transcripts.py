@@ -141,6 +141,7 @@ def test_full_duplex_writes_down_the_segments_that_detection_cuts(
         bench.transcriber.gate.set()
         await handler.detect(Detect(duplex.AudioChunk(audio=CHUNK)), bench.emit)
         await asyncio.gather(*handler._transcripts)
+        assert bench.transcripts() == ["I speak for 1.0 s."]
         await handler.release()
         bench.runtime.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -152,7 +152,8 @@ async def _served(
                     return
                 if is_over() and not has_told:
                     has_told = True
-                    await socket.send(STOP_TEXT)
+                    with suppress(ConnectionClosed):  # its last words may be here already
+                        await socket.send(STOP_TEXT)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed

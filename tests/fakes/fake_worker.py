@@ -297,6 +297,7 @@ class FakeWorker:
                 await asyncio.gather(gate, more, return_exceptions=True)
                 done = {"type": "done", "text": "".join(self.script.reply)}
                 await socket.send_json({**done, "input_tokens": self.script.input_tokens})
+                await socket.close()
 
     async def _half_duplex(self, socket: WebSocket) -> None:
         async with self._session(socket) as messages:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.schemas.worker import WorkerStatus
+from gateway_modules.single_request import reply
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import count
 
@@ -193,6 +194,16 @@ async def test_a_socket_gives_one_reply_and_closes(stage: Stage, message: object
         assert await client.expect_end() == (1000, "")
     assert stage.worker.texts == [text]
     assert stage.worker.queries[0]["session_id"].startswith("chat_")
+
+
+@on_stage()
+async def test_a_reply_that_ends_before_it_is_stopped_is_whole(stage: Stage) -> None:
+    body = json.dumps({**REQUEST, "streaming": True, "tts": {"enabled": False}})
+    kinds = []
+    async for message in reply(stage.gateway, body, "", lambda: True):
+        await until(lambda: stage.worker.told and not stage.worker.sockets)
+        kinds.append(message.type)
+    assert kinds == ["prefill_done", "chunk", "chunk", "done"]
 
 
 @on_stage()

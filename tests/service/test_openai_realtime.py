@@ -39,7 +39,9 @@ class RealStage(Stage):
     """A gateway before one worker without a model."""
 
     def __init__(self, folder: Path) -> None:
-        settings = settings_for(folder, recording={"enabled": False})
+        # Who floods it may be slow to answer a ping on a busy machine.
+        limits = {"heartbeat_s": LIMIT_S}
+        settings = settings_for(folder, recording={"enabled": False}, limits=limits)
         super().__init__(settings, 1, HURRY)
         times = FakeTimes(prefill_ms=1, piece_ms=1)
         app = create_app(settings, lambda: FakeBackend(times), WorkerOptions(slots=4))
@@ -328,7 +330,10 @@ def test_no_change_of_an_event_ends_a_session(served: Served, module: Any) -> No
     async def converse() -> None:
         await served.stage.check_quiet()  # there is one place, and the last test's may be held yet
         address = f"ws://127.0.0.1:{served.stage.port}/v1/{path}"
-        async with asyncio.timeout(LIMIT_S), connect(address, max_size=None, proxy=None) as socket:
+        connecting = connect(
+            address, max_size=None, open_timeout=None, ping_interval=None, proxy=None
+        )
+        async with asyncio.timeout(LIMIT_S), connecting as socket:
             if path != "realtime":
                 start = {"type": "session.start", "session": {"model": "gpt-live-1"}}
                 await socket.send(json.dumps(start))

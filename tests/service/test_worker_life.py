@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.modes import Backend, Report
-from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.fake_backend import FakeBackend
 from tests.service.workers import (
+    LIMIT_S,
     SILENCE,
     Client,
     RunningWorker,
@@ -24,6 +26,7 @@ from tests.service.workers import (
 )
 
 USER = {"role": "user", "content": "Hello"}
+STEPS = "loading by steps"
 
 # Loading
 
@@ -64,26 +67,40 @@ def test_a_worker_that_cannot_load_stays_and_says_why(
         asyncio.run(scenario(worker))
 
 
+class StepwiseBackend(FakeBackend):
+    """Loads a step when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: Queue[float | None] = Queue()
+
+    def load(self, engine: Engine, report: Report) -> None:
+        """Report each step until None comes."""
+        engine.watch(self.free_share)
+        while (share := self.steps.get(timeout=LIMIT_S)) is not None:
+            report(STEPS, share)
+
+
 def test_a_loading_worker_shows_its_progress_and_serves_nobody(tmp_path: Path) -> None:
+    make = StepwiseBackend()
+
     async def scenario(worker: RunningWorker) -> None:
         client = Client(worker.port)
-        seen: list[float] = []
+        for share in (0.25, 0.5, 0.75):
+            make.steps.put(share)
 
-        async def is_ready() -> bool:
-            health = await client.health()
-            seen.append(health["load_progress"])
-            if health["model_loaded"]:
-                return True
-            assert health["status"] == "initializing" and health["worker_status"] == "loading"
-            assert health["load_stage"]
-            return False
+            async def is_shown(share: float = share) -> bool:
+                health = await client.health()
+                assert health["status"] == "initializing" and health["worker_status"] == "loading"
+                return bool((health["load_stage"], health["load_progress"]) == (STEPS, share))
 
+            await soon("the step is shown", is_shown)
         assert "still loading" in await client.denied("streaming")
-        await soon("the model is loaded", is_ready)
-        assert seen == sorted(seen) and len(set(seen)) > 3
+        make.steps.put(None)
+        eventually("the model is loaded", lambda: worker.runtime.progress.is_loaded)
+        assert (await client.health())["model_loaded"]
         await client.idle()
 
-    make = FakeBackend(FakeTimes(load_ms=400))
     with running_worker(settings_for(tmp_path), lambda: make, waits=False) as worker:
         asyncio.run(scenario(worker))
 

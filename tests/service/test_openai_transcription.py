@@ -36,6 +36,8 @@ async def able(stage: Stage, by: str = "whisper") -> AsyncOpenAI:
     def kinds() -> set[str | None]:
         return {each.service.latest.transcribes_by for each in workers if each.service.latest}
 
+    for worker in workers:
+        stage.gateway.pool.directory.recheck(worker)
     await until(lambda: by in kinds())
     return client_of(stage)
 

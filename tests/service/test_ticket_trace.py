@@ -16,7 +16,8 @@ RULES_FILES_MAX = 2
 GATEWAY = ROOT / "gateway_modules"
 RULES = ROOT / "core" / "protocols"
 WEB = GATEWAY / "web"  # the server below the socket
-BESIDE = {"health.py", "worker_answer.py", "directory.py", "trends.py"}  # now and then, whoever waits
+# Run now and then, whoever waits.
+BESIDE = {"health.py", "worker_answer.py", "directory.py", "trends.py"}
 
 
 @on_stage()

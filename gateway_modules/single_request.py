@@ -23,6 +23,7 @@ from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessag
 from core.schemas.queue import ErrorMessage, RequestType
 from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket, new_session_secret
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
+from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.relay.relay import STOP_TEXT
 from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
@@ -152,11 +153,16 @@ async def _served(
                     return
                 if is_over() and not has_told:
                     has_told = True
-                    with suppress(ConnectionClosed):  # its last words may be here already
-                        await socket.send(STOP_TEXT)
+                    await _ask_to_stop(socket)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed
             raise WorkerLostError() from closed
         except ValidationError as error:
             raise WorkerLostError("The worker answered with something else.") from error
+
+
+async def _ask_to_stop(socket: WorkerSocket) -> None:
+    """Ask for an early end; of a reply that is over already, the last words wait to be read."""
+    with suppress(ConnectionClosed):
+        await socket.send(STOP_TEXT)

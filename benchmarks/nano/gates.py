@@ -89,12 +89,14 @@ class Figure:
         value: the figure; None when it could not be measured.
         n: how many cases stand behind it.
         note: what is to be known about it, such as why there is none.
+        judge: the model and the program that judged sound; empty where nothing had to be judged.
     """
 
     gate: Gate
     value: float | None
     n: int = 0
     note: str = ""
+    judge: str = ""
 
     @property
     def is_reached(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ DNSMOS_OVERALL = (-0.06766283, 1.11546468, 0.04602535)
 class Listener:
     """Whisper tiny.en, greedy: writes down what it hears."""
 
+    NAME = (
+        f"Whisper tiny.en of {WHISPER.requirement}, by faster-whisper {version('faster-whisper')}"
+    )
+
     def __init__(self, folder: Path) -> None:
         """Load the published weights.
 
@@ -77,6 +82,8 @@ class Taster:
     pooling, and a second is a whole number of frames; so they run once over the whole sound, and
     for a window only over its ends, where they see the padding in place of the neighbours.
     """
+
+    NAME = f"DNSMOS of {SPEECHMOS.requirement}"
 
     def __init__(self, folder: Path) -> None:
         """Load the published model.

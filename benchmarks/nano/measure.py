@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -155,8 +155,8 @@ class Measurement:
         asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
         replies = say(self.stage, self.judge, asked)
         self.samples += [Sample(each.asked, each.text, each.heard, each.sound) for each in replies]
-        yield speaks(replies)
-        yield sounds(replies, Taster(self.folder / PACKAGES))
+        yield replace(speaks(replies), judge=Listener.NAME)
+        yield replace(sounds(replies, Taster(self.folder / PACKAGES)), judge=Taster.NAME)
 
     def _timing(self) -> Iterator[Figure]:
         asked = self.quick_voices(held_out_questions(self.sizes.timed, self.seed), self.seed)
@@ -165,7 +165,7 @@ class Measurement:
     def _end_to_end(self) -> Iterator[Figure]:
         asked = script()
         said = converse(self.checkpoint, self.voices(asked, self.seed))
-        figure = judged(asked, said, self.judge)
+        figure = replace(judged(asked, said, self.judge), judge=Listener.NAME)
         self.samples += [
             Sample(question.text, each.text, "", each.sound)
             for question, each in zip(asked, said, strict=True)

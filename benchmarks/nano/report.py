@@ -27,6 +27,7 @@ class Measured(BaseModel):
         limit: what was wanted, for people.
         day: when it was measured.
         commit: of the code that measured it.
+        judge: the model and the program that judged sound; empty where nothing had to be judged.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +38,7 @@ class Measured(BaseModel):
     limit: str
     day: date
     commit: str
+    judge: str = ""
 
 
 class Report(BaseModel):
@@ -90,6 +92,7 @@ def add(path: Path, checkpoint: Path, figures: Sequence[Figure], day: date, comm
                 limit=figure.gate.wanted,
                 day=day,
                 commit=commit,
+                judge=figure.judge,
             )
     ordered = tuple(found[gate.metric] for gate in GATES if gate.metric in found)
     text = report.model_copy(update={"figures": ordered}).model_dump_json(indent=1)

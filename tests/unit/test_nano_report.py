@@ -14,6 +14,7 @@ from core.sums import SUMS_FILE
 LARGEST_FILE_BYTES = 16_000_000
 LARGEST_BYTES = 40_000_000
 PAGE = PROJECT_ROOT / "docs" / "nano.md"
+JUDGED = (gates.SPEAKS, gates.SOUNDS, gates.CONVERSATION)
 
 
 def test_the_report_is_of_the_weights_that_are_shipped() -> None:
@@ -28,6 +29,7 @@ def test_every_gate_was_reached_at_full_size() -> None:
     for gate in GATES:
         measured = found[gate.metric]
         assert Figure(gate, measured.value, measured.n).is_reached, measured
+        assert bool(measured.judge) == (gate in JUDGED), measured
 
 
 def test_the_page_shows_the_figures_of_the_report() -> None:
@@ -51,11 +53,11 @@ def test_pieces_of_a_measurement_meet_in_one_report(tmp_path: Path) -> None:
     path, day = tmp_path / "figures.json", date(2030, 1, 2)
     (tmp_path / SUMS_FILE).write_text("of some weights")
     report.add(path, tmp_path, [Figure(gates.SEES, 0.98, 200)], day, "abc")
-    report.add(path, tmp_path, [Figure(gates.SPEAKS, 0.05, 80)], day, "abd")
+    report.add(path, tmp_path, [Figure(gates.SPEAKS, 0.05, 80, judge="an ear")], day, "abd")
     report.add(path, tmp_path, [Figure(gates.SOUNDS, None)], day, "abd")
-    assert [(each.metric, each.commit) for each in report.read(path).figures] == [
-        (gates.SPEAKS.metric, "abd"),
-        (gates.SEES.metric, "abc"),
+    assert [(each.metric, each.commit, each.judge) for each in report.read(path).figures] == [
+        (gates.SPEAKS.metric, "abd", "an ear"),
+        (gates.SEES.metric, "abc", ""),
     ]
     (tmp_path / SUMS_FILE).write_text("of others")
     report.add(path, tmp_path, [Figure(gates.SEES, 0.99, 200)], day, "abe")

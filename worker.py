@@ -29,8 +29,9 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
 from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
+from core.serving.routes import error_response, worker_routes
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
-from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes
+from core.serving.server import SecretGate, check_exposure, make_server
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import transcriber_beside
@@ -110,7 +111,7 @@ def create_app(
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
     app.include_router(worker_routes(registry))
-    app.add_exception_handler(OmniError, tell_error)
+    app.add_exception_handler(OmniError, error_response)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
     return app

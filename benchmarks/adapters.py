@@ -41,10 +41,10 @@ from core.schemas.common import json_text
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
-from core.serving.client_sound import decoded, encoded
-from core.serving.gpt_live import GptLiveWords, live_machine
+from core.serving.client_sound import ReplyWriter, decoded, encoded
+from core.serving.detection import WindowDetector
+from core.serving.gpt_live import GptLiveCodec, live_machine
 from core.serving.realtime_handler import realtime_start
-from core.serving.realtime_sound import ReplyWriter, WindowListener
 from core.serving.wire import DUPLEX, REALTIME
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
@@ -76,7 +76,7 @@ class Talk:
         """Open the socket."""
         self._machine, self._read, self._write = machine, read, write
         self._now_s = 0.0
-        self._listener = WindowListener(cast(SileroVad, NothingHeard()))
+        self._listener = WindowDetector(cast(SileroVad, NothingHeard()))
         self._writer = ReplyWriter(AudioFormat())
         self.sent_chars = 0
         self.happen(Opened())
@@ -91,7 +91,7 @@ class Talk:
                 case Send(message):
                     self.sent_chars += len(self._write(message))
                 case Hear():
-                    self.happen(self._listener.hear(effect))
+                    self.happen(self._listener.detect(effect))
                 case Prefill():
                     self.happen(PrefillDone(kv_tokens=10))
                 case Step():
@@ -146,7 +146,7 @@ def native() -> Way:
 
 def live() -> Way:
     """Return what one unit is in GPT-Live."""
-    words = GptLiveWords()
+    words = GptLiveCodec()
     machine = live_machine(
         SessionNames("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
     )

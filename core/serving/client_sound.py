@@ -1,4 +1,4 @@
-"""Sound as clients of OpenAI's protocols have it, to and from the model's: Base64 of raw samples.
+"""Audio of clients of OpenAI's protocols, 16-bit samples or G.711, to and from the model's.
 
 One stream each way; resamplers and the byte of half a sample are kept from one piece to the next.
 """
@@ -13,9 +13,11 @@ import numpy as np
 import soundfile
 from pybase64 import b64decode, b64encode_as_string
 
-from core.audio import FloatArray, StreamResampler
+from core.audio import FloatArray, StreamResampler, resample
 from core.errors import AudioCorruptError
+from core.protocols.realtime_items import Sound
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.realtime_session import AudioFormat
 
 PCM: Final = "audio/pcm"
 G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsndfile calls them
@@ -26,15 +28,10 @@ GROUP_CHARS: Final = 4  # Base64 characters for three bytes
 
 
 class ClientSound:
-    """Both streams of one client."""
+    """Both streams of one client, in Base64."""
 
     def __init__(self, kind: str, rate_hz: int) -> None:
-        """Begin both streams.
-
-        Args:
-            kind: `audio/pcm` (16 bit, little-endian), `audio/pcmu` or `audio/pcma`; mono.
-            rate_hz: Samples per second, each way.
-        """
+        """Take `audio/pcm` (16 bit, little-endian), `audio/pcmu` or `audio/pcma`; mono."""
         self._kind = kind
         self._rate_hz = rate_hz
         self._sample_bytes = PCM_BYTES if kind == PCM else 1
@@ -50,10 +47,10 @@ class ClientSound:
 
         Args:
             text: Base64.
-            longest_s: What comes after this is left out.
+            longest_s: what comes after this is left out.
 
         Raises:
-            AudioCorruptError: It is not Base64; the stream goes on without it.
+            AudioCorruptError: it is not Base64; the stream continues without it.
         """
         most_bytes = int(longest_s * self._rate_hz) * self._sample_bytes
         try:
@@ -66,11 +63,7 @@ class ClientSound:
         return self._heard.feed(decoded(raw[:whole], self._kind, self._rate_hz))
 
     def encode(self, samples: FloatArray) -> str:
-        """Return Base64 of what the client hears next, as long as what is given.
-
-        Args:
-            samples: [T] float32 at 24 kHz.
-        """
+        """Return Base64 of samples [T] float32 at 24 kHz, which keeps their length."""
         sound = np.concatenate([self._kept, self._rate.feed(samples)])
         length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
         sound, self._kept = np.clip(sound[:length], -1.0, 1.0), sound[length:]
@@ -78,10 +71,10 @@ class ClientSound:
 
 
 def decode_pcm(text: str) -> FloatArray:
-    """Return a whole sound, [T] float32 at its own rate, of Base64 of 16-bit samples.
+    """Return samples [T], float32 at their own rate, of Base64 of 16-bit samples.
 
     Raises:
-        AudioCorruptError: It is not Base64, or not whole samples.
+        AudioCorruptError: it is not Base64, or not whole samples.
     """
     try:
         raw = b64decode(text, validate=True)
@@ -93,7 +86,7 @@ def decode_pcm(text: str) -> FloatArray:
 
 
 def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
-    """Return the samples [T], float32 at their own rate, of bytes of a kind of sound."""
+    """Return samples [T], float32 at their own rate, of bytes of a kind of audio."""
     if kind == PCM:
         return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
     if not raw:
@@ -110,9 +103,34 @@ def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
 
 
 def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
-    """Return samples [T] between -1 and 1 as bytes of a kind of sound."""
+    """Return samples [T] between -1 and 1 as bytes of a kind of audio."""
     if kind == PCM:
         return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
     out = BytesIO()
     soundfile.write(out, samples, rate_hz, format="RAW", subtype=G711_SUBTYPES[kind])
     return out.getvalue()
+
+
+class ReplyWriter:
+    """Writes the audio of one reply in its client's format."""
+
+    def __init__(self, written: AudioFormat) -> None:
+        self._format = written
+        self._resampler = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, written.rate_hz)
+
+    def write(self, samples: FloatArray) -> bytes:
+        """Return the bytes for samples [T] at 24 kHz; the last few may follow with the next."""
+        return self._written(self._resampler.feed(samples))
+
+    def finish(self) -> bytes:
+        """Return what is left."""
+        return self._written(self._resampler.finish())
+
+    def _written(self, samples: FloatArray) -> bytes:
+        return encoded(np.clip(samples, -1.0, 1.0), self._format.type, self._format.rate_hz)
+
+
+def model_samples(sound: Sound) -> FloatArray:
+    """Return an item's audio as the model takes it, [T] float32 at 16 kHz."""
+    samples = decoded(sound.pcm, sound.format.type, sound.format.rate_hz)
+    return resample(samples, sound.format.rate_hz, INPUT_SAMPLE_RATE_HZ)

@@ -7,13 +7,20 @@ It carries effects out and knows no rule of any protocol. Whatever happens, the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from core.errors import CloseCode, InternalError, OmniError, describe_error
+from core.engine import WorkCancelledError
+from core.errors import (
+    CloseCode,
+    GenerationFailedError,
+    InternalError,
+    OmniError,
+    describe_error,
+)
 from core.protocols.effects import (
     Cancel,
     Close,
@@ -34,48 +41,38 @@ from core.protocols.effects import (
 from core.protocols.events import (
     ClientAway,
     Disconnected,
+    EngineFailed,
     Event,
     Noticed,
     Opened,
     ShuttingDown,
     StopRequested,
     TimerFired,
+    TimerName,
 )
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import Observer
-from core.serving.queues import (
-    QUEUED_MAX,
-    Bound,
-    EffectHandler,
-    Inbox,
-    LoopScheduler,
-    Scheduler,
-    Timers,
-    await_end,
-    carry_out,
-    end_task,
-)
-from core.serving.wire import Wire
+from core.serving.session_handler import Emit, SessionHandler
+from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_task, loop_time_s
 
 EffectT = TypeVar("EffectT")
 
+# A machine asks for the next work only after the last, so this is never reached.
+QUEUED_MAX: Final = 16
+
 
 class Machine(Protocol):
-    """What the loop needs of a machine."""
+    """What the loop needs of a machine; `is_closed`: it asks for nothing any more."""
 
     @property
-    def is_closed(self) -> bool:
-        """Nothing will be asked for any more."""
-        ...
+    def is_closed(self) -> bool: ...
 
     @property
-    def status(self) -> WorkerStatus:
-        """What the worker is doing because of this session."""
-        ...
+    def status(self) -> WorkerStatus: ...
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take in an event and return what is to be done."""
+        """Return what is to be done about an event."""
         ...
 
 
@@ -84,8 +81,7 @@ class ServeLimits:
     """Bounds of one connection. Ours.
 
     Attributes:
-        inbox_events: most events on their way to the machine, which may also hold no more bytes
-            than the largest message; then senders wait.
+        inbox_events: most events that wait for the machine; see `Inbox`.
         stall_limit_s: longest silence of the engine during work.
         close_wait_s: how long the socket stays open while the session is being released.
     """
@@ -95,21 +91,58 @@ class ServeLimits:
     close_wait_s: float = 5.0
 
 
+class Timers:
+    """The named timers of one machine; each runs at most once at a time."""
+
+    def __init__(self, post: Callable[[TimerFired], None]) -> None:
+        self._post = post
+        self._running: dict[TimerName, asyncio.TimerHandle] = {}
+        self._fired: set[TimerName] = set()  # expired, and the machine has not been told
+
+    def start(self, name: TimerName, delay_s: float) -> None:
+        """Start a timer, anew if it runs."""
+        self.stop(name)
+        loop = asyncio.get_running_loop()
+        self._running[name] = loop.call_later(delay_s, self._fire, name)
+
+    def stop(self, name: TimerName) -> None:
+        """Stop a timer, even one that has expired but was not claimed yet."""
+        self._fired.discard(name)
+        handle = self._running.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+
+    def stop_all(self) -> None:
+        for name in TimerName:
+            self.stop(name)
+
+    def claim(self, event: TimerFired) -> bool:
+        """Return whether an expiry still counts; each counts once."""
+        if event.name not in self._fired:
+            return False
+        self._fired.discard(event.name)
+        return True
+
+    def _fire(self, name: TimerName) -> None:
+        self._running.pop(name, None)
+        self._fired.add(name)
+        self._post(TimerFired(name, at_s=loop_time_s()))
+
+
 class _EffectQueues:
     """The queues of effects and the release after them: everything that must end by itself."""
 
     def __init__(
         self,
-        handler: EffectHandler,
+        handler: SessionHandler[Any],
         inbox: Inbox,
-        scheduler: Scheduler,
         stall_limit_s: float,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         self.handler = handler
         self._log = log
-        self._parts = (inbox, scheduler, stall_limit_s, log)
-        # One place more, for the None that ends a queue.
+        self._parts = (inbox, stall_limit_s, log)
+        # One more than effects, for the None that ends a queue.
         self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.detecting: asyncio.Queue[DetectorEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
@@ -124,7 +157,7 @@ class _EffectQueues:
             self._log.exception("cancel_failed")
 
     def end(self) -> None:
-        """Release once all queues have done what they were asked."""
+        """Release once all effects that were asked for are carried out."""
         if not self.is_ending:
             self.is_ending = True
             for queue in (self.work, self.prefetching, self.detecting):
@@ -145,65 +178,90 @@ class _EffectQueues:
             self.released.set()
 
 
+async def carry_out(
+    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type, and a None
+    perform: Callable[[Any, Emit], Awaitable[None]],
+    inbox: Inbox,
+    stall_limit_s: float,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Carry out effects in order, one at a time, until there is a None.
+
+    Whatever goes wrong in one becomes an event, and so does a silence of `stall_limit_s`.
+    """
+    loop = asyncio.get_running_loop()
+    watch: asyncio.TimerHandle | None = None
+
+    def rewind(limit_s: float | None) -> None:
+        nonlocal watch
+        if watch is not None:
+            watch.cancel()
+        watch = None if limit_s is None else loop.call_later(limit_s, stalled)
+
+    def stalled() -> None:
+        log.error("engine_stalled", limit_s=stall_limit_s)
+        error = GenerationFailedError("The engine does not answer.")
+        inbox.post(EngineFailed(error, at_s=loop.time()))
+
+    async def emit(event: Event) -> None:
+        if watch is not None:  # what an effect left behind may come after its end
+            rewind(stall_limit_s)
+        await inbox.put(replace(event, at_s=loop.time()))
+
+    while (effect := await effects.get()) is not None:
+        rewind(stall_limit_s)
+        try:
+            await perform(effect, emit)
+        except WorkCancelledError:
+            log.info("engine_effect_cancelled", effect=type(effect).__name__)
+        except OmniError as error:
+            await emit(EngineFailed(error))
+        except Exception:
+            log.exception("engine_effect_failed", effect=type(effect).__name__)
+            await emit(EngineFailed(InternalError()))
+        finally:
+            rewind(None)
+
+
 @dataclass
 class Connection:
     """One accepted socket, one machine, one handler.
 
-    Attributes:
-        wire: the client.
-        machine: the rules.
-        handler: the engine, for this session.
-        observers: see every event with its effects before these are carried out.
-        scheduler: the clock.
-        limits: bounds.
-        log: with the session's id bound to it.
+    Observers see every event with its effects before these are carried out.
     """
 
     wire: Wire
     machine: Machine
-    handler: EffectHandler
+    handler: SessionHandler[Any]
     observers: Sequence[Observer] = ()
-    scheduler: Scheduler = field(default_factory=LoopScheduler)
     limits: ServeLimits = field(default_factory=ServeLimits)
     log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)
 
     def __post_init__(self) -> None:
         """Make what carries events and effects."""
-        self._inbox = Inbox(self.limits.inbox_events, self.wire.largest_bytes)
-        self._timers = Timers(self.scheduler, self._inbox.post)
-        self._queues = _EffectQueues(
-            self.handler, self._inbox, self.scheduler, self.limits.stall_limit_s, self.log
-        )
+        self._inbox = Inbox(self.limits.inbox_events, self.wire.endpoint.largest_bytes)
+        self._timers = Timers(self._inbox.post)
+        self._queues = _EffectQueues(self.handler, self._inbox, self.limits.stall_limit_s, self.log)
         self._is_stop_posted = False
         self._watching = list(self.observers)
 
-    @property
-    def status(self) -> WorkerStatus:
-        """What the worker is doing because of this connection."""
-        return self.machine.status
-
-    @property
-    def is_released(self) -> bool:
-        """The session is freed."""
-        return self._queues.released.is_set()
-
     def request_stop(self) -> None:
-        """Stop what is going on, as the machine says; asked twice before it hears is asked once."""
+        """Stop what is going on, as the machine says; asked again meanwhile it is asked once."""
         if not self._is_stop_posted:
             self._is_stop_posted = True
-            self._inbox.post(StopRequested(at_s=self.scheduler.now_s()))
+            self._inbox.post(StopRequested(at_s=loop_time_s()))
 
     def shut_down(self) -> None:
         """End: the program does not wait any longer."""
-        self._inbox.post(ShuttingDown(at_s=self.scheduler.now_s()))
+        self._inbox.post(ShuttingDown(at_s=loop_time_s()))
 
     def notice(self, problem: OmniError) -> None:
-        """Have the client warned of something that does not end the session."""
-        self._inbox.post(Noticed(problem, at_s=self.scheduler.now_s()))
+        """Warn the client of something that does not end the session."""
+        self._inbox.post(Noticed(problem, at_s=loop_time_s()))
 
     def note_away(self, is_away: bool) -> None:
-        """The client's socket broke, or another one took its place."""
-        self._inbox.post(ClientAway(is_away, at_s=self.scheduler.now_s()))
+        """The client's socket broke, or another one replaced it."""
+        self._inbox.post(ClientAway(is_away, at_s=loop_time_s()))
 
     async def serve(self) -> None:
         """Run until the machine has closed, everything is released and the socket is closed."""
@@ -213,49 +271,51 @@ class Connection:
             # A task of its own: an event wakes neither the route nor the middleware around it.
             await asyncio.create_task(self._run())
         finally:
-            self._leave_nothing_open()
+            self._end_machine()
             await await_end(asyncio.create_task(self._wind_up(reading, work)))
 
-    # --- what feeds the inbox ---
-
     async def _read(self) -> None:
-        event: Event | None = None
-        while not isinstance(event, Disconnected):
-            try:
-                event, size_bytes = await self.wire.read()
-            except Exception:
-                self.log.exception("receive_failed")
-                event, size_bytes = self.wire.lose("receiving failed"), 0
-            if isinstance(event, Disconnected):
-                self._inbox.post(event)
-            else:
-                await self._inbox.put(event, size_bytes)
+        """Read the client's messages to their end; the last event is `Disconnected`."""
+        try:
+            await self._inbox.read(self.wire.socket, self.wire.endpoint)
+        except SocketClosedError as error:
+            lost = self.wire.lose(str(error), is_closed=True)
+        except Exception:
+            self.log.exception("receive_failed")
+            lost = self.wire.lose("receiving failed")
+        self._inbox.post(lost)
 
     # --- the loop ---
 
     async def _run(self) -> None:
         try:
-            await self._take_in(Opened(at_s=self.scheduler.now_s()))
+            await self._handle(Opened(at_s=loop_time_s()))
             while not self.machine.is_closed:
                 event = await self._inbox.get()
-                if not isinstance(event, TimerFired) or self._timers.take_in(event):
-                    await self._take_in(event)
+                if not isinstance(event, TimerFired) or self._timers.claim(event):
+                    await self._handle(event)
         except Exception as error:
             self.log.exception("serve_loop_failed")
             if not self.machine.is_closed:
                 await self.wire.send(ErrorMessage.of(InternalError()))
             await self.wire.close(Close(describe_error(error).close_code, "internal"))
 
-    async def _take_in(self, event: Event) -> None:
+    async def _handle(self, event: Event) -> None:
         if isinstance(event, StopRequested):
             self._is_stop_posted = False
-        for effect in self._ask(event):
-            await self._carry_out(effect)
+        for effect in self._effects_of(event):
+            match effect:
+                case Send(message):
+                    await self.wire.send(message)
+                case Close():
+                    await self._close(effect)
+                case _:
+                    self._start(effect)
         if self.wire.is_lost and not self.machine.is_closed:
-            await self._take_in(Disconnected("the client is gone", at_s=self.scheduler.now_s()))
+            await self._handle(Disconnected("the client is gone", at_s=loop_time_s()))
 
-    def _ask(self, event: Event) -> list[Effect]:
-        """Let the machine decide and the observers know."""
+    def _effects_of(self, event: Event) -> list[Effect]:
+        """Return what the machine asks for; observers see it, those that fail for the last time."""
         effects = self.machine.handle(event)
         if self.machine.is_closed:
             self._inbox.close()  # the queues must not wait for a loop that waits for them
@@ -266,15 +326,6 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
                 self._watching.remove(observer)
         return effects
-
-    async def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Send(message):
-                await self.wire.send(message)
-            case Close():
-                await self._close(effect)
-            case _:
-                self._start(effect)
 
     def _start(self, effect: Effect) -> None:
         """Carry out what needs no waiting."""
@@ -289,33 +340,33 @@ class Connection:
                 self.handler.cancel()
             case Prefetch():
                 self.handler.expect_prefetch(effect)
-                _ask_for(self._queues.prefetching, effect)
+                _enqueue(self._queues.prefetching, effect)
             case Detect() | ResetDetector() | Hear() | Transcribe():
-                _ask_for(self._queues.detecting, effect)
+                _enqueue(self._queues.detecting, effect)
             case Release():
                 self._queues.end()
             case Send() | Close():
                 raise AssertionError("these are awaited")
             case _:
                 self.handler.expect()
-                _ask_for(self._queues.work, effect)
+                _enqueue(self._queues.work, effect)
 
     async def _close(self, effect: Close) -> None:
         """Close once the session is released, or has not been for too long."""
         try:
-            limit_s = self.limits.close_wait_s
-            await Bound(self.scheduler).run(self._queues.released.wait(), limit_s)
+            async with asyncio.timeout(self.limits.close_wait_s):
+                await self._queues.released.wait()
         except TimeoutError:
             self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
         await self.wire.close(effect)
 
     # --- the end ---
 
-    def _leave_nothing_open(self) -> None:
+    def _end_machine(self) -> None:
         """Bring the machine to its end, whatever stopped the loop."""
         try:
             if not self.machine.is_closed:
-                for effect in self._ask(Disconnected("cancelled", at_s=self.scheduler.now_s())):
+                for effect in self._effects_of(Disconnected("cancelled", at_s=loop_time_s())):
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")
@@ -340,12 +391,8 @@ class Connection:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
 
 
-def _ask_for(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
-    """Add an effect; it waits for the ones before.
-
-    Raises:
-        asyncio.QueueFull: The machine asked for far too much.
-    """
+def _enqueue(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
+    """Add an effect; raises `asyncio.QueueFull` if the machine asks for far too much."""
     if queue.qsize() >= QUEUED_MAX:
         raise asyncio.QueueFull
     queue.put_nowait(effect)

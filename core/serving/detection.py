@@ -1,40 +1,51 @@
-"""Voice activity detection in one session, one chunk at a time.
+"""Voice activity detection in one session, one chunk at a time; every `detect` blocks.
 
-Half duplex needs every segment; a barge-in only the beginning of speech that lasts long enough.
+Half duplex needs every segment, a barge-in only the beginning of speech that lasts long enough, the
+Realtime protocol the probability of each window.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.audio import FloatArray, to_pcm
-from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
-from core.protocols.events import Happening, Segment
-from core.schemas import duplex, half_duplex
-from core.vad import STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD, VadEvent
+import numpy as np
 
-# Ours: a break in the user's voice after which what was heard before counts as a burst of its own.
+from core.audio import FloatArray, StreamResampler, to_pcm
+from core.endpointing import EndpointOptions, SpeechStarted
+from core.protocols.effects import Hear
+from core.protocols.events import Happening, Heard, Segment
+from core.schemas import duplex, half_duplex
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.realtime_session import AudioFormat
+from core.serving.client_sound import decoded
+from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
+
+# Ours: a pause in the user's voice after which what was heard before is a burst of its own.
 BARGE_IN_SILENCE_MS: Final = 192
 
 
-class TurnListener:
-    """Cuts a user's sound into segments."""
+class TurnDetector:
+    """Cuts a user's audio into segments of speech."""
 
     def __init__(self, config: half_duplex.VadConfig, detector: SileroVad) -> None:
         longest_s = STREAMING_OPTIONS.max_speech_duration_s
         options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
         self._vad = StreamingVAD(options, detector)
 
-    def hear(self, samples: FloatArray) -> tuple[Happening, ...]:
-        """Take in sound, [T] float32 at 16 kHz, and return what happened in it; blocks."""
-        return tuple(_told(event) for event in self._vad.process(samples))
+    def detect(self, samples: FloatArray) -> tuple[Happening, ...]:
+        """Return what happened in the next audio, [T] float32 at 16 kHz."""
+        return tuple(
+            Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
+            if isinstance(event, SpeechSegment)
+            else event
+            for event in self._vad.process(samples)
+        )
 
     def reset(self) -> None:
-        """Forget what was heard."""
         self._vad.reset()
 
 
-class BargeInListener:
+class BargeInDetector:
     """Notices that the user has begun to speak, once per utterance."""
 
     def __init__(self, config: duplex.BargeInConfig, detector: SileroVad) -> None:
@@ -46,12 +57,12 @@ class BargeInListener:
         )
         self._vad = StreamingVAD(options, detector)
         self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
-        self._heard_samples = 0
+        self._total_samples = 0
         self._begun: SpeechStarted | None = None  # not long enough yet
 
-    def hear(self, samples: FloatArray) -> tuple[Happening, ...]:
-        """Take in sound as `TurnListener`; return a beginning that has become long enough."""
-        self._heard_samples += len(samples)
+    def detect(self, samples: FloatArray) -> tuple[Happening, ...]:
+        """Return beginnings of speech, [T] float32 at 16 kHz, that are long enough now."""
+        self._total_samples += len(samples)
         found: list[Happening] = []
         for event in self._vad.process(samples):
             if isinstance(event, SpeechStarted):
@@ -61,15 +72,31 @@ class BargeInListener:
                 found.append(self._begun)
             self._begun = None
         begun = self._begun
-        if begun and self._heard_samples - begun.start_samples >= self._fewest_samples:
+        if begun and self._total_samples - begun.start_samples >= self._fewest_samples:
             found.append(begun)
             self._begun = None
         return tuple(found)
 
 
-def _told(event: VadEvent) -> Happening:
-    match event:
-        case SpeechSegment():
-            return Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
-        case SpeechStarted() | SpeechDiscarded():
-            return event
+class WindowDetector:
+    """Returns how likely each window of a stream is speech."""
+
+    def __init__(self, detector: SileroVad) -> None:
+        self._detector = detector  # shared by all sessions
+        self._state = detector.initial_state()
+        self._format = AudioFormat()
+        self._resampler = StreamResampler(self._format.rate_hz, INPUT_SAMPLE_RATE_HZ)
+        self._rest = np.zeros(0, np.float32)  # does not fill a window yet
+
+    def detect(self, effect: Hear) -> Heard:
+        """Return the probability of each window that is complete now."""
+        if effect.format != self._format:
+            self._format = effect.format
+            self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
+        heard = self._resampler.feed(decoded(effect.pcm, effect.format.type, effect.format.rate_hz))
+        self._rest = np.concatenate([self._rest, heard])
+        whole = len(self._rest) - len(self._rest) % MODEL_WINDOW_SAMPLES
+        found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
+        self._rest = self._rest[whole:]
+        samples = heard.astype("<f4", copy=False).tobytes()
+        return Heard(tuple(found.tolist()), samples)

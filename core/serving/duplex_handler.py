@@ -38,10 +38,9 @@ from core.protocols.events import (
     StepDone,
 )
 from core.schemas import duplex, half_duplex
-from core.serving.detection import BargeInListener, TurnListener
-from core.serving.queues import Emit
+from core.serving.detection import BargeInDetector, TurnDetector
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import NOT_FED, SessionHandler
+from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
 
 Seen = SeenPicture | PictureError
@@ -52,7 +51,7 @@ Encode = Callable[[str], Awaitable[SeenPicture]]
 
 
 class _Entry:
-    """One picture on its way."""
+    """A picture that is encoded ahead of its unit."""
 
     def __init__(self, data: str) -> None:
         self._data = data
@@ -73,27 +72,26 @@ class _Entry:
             self._has_ended.set()
 
     async def result(self) -> Seen | None:
-        """Wait for what came of it; None if its unit has to encode it itself."""
         if self.has_begun:
             await self._has_ended.wait()
         return self.seen
 
 
 class PicturePrefetch:
-    """The pictures that were asked for, oldest first."""
+    """The pictures to be encoded ahead, oldest first."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, _Entry] = {}  # by the picture's number
+        self._entries: dict[int, _Entry] = {}  # by the picture's number
 
     def __len__(self) -> int:
         """How many pictures it holds something of."""
-        return len(self._waiting)
+        return len(self._entries)
 
-    def ask(self, effect: Prefetch) -> None:
+    def add(self, effect: Prefetch) -> None:
         """Add what is to be encoded; drop what no unit will need."""
         for frame in effect.dropped:
-            self._waiting.pop(frame.number, None)
-        self._waiting |= {frame.number: _Entry(frame.data) for frame in effect.frames}
+            self._entries.pop(frame.number, None)
+        self._entries |= {frame.number: _Entry(frame.data) for frame in effect.frames}
 
     async def run(self, encode: Encode) -> None:
         """Encode everything that still waits, one picture at a time."""
@@ -101,32 +99,25 @@ class PicturePrefetch:
             await entry.run(encode)
 
     async def take(self, frames: Sequence[Frame]) -> list[Seen | None]:
-        """Hand over what came of a unit's pictures, waiting for those under way.
+        """Return what came of each of a unit's pictures, waiting for those under way.
 
-        A picture whose encoding has not begun is not encoded ahead any more.
-
-        Args:
-            frames: The unit's pictures.
-
-        Returns:
-            For each what came of it, or None if the unit has to encode it itself.
+        None means that the unit has to encode it itself: its encoding had not begun, and will not.
         """
-        entries = [self._waiting.pop(frame.number, None) for frame in frames]
+        entries = [self._entries.pop(frame.number, None) for frame in frames]
         return [None if entry is None else await entry.result() for entry in entries]
 
     def clear(self) -> None:
-        """Drop everything."""
-        self._waiting.clear()
+        self._entries.clear()
 
     def _next(self) -> _Entry | None:
-        return next((entry for entry in self._waiting.values() if not entry.has_begun), None)
+        return next((entry for entry in self._entries.values() if not entry.has_begun), None)
 
 
 MS_PER_S: Final = 1_000
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
-    """Carries out the effects of a `/ws/duplex` session."""
+    """Carries out the effects of `/ws/duplex`."""
 
     def __init__(
         self,
@@ -135,20 +126,12 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         lease: Lease | None,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
-        """Create a handler; other arguments as of `SessionHandler`.
-
-        Args:
-            runtime: The model and everything around it.
-            owner: The session.
-            lease: Its slot, unless it is held for it.
-            frames: What a picture may be.
-        """
         super().__init__(runtime, owner, lease)
-        self._detector: BargeInListener | None = None
-        self._cutter: TurnListener | None = None  # of what the user says, to be written down
+        self._detector: BargeInDetector | None = None
+        self._turns: TurnDetector | None = None  # cuts what the user says for the transcriber
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
-        self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
+        self._unit_slices: int | None = None  # the last unit's limit; the next one's is the same
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -162,18 +145,16 @@ class DuplexHandler(SessionHandler[DuplexMode]):
                 raise AssertionError(f"{effect} is no part of this protocol")
 
     def interrupt(self) -> None:
-        """Let the next unit listen, whether one is under way or not."""
+        """Make the next unit listen, whether one is under way or not."""
         if self._view is not None:
             with suppress(NotPreparedError):  # nothing has begun that could be ended
                 self._view.set_break()
 
     def cancel(self) -> None:
-        """End running work; the pictures that wait have no use any more."""
         super().cancel()
         self._prefetch.clear()
 
     async def release(self) -> None:
-        """Free the pictures, the conversation, then the slot."""
         self._prefetch.clear()
         await super().release()
 
@@ -181,13 +162,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         view = self._view
-        if view is None:  # otherwise the conversation begins anew in the view there is
+        if view is None:  # else the conversation begins anew in the same view
             await self._runtime.make_room()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
         if message.barge_in is not None and self._detector is None:
-            self._detector = BargeInListener(message.barge_in, self._runtime.detector)
-        if message.transcribe and self._cutter is None:
-            self._cutter = TurnListener(half_duplex.VadConfig(), self._runtime.detector)
+            self._detector = BargeInDetector(message.barge_in, self._runtime.detector)
+        if message.transcribe and self._turns is None:
+            self._turns = TurnDetector(half_duplex.VadConfig(), self._runtime.detector)
         await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
     async def _begin(self, view: DuplexMode, message: duplex.Prepare) -> str:
@@ -209,12 +190,11 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         )
 
     async def _unit(self, effect: Step, emit: Emit) -> None:
-        self._asked_slices = effect.chunk.max_slice_nums
+        self._unit_slices = effect.chunk.max_slice_nums
         seen = await self._prefetch.take(effect.frames)
         await emit(await self._call(self._run_unit(effect, seen, emit)))
 
     async def _run_unit(self, effect: Step, seen: list[Seen | None], emit: Emit) -> StepDone:
-        """Emit what comes before a unit's end, and return the end."""
         view = self._view
         assert view is not None, "the session is prepared"
         samples = check_pcm(effect.chunk.audio)
@@ -251,13 +231,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     # --- pictures ---
 
     def expect_prefetch(self, effect: Prefetch) -> None:
-        self._prefetch.ask(effect)
+        self._prefetch.add(effect)
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
         if not self._is_cancelled:
-            limit = self._slice_limit(view, self._asked_slices)
+            limit = self._slice_limit(view, self._unit_slices)
 
             async def encode(data: str) -> Any:  # Any: each model has a type of its own
                 picture = await self._threads.run(partial(self._decode, data))
@@ -297,18 +277,18 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     # --- detection ---
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        detector, cutter = self._detector, self._cutter
+        barge_in, turns = self._detector, self._turns
         assert isinstance(effect, Detect)
         chunk = effect.chunk
         assert isinstance(chunk, duplex.AudioChunk), "the only chunks of this protocol"
 
-        def hear() -> tuple[tuple[Happening, ...], tuple[Happening, ...]]:
+        def detect() -> tuple[tuple[Happening, ...], tuple[Happening, ...]]:
             samples = check_pcm(chunk.audio)
-            begun = () if detector is None else detector.hear(samples)
-            return begun, () if cutter is None else cutter.hear(samples)
+            begun = () if barge_in is None else barge_in.detect(samples)
+            return begun, () if turns is None else turns.detect(samples)
 
-        happenings, cut = await self._threads.hear(hear)
-        for segment in cut:
+        happenings, segments = await self._threads.detect(detect)
+        for segment in segments:
             if isinstance(segment, Segment):
-                self._write_down(segment, emit)
+                self._in_background(self._transcribe(segment, emit))
         await emit(Detected(happenings))

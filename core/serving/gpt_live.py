@@ -1,17 +1,16 @@
-"""GPT-Live at a worker: what its sockets say and hear, and who watches the duplex mode inside."""
+"""GPT-Live at a worker: the texts of its sockets, and what its sessions begin with."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from core.audio import from_pcm, to_pcm
 from core.errors import AudioError
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Effect, ServerMessage
-from core.protocols.events import ClientMessage, Event
+from core.protocols.effects import ServerMessage
+from core.protocols.events import ClientMessage
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
 from core.protocols.machine import SessionNames
@@ -29,26 +28,23 @@ from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
 from core.serving.client_sound import ClientSound, decode_pcm
-from core.serving.observers import Observer
 from core.serving.wire import Endpoint
 
 APPEND_MAX_S: Final = 10.0  # ours: more than a session can be ahead of the clock
 PREFIX_BYTES: Final = 6
 
 
-class GptLiveWords:
-    """Texts of one socket to messages, and back; its sound is decoded and encoded here."""
+class GptLiveCodec:
+    """Parses and writes the texts of one socket, and decodes and encodes their audio."""
 
     def __init__(self) -> None:
-        """Begin before the session has a format."""
-        self._sound: ClientSound | None = None
+        self._sound: ClientSound | None = None  # the session has no format yet
 
     def endpoint(self) -> Endpoint:
-        """Return what the socket accepts."""
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
 
     def parse(self, text: str) -> ClientMessage:
-        """Return the event that a text is, its sound decoded.
+        """Return the event that a text is, its audio decoded.
 
         Raises:
             FieldError: It cannot be used; the error names the field.
@@ -83,35 +79,8 @@ class GptLiveWords:
         return message.to_json()
 
 
-class InnerObserver:
-    """Shows an observer of the duplex mode what passes in a GPT-Live session."""
-
-    def __init__(self, machine: GptLiveMachine, observer: Observer, *, records: bool) -> None:
-        """Watch for an observer.
-
-        Args:
-            machine: Of the session.
-            observer: Who is shown what passes.
-            records: It is left out if the client does not want to be recorded.
-        """
-        self._machine = machine
-        self._observer = observer
-        self._records = records
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Show what the duplex machine took in, and what that led to."""
-        if self._records and not self._machine.is_kept:
-            return
-        for inner, effects in self._machine.seen:
-            self._observer.observe(inner, effects)
-
-    async def close(self) -> None:
-        """Let the observer finish."""
-        await self._observer.close()
-
-
 def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:
-    """Return what a session that begins now is called."""
+    """Return the names of a session that begins now."""
     prefix, now_s = secrets.token_hex(PREFIX_BYTES), int(time.time())
     return LiveNames(session_id, model, prefix, now_s, transcribes)
 
@@ -122,11 +91,11 @@ def live_machine(
     """Return the machine of a session that begins now.
 
     Args:
-        names: What the session is called.
+        names: Of the session.
         limits: Of its duplex mode.
         model: The name of the model that is served.
         count: Counts a text's tokens as the model does.
-        transcribes: What the user says is written down.
+        transcribes: What the user says is transcribed.
     """
     live = live_names(names.session_id, model, transcribes=transcribes)
     return GptLiveMachine(names, limits, live, count)

@@ -1,12 +1,15 @@
-"""Who watches a session without taking part: the contract, a log, and counters.
+"""What is logged, counted and learnt of a session, without taking part in it.
 
 An observer sees each event with the effects it led to, before these are carried out. It must not
-wait in `observe`; one that raises is left out from then on and the session goes on.
+wait in `observe`; one that raises is left out from then on and the session continues.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
@@ -24,8 +27,6 @@ from core.protocols.events import (
     Opened,
     Received,
     Rejected,
-    SoundReady,
-    StepDone,
 )
 from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
@@ -38,7 +39,7 @@ class Observer(Protocol):
     """Watches one session."""
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Note an event and what it led to; on the event loop, without waiting."""
+        """Record an event and what it led to; on the event loop, without waiting."""
         ...
 
     async def close(self) -> None:
@@ -46,11 +47,15 @@ class Observer(Protocol):
         ...
 
 
+SESSION_LOG: Final = "session"
+
+
 class LogObserver:
-    """Writes what matters of a session to the log: its beginning, problems, and its end."""
+    """Logs a session's beginning, problems and end."""
 
     def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
         self._log = log
+        self._logs_events = logging.getLogger(SESSION_LOG).isEnabledFor(logging.DEBUG)
         self._began_s = 0.0
         self._events = 0
 
@@ -68,7 +73,8 @@ class LogObserver:
                 self._log.warning("message_rejected", code=error.code, message=error.message)
         for effect in effects:
             self._log_effect(event, effect)
-        self._log.debug("event", kind=event.kind, effects=[label(effect) for effect in effects])
+        if self._logs_events:
+            self._log.debug("event", kind=event.kind, effects=[label(each) for each in effects])
 
     async def close(self) -> None:
         self._log.info("session_released", events=self._events)
@@ -94,15 +100,10 @@ REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 
 
 class WorkerMetrics:
-    """What a worker counts; what observers of its sessions call."""
+    """What a worker counts."""
 
     def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
-        """Register everything.
-
-        Args:
-            registry: of the program; each name may be in it once.
-            worker_id: the worker's name.
-        """
+        """Register everything; each name may be once in a program's registry."""
         info = Gauge("omni_worker_info", "1; says its name.", ("worker",), registry=registry)
         info.labels(worker_id).set(1)
         self._loaded = Gauge("omni_worker_model_loaded", "1 when ready.", registry=registry)
@@ -156,17 +157,12 @@ class WorkerMetrics:
         self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
 
     def ask(self, capacity: Callable[[], float], worked_s: Callable[[], float]) -> None:
-        """Read these values whenever the metrics are read.
-
-        Args:
-            capacity: sessions the worker can serve in time now.
-            worked_s: time the model's thread has worked.
-        """
+        """Call these functions whenever the metrics are read."""
         for gauge, value in zip(self._asked[:2], (capacity, worked_s), strict=True):
             gauge.set_function(value)
 
     def watch_uploads(self, unsealed: Callable[[], Unsealed]) -> None:
-        """Read what an object store does not have yet whenever the metrics are read."""
+        """Call this whenever the metrics are read."""
         count, size_bytes, age_s = self._asked[2:]
         count.set_function(lambda: unsealed().count)
         size_bytes.set_function(lambda: unsealed().size_bytes)
@@ -176,24 +172,20 @@ class WorkerMetrics:
         self._loaded.set(is_loaded)
 
     def session_opened(self, mode: str) -> None:
-        """A socket was accepted."""
         self._sessions.labels(mode).inc()
 
     def session_closed(self, mode: str, duration_s: float) -> None:
-        """A session was released."""
         self._sessions.labels(mode).dec()
         self._session_s.labels(mode).observe(duration_s)
 
     def received(self, mode: str, size_bytes: int) -> None:
-        """A message came in."""
         self._received.labels(mode).inc(size_bytes)
 
     def problem(self, mode: str, code: ErrorCode, *, is_fatal: bool) -> None:
-        """The client was warned, or the session ended with an error."""
         self._problems.labels(mode, code.value, str(is_fatal).lower()).inc()
 
     def unit(self, mode: str, result: Result, *, is_late: bool) -> None:
-        """A duplex unit was answered; late means it took longer than it lasted."""
+        """Count a duplex unit; late means that it took longer than it lasted."""
         stages_ms = {
             "prefill": result.prefill_ms,
             "llm": result.cost_llm_ms,
@@ -211,15 +203,14 @@ class WorkerMetrics:
         self._kv.labels(mode).set(result.kv_cache_length)
 
     def finalized(self, mode: str, finalize_ms: float) -> None:
-        """A duplex unit was closed in the cache."""
+        """Count the bookkeeping of a duplex unit."""
         self._stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
 
     def first_chunk(self, mode: str, wait_ms: float) -> None:
-        """The first piece of a reply left, so long after what it answers came."""
+        """Count how long after its request the first piece of a reply was sent."""
         self._first_s.labels(mode).observe(wait_ms / MS_PER_S)
 
     def turn(self, mode: str, elapsed_ms: float, generated_tokens: int) -> None:
-        """A reply was completed."""
         self._turn_s.labels(mode).observe(elapsed_ms / MS_PER_S)
         self._tokens.labels(mode).inc(generated_tokens)
 
@@ -230,35 +221,44 @@ def _histogram(
     return Histogram(f"omni_worker_{name}", text, ("mode",), buckets=buckets, registry=registry)
 
 
-class HasUnits(Protocol):
+class HasInner(Protocol):
     """A machine around the duplex machine."""
 
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """What the last event led the duplex machine to."""
+        """The events of the duplex machine, and its effects, that the last event led to."""
         ...
 
 
-class UnitObserver:
-    """Shows an observer the units of a Realtime session, whose results its client is not sent."""
+class InnerObserver:
+    """Shows an observer what passes in the duplex machine inside another protocol's machine."""
 
-    def __init__(self, machine: HasUnits, observer: Observer) -> None:
-        """Watch a session for an observer, which somebody else closes."""
+    def __init__(
+        self,
+        machine: HasInner,
+        observer: Observer,
+        is_shown: Callable[[Event], bool],
+        *,
+        closes: bool,
+    ) -> None:
+        """Show the events that `is_shown` says; close the observer, too, if `closes`."""
         self._machine = machine
         self._observer = observer
+        self._is_shown = is_shown
+        self._closes = closes
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Show what begins units, and what comes of them; the rest passes outside."""
         for inner, made in self._machine.seen:
-            if isinstance(inner, (Received, SoundReady, StepDone)):
+            if self._is_shown(inner):
                 self._observer.observe(inner, made)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        if self._closes:
+            await self._observer.close()
 
 
 class MetricsObserver:
-    """Counts what happens in one session."""
+    """Counts the events of one session."""
 
     def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
         self._metrics = metrics
@@ -307,3 +307,62 @@ class MetricsObserver:
             case Done() | TurnDone() as done:
                 generated = done.token_stats.generated_tokens
                 self._metrics.turn(self._mode, done.elapsed_ms, generated)
+
+
+UNIT_MS: Final = 1_000  # the only unit length the model was trained on
+MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
+ACTIVE_S: Final = 3.0  # ours: a session without a unit for so long is not active now
+UNITS_KEPT: Final = 4_096
+
+
+@dataclass(frozen=True)
+class UnitTime:
+    """What one unit took.
+
+    Attributes:
+        share: of its own length that the engine took for it.
+        active: sessions that had units at that time.
+    """
+
+    at_s: float
+    share: float
+    active: int
+
+
+class UnitTimes:
+    """What units of all sessions took lately; beyond `UNITS_KEPT` the oldest are dropped."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
+        self._last_s: dict[str, float] = {}  # by session: when it had a unit
+
+    def note(self, session_id: str, share: float) -> None:
+        """Add a unit of a session."""
+        now_s = self._now_s()
+        self._last_s[session_id] = now_s
+        active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
+        self._last_s = active
+        self._units.append(UnitTime(now_s, share, len(active)))
+
+    def recent(self) -> Sequence[UnitTime]:
+        """Return the units of the last `MEMORY_S`."""
+        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
+            self._units.popleft()
+        return self._units
+
+
+class CapacityObserver:
+    """Reports how long the units of one session take."""
+
+    def __init__(self, units: UnitTimes, session_id: str) -> None:
+        self._units = units
+        self._session_id = session_id
+
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Result):
+                self._units.note(self._session_id, effect.message.cost_all_ms / UNIT_MS)
+
+    async def close(self) -> None:
+        """Nothing is held."""

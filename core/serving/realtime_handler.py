@@ -58,17 +58,16 @@ from core.schemas.common import (
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime_session import AudioFormat
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
+from core.serving.client_sound import ReplyWriter, model_samples
+from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.half_duplex_handler import DEFAULT_PROMPT, VOICE_INSTRUCTION
-from core.serving.queues import Emit
-from core.serving.realtime_sound import ReplyWriter, WindowListener, model_samples
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_handler import SessionHandler, turn_done
+from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner
 from core.serving.transcribers import transcribe_or_error
+from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions
 
-SESSION: Final = "realtime"  # inside the view
 SYSTEM: Final = "system"
 ID_CHARS: Final = 21  # of chance in a name
 # A letter or digit for each value of a byte. Eight of them stand for five values instead of four,
@@ -86,28 +85,26 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         lease: Lease,
         frames: PictureLimits = FRAME_LIMITS,
     ) -> None:
-        """Create a handler without a conversation; arguments as of `DuplexHandler`."""
         super().__init__(runtime, owner, lease)
         self._units = DuplexHandler(runtime, owner, None, frames)
         self._writer: ReplyWriter | None = None  # of the turn that units make
-        self._listener: WindowListener | None = None
+        self._detector: WindowDetector | None = None
         self._fed: list[Key] = []  # what the cache holds
         self._marked: int | None = None  # how much of it lies before the last reply
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Judge sound on a thread; write down items beside it."""
         if isinstance(effect, Transcribe):
-            self._beside(self._transcribe_item(effect, emit))
+            self._in_background(self._transcribe_item(effect, emit))
             return
         assert isinstance(effect, Hear), "no other detection is part of this protocol"
-        if self._listener is None:
-            self._listener = WindowListener(self._runtime.detector)
-        listener = self._listener
-        await emit(await self._threads.hear(lambda: listener.hear(effect)))
+        if self._detector is None:
+            self._detector = WindowDetector(self._runtime.detector)
+        detector = self._detector
+        await emit(await self._threads.detect(lambda: detector.detect(effect)))
 
     async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
         sound = Sound.of(effect.pcm, effect.format)
-        samples = await self._threads.hear(lambda: to_pcm(model_samples(sound)))
+        samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
         wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
         if isinstance(found, OmniError):
@@ -128,7 +125,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await self._units.prefetch(effect, emit)
 
     def interrupt(self) -> None:
-        """Cut a reply short, and let the next unit listen."""
+        """Cut a reply short, and make the next unit listen."""
         super().interrupt()
         self._units.interrupt()
 
@@ -137,7 +134,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         self._units.cancel()
 
     async def release(self) -> None:
-        """Free both conversations, then the slot."""
         try:
             await self._units.release()
         finally:
@@ -278,7 +274,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _feed_turns(
         self, view: StreamingMode, request: TurnRequest, turns: Sequence[Turn], emit: Emit
     ) -> TokenStats:
-        """Feed turns behind what the cache holds; tell what of the client's is not used."""
+        """Feed turns behind what the cache holds; notices say what of the client's is not used."""
         before = view.kv_cache_length
         messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
         if not messages:
@@ -298,20 +294,14 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         return TokenStats(cached_tokens=before, input_tokens=fed)
 
     async def _drop_cache(self) -> None:
-        """Forget the instructions that were fed: they are fed again."""
+        """Free the conversation; what was fed is fed again."""
         self._fed, self._marked = [], None
         self._threads.cancelled.clear()
         await self.free_view()
 
 
 def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> RealtimeStart:
-    """Return what a session begins with.
-
-    Args:
-        model: The id to echo.
-        is_beta: The client speaks the protocol's beta.
-        can_transcribe: The server has a transcriber.
-    """
+    """Return what a session begins with; `model` is the id to echo."""
     return RealtimeStart(
         model=model,
         instructions=DEFAULT_PROMPT,
@@ -350,7 +340,7 @@ def _message(turn: Turn, request: TurnRequest) -> Message:
 
 
 def _item(part: Content) -> ContentItem | None:
-    """Return a part for the model; of sound that was dropped, its words or how long it was."""
+    """Return a part for the model; of audio that was dropped, its transcript or its length."""
     if part.picture is not None:
         return ImageContent(data=part.picture)
     if part.sound is not None and part.type == "input_audio":

@@ -24,8 +24,7 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.sessions import Conversation, SessionStore
-from core.serving.slots import Capacity, Lease, Slots
+from core.serving.slots import Capacity, Conversation, Lease, SessionStore, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber
 from core.vad import SileroVad

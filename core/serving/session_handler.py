@@ -1,15 +1,15 @@
 """What the effect handlers of all modes share: slots, interruptions, and the end.
 
 A handler maps a machine's effects to calls of the session's view. It counts the work that was
-requested and that has ended, so that an interruption concerns exactly the work that the machine had
-in mind, begun or not.
+requested and that has ended, so that an interruption concerns exactly the work that was requested
+before it, begun or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -41,7 +41,6 @@ from core.protocols.events import (
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Lease, Owner
 from core.serving.threads import SessionThreads
@@ -50,26 +49,27 @@ from core.serving.transcribers import transcribe_or_error
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound=Mode)
 
+Emit = Callable[[Event], Awaitable[None]]
+"""Posts an event to the machine; waits while the inbox is full."""
+
+SESSION: Final = "session"  # its id inside the view, which has one
 NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
 class _Work:
-    """Counts of the pieces of work that the machine has asked for.
+    """Counts of work effects; `interrupted` is the number of the one to be cut short."""
 
-    Attributes:
-        asked: how many it has asked for.
-        ended: how many of them have ended.
-        cut: number of the one to be interrupted.
-    """
-
-    asked: int = 0
+    requested: int = 0
     ended: int = 0
-    cut: int = 0
+    interrupted: int = 0
 
 
 class SessionHandler(ABC, Generic[ViewT]):
-    """Carries out the effects of one session, as `EffectHandler` says.
+    """Carries out what a machine asks of the engine, for one session.
+
+    `perform`, `prefetch` and `detect` run one effect at a time each, in order, and to their end.
+    What they raise ends the session: an `OmniError` with its own code, anything else as internal.
 
     Attributes:
         turn_effects: those whose failure ends a turn; that of any other ends the session.
@@ -78,13 +78,6 @@ class SessionHandler(ABC, Generic[ViewT]):
     turn_effects: ClassVar[tuple[type[WorkEffect], ...]] = ()
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
-        """Create a handler without a conversation.
-
-        Args:
-            runtime: The model and everything around it.
-            owner: The session.
-            lease: Its slot, if it holds one already.
-        """
         self._runtime = runtime
         self._owner = owner
         self._lease = lease
@@ -96,19 +89,20 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
         self._slot_wait: asyncio.Timeout | None = None  # while it waits for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
-        self._transcripts: set[asyncio.Task[None]] = set()  # as many as the transcriber lets wait
+        self._transcripts: set[asyncio.Task[None]] = set()  # bounded by the transcriber's queue
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens in the cache of its conversation."""
         return 0 if self._view is None else self._view.kv_cache_length
 
     # --- what the serve loop calls ---
 
     def expect(self) -> None:
-        self._work.asked += 1
+        """Count an effect that was requested; `perform` gets it after those before it."""
+        self._work.requested += 1
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
+        """Carry out one effect and emit what its docstring promises."""
         try:
             if self._is_cancelled:
                 raise WorkCancelledError
@@ -124,23 +118,26 @@ class SessionHandler(ABC, Generic[ViewT]):
         finally:
             self._work.ended += 1
 
-    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        raise InternalError  # sessions without units have no pictures ahead
-
-    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        raise InternalError  # only sessions with a detector are asked to
-
     def expect_prefetch(self, effect: Prefetch) -> None:
+        """Take a `Prefetch` when it is requested; a `Step` may come before `prefetch` does."""
+        raise InternalError  # sessions without units prefetch nothing
+
+    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+        """Encode the pictures that `expect_prefetch` was given."""
         raise InternalError
 
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Carry out voice activity detection; never on the event loop's thread."""
+        raise InternalError  # a session without a detector
+
     def interrupt(self) -> None:
-        """Cut short the work that is asked for now, if any."""
-        if self._work.asked > self._work.ended:
-            self._work.cut = self._work.asked
+        """Cut short, without waiting, the work that is requested now, if any."""
+        if self._work.requested > self._work.ended:
+            self._work.interrupted = self._work.requested
             self._cut_short()
 
     def cancel(self) -> None:
-        """End running work at its next forward pass; a call that hangs is abandoned."""
+        """End running work, without waiting, at its next pass; a call that hangs is abandoned."""
         self._is_cancelled = True
         self._stop_waiting()
         if self._view is not None:
@@ -151,7 +148,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._abandon)
 
     async def release(self) -> None:
-        """Free the conversation, then the slot; once, as the last call."""
+        """Free the conversation, then the slot; once, as the last call, when nothing runs."""
         watch, self._hang_watch = self._hang_watch, None
         if watch is not None:
             watch.cancel()
@@ -179,7 +176,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         """
 
     def _cancelled(self, effect: WorkEffect) -> Iterator[Event]:
-        """Yield what a cancelled effect ends in; its result has no use any more."""
+        """Yield what a cancelled effect ends in."""
         match effect:
             case Prefill():
                 yield PrefillDone()
@@ -192,8 +189,8 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     @property
     def _is_cut(self) -> bool:
-        """The work at hand has no use any more."""
-        return self._is_cancelled or self._work.cut == self._work.ended + 1
+        """The work under way was interrupted or cancelled."""
+        return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
         """Await a call of the view, which `cancel` cancels.
@@ -203,7 +200,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             feeds: An interruption cancels it, too; it is undone afterwards, or never used.
 
         Raises:
-            OmniError: It failed.
+            OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: It was cancelled.
         """
         if self._is_cancelled or (feeds and self._is_cut):
@@ -228,16 +225,14 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._running.discard(task)
             self._feeding = None if feeds else self._feeding
 
-    def _write_down(self, segment: Segment, emit: Emit, turn_index: int | None = None) -> None:
-        """Have a segment written down beside everything else; ends in `Transcribed`."""
-        self._beside(self._transcribe(segment, emit, turn_index))
-
-    def _beside(self, writing: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(writing)
+    def _in_background(self, transcribing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(transcribing)
         self._transcripts.add(task)
         task.add_done_callback(self._transcripts.discard)
 
-    async def _transcribe(self, segment: Segment, emit: Emit, turn_index: int | None) -> None:
+    async def _transcribe(
+        self, segment: Segment, emit: Emit, turn_index: int | None = None
+    ) -> None:
         found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
         if isinstance(found, OmniError):
             await emit(Transcribed(segment, problem=found, turn_index=turn_index))
@@ -259,7 +254,7 @@ class SessionHandler(ABC, Generic[ViewT]):
 
         Args:
             view: The conversation.
-            call: The call; returns the text fed.
+            call: Returns the text fed.
             count: How many messages it feeds.
             emit: Takes the events.
             is_undone: An interruption cancels it, and it is undone afterwards.
@@ -274,12 +269,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     async def _reply(
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
-        """Emit a reply's pieces as they come and return what it came to.
-
-        Raises:
-            OmniError: It failed.
-            WorkCancelledError: The session was cancelled.
-        """
+        """Emit a reply's pieces as they come and return its end; raises as `_call`."""
 
         async def emit_chunks() -> None:
             async with aclosing(reply):
@@ -291,12 +281,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return view.reply_end
 
     async def _take_slot(self) -> None:
-        """Take a slot, unless one is held.
-
-        Raises:
-            WorkerBusyError: None became free in time.
-            WorkCancelledError: The work was cut short meanwhile.
-        """
+        """Take a slot unless one is held; raises `WorkerBusyError` if none is free in time."""
         if self._lease is not None:
             return
         if self._is_cut:
@@ -311,7 +296,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._slot_wait = None
 
     def _cut_short(self) -> None:
-        """Bring the end of running work near: a reply ends in order, a prefill is cancelled."""
+        """End a reply under way in order; cancel a prefill, which is undone."""
         self._stop_waiting()
         if self._view is not None:
             self._view.stop()
@@ -325,7 +310,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             task.cancel()
 
     def _abandon(self) -> None:
-        self._threads.leave()
+        self._threads.abandon()
         self._cancel_calls()
 
     def _stop_waiting(self) -> None:

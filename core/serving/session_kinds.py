@@ -15,7 +15,7 @@ from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.events import ClientMessage
+from core.protocols.events import ClientMessage, Event, Received, SoundReady, StepDone
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.hearing import HalfDuplexLimits
@@ -28,19 +28,18 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
-from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.gpt_live import GptLiveWords, InnerObserver, live_machine
-from core.serving.half_duplex_handler import HalfDuplexHandler
+from core.serving.gpt_live import GptLiveCodec, live_machine
 from core.serving.observers import (
+    SESSION_LOG,
+    CapacityObserver,
+    InnerObserver,
     LogObserver,
     MetricsObserver,
     Observer,
-    UnitObserver,
     WorkerMetrics,
 )
-from core.serving.queues import LoopScheduler
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.realtime_recording import RealtimeRecording
 from core.serving.recording_observer import (
@@ -55,9 +54,9 @@ from core.serving.recording_observer import (
 from core.serving.recordings import OnStopped, OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.slots import CapacityObserver, Lease, Owner
-from core.serving.streaming_handler import StreamingHandler
+from core.serving.slots import Lease, Owner
 from core.serving.trace_observer import TraceObserver
+from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, SoundLimits, Wire
 from core.telemetry import Tracing
 from session_recorder import EndReason, TurnBasedSessionRecorder
@@ -80,7 +79,6 @@ class SocketKind(StrEnum):
 
     @property
     def path(self) -> str:
-        """Where it is served."""
         return f"/ws/{self.value}"
 
     @property
@@ -89,12 +87,7 @@ class SocketKind(StrEnum):
         return self not in (SocketKind.STREAMING, SocketKind.CHAT)
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
-        """Return what a session of this kind is called everywhere else.
-
-        Args:
-            session_id: Shows the kind of duplex where the variant does not.
-            variant: What the gateway says.
-        """
+        """Return the request type; of duplex the gateway's variant says it, else the session id."""
         match self:
             case SocketKind.STREAMING:
                 return RequestType.STREAMING
@@ -110,11 +103,11 @@ class SocketKind(StrEnum):
 
 @dataclass(frozen=True)
 class SessionRules:
-    """What sessions may say and take.
+    """The limits of sessions.
 
     Attributes:
         endpoints: what each kind of socket accepts.
-        sounds: how long sounds may be.
+        sounds: how long audio may be.
         frames: what a camera picture may be.
         streaming, chat, half_duplex, duplex, realtime: limits of the machines.
         resume_grace_s: how long a live session waits for its lost client.
@@ -134,7 +127,6 @@ class SessionRules:
     def of(
         cls, limits: LimitSettings, duplex: DuplexSettings, half_duplex: HalfDuplexSettings
     ) -> SessionRules:
-        """Take over what is configured."""
         chat_bytes = limits.chat_message_bytes
         live_bytes = (limits.prepare_bytes, limits.live_message_bytes)
         sounds = SoundLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
@@ -174,7 +166,7 @@ class SessionRules:
         )
 
     def within(self, context_tokens: int | None) -> SessionRules:
-        """Return the same for a model that may remember less than is configured."""
+        """Return the same for a model whose context may be shorter than what is configured."""
         if context_tokens is None:
             return self
         most = min(context_tokens, self.duplex.max_kv_tokens)
@@ -204,12 +196,7 @@ def _with_defaults(
 def filled_in(
     config: half_duplex.HalfDuplexConfig, defaults: HalfDuplexSettings
 ) -> half_duplex.HalfDuplexConfig:
-    """Return a client's settings with what it left out as configured.
-
-    Args:
-        config: As the client sent it.
-        defaults: The operator's choice.
-    """
+    """Return a client's settings with what it left out as configured."""
     said = config.vad.model_dump(include=config.vad.model_fields_set)
     vad = defaults.vad.model_copy(update=said)
     session = config.session
@@ -220,15 +207,7 @@ def filled_in(
 
 @dataclass(frozen=True, eq=False)
 class SessionBuilder:
-    """What sessions are made of.
-
-    Attributes:
-        runtime: the model and everything around it.
-        rules: what sessions may say and take.
-        metrics: counts.
-        recordings: makes recorders; None records nothing.
-        tracing: takes spans; None: nobody wants them.
-    """
+    """Makes the connections of sessions; None for `recordings` or `tracing` makes none."""
 
     runtime: WorkerRuntime
     rules: SessionRules
@@ -243,48 +222,54 @@ class SessionBuilder:
 
         Args:
             socket: Accepted.
-            kind: Which path it came to.
-            owner: The session; reads its status from here on.
-            lease: Its slot, if it takes one from the first moment.
+            kind: Of its path.
+            owner: The session; its status is the machine's from here on.
+            lease: Its slot, if it is live.
         """
-        scheduler = LoopScheduler()
         continued = self._continued(kind, owner)
         names = self._names(owner, continued)
         machine = self._machine(kind, names, owner)
         handler = self._handler(kind, owner, lease)
-        log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
-        observers: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
-        measured = self.runtime.slots.measured
-        if measured is not None:
-            observers.append(CapacityObserver(measured, owner.session_id))
-        if isinstance(machine, RealtimeMachine):
-            observers += [UnitObserver(machine, each) for each in observers]
-        if self.tracing is not None:
-            observers.append(TraceObserver(self.tracing, owner))
-        observers.insert(0, LogObserver(log))
+        log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
 
         def warn(problem: OmniError) -> None:
             connection.notice(problem)
 
         recording = self._recording(kind, owner, names, continued, warn, machine)
-        if isinstance(machine, GptLiveMachine):
-            endpoint = GptLiveWords().endpoint()
-            recording = [InnerObserver(machine, each, records=True) for each in recording]
-            inner = [InnerObserver(machine, each, records=False) for each in observers[1:]]
-            observers[1:] = inner
-        else:
-            endpoint = self.rules.endpoints[kind]
+        is_live = kind is SocketKind.LIVE
+        endpoint = GptLiveCodec().endpoint() if is_live else self.rules.endpoints[kind]
         connection = Connection(
-            Wire(socket, endpoint, scheduler),
+            Wire(socket, endpoint),
             machine,
             handler,
-            [*observers, *recording],
-            scheduler,
+            [LogObserver(log), *self._observers(machine, owner, recording)],
             log=log,
         )
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
         return connection
+
+    def _observers(
+        self, machine: Machine, owner: Owner, recording: list[Observer]
+    ) -> list[Observer]:
+        """Return what counts and records a session; the duplex machine inside another is shown."""
+        measuring: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
+        if (measured := self.runtime.slots.measured) is not None:
+            measuring.append(CapacityObserver(measured.units, owner.session_id))
+        if isinstance(machine, RealtimeMachine):  # its client is sent no result of a unit
+            measuring += [
+                InnerObserver(machine, each, _is_of_unit, closes=False) for each in measuring
+            ]
+        if self.tracing is not None:
+            measuring.append(TraceObserver(self.tracing, owner))
+        if not isinstance(machine, GptLiveMachine):
+            return [*measuring, *recording]
+        measuring = [InnerObserver(machine, each, _is_any, closes=True) for each in measuring]
+        recording = [
+            InnerObserver(machine, each, lambda _: machine.is_kept, closes=True)
+            for each in recording
+        ]
+        return [*measuring, *recording]
 
     def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
         """Record a chat over HTTP; return the recording's id."""
@@ -302,7 +287,7 @@ class SessionBuilder:
         return recording_id
 
     def _continued(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
-        """The recording a streaming session goes on with."""
+        """Return the recording that a streaming session continues."""
         if self.recordings is None or kind is not SocketKind.STREAMING:
             return None
         return self.recordings.resume(owner)
@@ -363,7 +348,6 @@ class SessionBuilder:
         on_stopped: OnStopped,
         machine: Machine,
     ) -> list[Observer]:
-        """Return who records the session, if anybody does."""
         recordings, recording_id = self.recordings, names.recording_session_id
         if recordings is None or recording_id is None:
             return []
@@ -388,6 +372,14 @@ class SessionBuilder:
 
         suspend = partial(recordings.suspend, owner, continued)
         return [StreamingRecording(go_on, suspend, continued.next_turn)]
+
+
+def _is_of_unit(event: Event) -> bool:
+    return isinstance(event, Received | SoundReady | StepDone)
+
+
+def _is_any(event: Event) -> bool:
+    return True
 
 
 def _ignore(problem: object) -> None:

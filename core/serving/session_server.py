@@ -33,16 +33,22 @@ from core.schemas.queue import (
     read_seq,
 )
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
-from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
 from core.serving.observers import WorkerMetrics
-from core.serving.queues import await_end, end_task
 from core.serving.recordings import Recordings
 from core.serving.resumable import ResumableSocket
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
-from core.serving.wire import REALTIME, Socket, SocketClosedError, StarletteSocket
+from core.serving.turn_handlers import ChatHandler
+from core.serving.wire import (
+    REALTIME,
+    Socket,
+    SocketClosedError,
+    StarletteSocket,
+    await_end,
+    end_task,
+)
 from core.telemetry import Tracing
 from recording.names import generate_session_id
 
@@ -277,7 +283,7 @@ class SessionServer:
         asked: set[_Live] = set()
         while (self._live or self._chats) and loop.time() < deadline_s:
             for live in set(self._live.values()) - asked:
-                if live.connection is not None and not live.connection.status.is_busy:
+                if live.connection is not None and not live.connection.machine.status.is_busy:
                     live.connection.shut_down()
                     asked.add(live)
             self._session_ended.clear()

@@ -1,7 +1,8 @@
-"""Who occupies the worker: a lease per session, as many as it can serve in time, first come first.
+"""Who occupies the worker: a lease per session, as many as can be served in time, oldest first.
 
-How many that is, it learns from how long units take in the engine: at the start, then all the
-time. Taking and giving back happen between two awaits, so no two sessions hold the same slot.
+How many that is, the worker learns from how long units take in the engine. Leases are taken and
+given back between two awaits, so no two sessions hold the same slot. Conversations that wait for
+their next turn are kept beside the sessions that hold one.
 """
 
 from __future__ import annotations
@@ -9,58 +10,41 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from core.errors import WorkerBusyError
-from core.protocols.effects import Effect, Send
-from core.protocols.events import Event
-from core.schemas.duplex import Result
+from core.history import CacheOptions, RawMessage, canonical_history, compute_history_hash
+from core.modes import StreamingMode
 from core.schemas.queue import RequestType
+from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
+from core.serving.observers import UnitTime, UnitTimes
 
 MS_PER_S: Final = 1_000
-UNIT_MS: Final = 1_000  # the only unit length the model was trained on
 HEADROOM: Final = 0.8  # ours: of a unit's length, that nearly every unit may take
 CALM: Final = 0.6  # ours: of a unit's length, that nearly every unit takes where one more may begin
 SLOW_SHARE: Final = 0.05  # ours: of the units; so many may be slower, for what happens once
-MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
 PROOF_S: Final = 600.0  # ours: how long it is remembered that so many were served in time
-TALKING_S: Final = 3.0  # ours: a session without a unit for so long does not talk now
 SETTLE_S: Final = 3.0  # ours: after so long it shows that a new session costs nothing special
 TURNS_S: Final = 30.0  # ours: after so long a session has listened, spoken and grown
 FIRST: Final = 8  # ours: sessions that may begin where nothing was measured at the start
 UNITS_MIN: Final = 20  # ours: fewer say nothing: one slow one would decide
-UNITS_KEPT: Final = 4_096
 LEAST_S: Final = 1e-3  # ours: nothing is taken to cost less
-AGED: Final = (
-    1.5  # ours: units of conversations that go on against those of new ones; seen: 10 to 6.5 ms
-)
-
-
-@dataclass(frozen=True)
-class _Unit:
-    at_s: float
-    share: float  # of its own length that it took
-    talking: int  # sessions at that time
+# Ours: what units of long conversations cost against those of new ones; measured: 10 to 6.5 ms.
+AGED: Final = 1.5
 
 
 class Capacity:
-    """How many sessions there may be, learnt from units."""
+    """How many sessions there may be, learnt from what units take."""
 
     def __init__(
         self, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
     ) -> None:
-        """Know nothing yet.
-
-        Args:
-            now_s: A monotonic clock.
-            has_memory: Says whether there is memory for what one session more would remember.
-        """
+        """Ask `has_memory` whether there is memory for the cache of one session more."""
+        self.units = UnitTimes(now_s)
         self._now_s = now_s
         self._has_memory = has_memory
-        self._units: deque[_Unit] = deque(maxlen=UNITS_KEPT)
-        self._last_s: dict[str, float] = {}  # by session: when it had a unit
         self._costs: UnitCosts | None = None  # measured at the start
         self._proven = 0  # sessions that were served in time together, or that were too many
         self._proven_s = -PROOF_S  # when
@@ -69,25 +53,8 @@ class Capacity:
         """Begin with what was measured before the first session; see `UnitCosts.of`."""
         self._costs = UnitCosts.of(unit_s_by_sessions)
 
-    def note(self, session_id: str, share: float) -> None:
-        """Learn from one unit.
-
-        Args:
-            session_id: Whose it is.
-            share: How long the engine took for it, per its length.
-        """
-        now_s = self._now_s()
-        self._last_s[session_id] = now_s
-        talking = {name: s for name, s in self._last_s.items() if s > now_s - TALKING_S}
-        self._last_s = talking
-        self._units.append(_Unit(now_s, share, len(talking)))
-
     def sessions(self, ages_s: Sequence[float]) -> int:
-        """Return how many sessions there may be now, at least 1.
-
-        Args:
-            ages_s: For how long each session there is has been going on.
-        """
+        """Return how many sessions there may be now, at least 1, given their ages."""
         most = self._in_time(ages_s)
         return most if self._has_memory() else max(1, min(most, len(ages_s)))
 
@@ -96,15 +63,18 @@ class Capacity:
         settled = sum(age_s >= settle_s for age_s in ages_s)
         first = FIRST if self._costs is None else min(FIRST, self._costs.sessions)
         growth = settled + max(first, settled)
-        bound = self._bound()
-        if bound is None:
+        units = self.units.recent()
+        if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
-        if self._is_overloaded():
+        bounds = sorted(self._bound_by(unit) for unit in units)
+        bound = int(bounds[int(SLOW_SHARE * len(bounds))])
+        slow = sum(unit.share > HEADROOM for unit in units)
+        if slow > SLOW_SHARE * len(units):
             self._proven, self._proven_s = min(self._proof(), bound), self._now_s()
             return max(1, bound)
-        most_talking = max(unit.talking for unit in self._units)
-        if most_talking >= self._proof():
-            self._proven, self._proven_s = most_talking, self._now_s()
+        most_active = max(unit.active for unit in units)
+        if most_active >= self._proof():
+            self._proven, self._proven_s = most_active, self._now_s()
         return max(1, self._proof(), min(bound, growth))
 
     def _proof(self) -> int:
@@ -113,35 +83,22 @@ class Capacity:
             return self._proven
         return 0 if self._costs is None else self._costs.sessions
 
-    def _bound(self) -> int | None:
-        """Return how many sessions the units of late speak for; None if they are too few."""
-        while self._units and self._units[0].at_s < self._now_s() - MEMORY_S:
-            self._units.popleft()
-        if len(self._units) < UNITS_MIN:
-            return None
-        bounds = sorted(self._spoken_for(unit) for unit in self._units)
-        return int(bounds[int(SLOW_SHARE * len(bounds))])
-
-    def _spoken_for(self, unit: _Unit) -> float:
+    def _bound_by(self, unit: UnitTime) -> float:
         """Return how many sessions there may be if all units took as long as this one."""
         share = max(unit.share, LEAST_S)
         if self._costs is None:
-            return unit.talking * HEADROOM / share
-        each_s = max(1.0 - self._costs.idle_s / share, LEAST_S) / max(unit.talking, 1)
+            return unit.active * HEADROOM / share
+        each_s = max(1.0 - self._costs.idle_s / share, LEAST_S) / max(unit.active, 1)
         return self._costs.room_s / each_s
-
-    def _is_overloaded(self) -> bool:
-        slow = sum(unit.share > HEADROOM for unit in self._units)
-        return slow > SLOW_SHARE * len(self._units)
 
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """What units cost the engine, which serves all that wait in one round after the other.
+    """What units cost the engine, which serves all that wait in one round after another.
 
     A round of n units takes a + b n seconds, and n of them come during one: with N sessions of a
-    unit a second each a round takes a / (1 - b N). A unit waits for up to one round and takes one.
-    So what the first session costs is nothing to what the last one does.
+    unit a second each a round takes a / (1 - b N). A unit waits for up to one round and takes one,
+    so that the last session costs far more than the first.
 
     Attributes:
         alone_s: a, what a round takes beside its units.
@@ -156,11 +113,7 @@ class UnitCosts:
 
     @classmethod
     def of(cls, unit_s_by_sessions: Mapping[int, float]) -> UnitCosts | None:
-        """Read the costs off rounds that were measured; None of fewer than two numbers of units.
-
-        Args:
-            unit_s_by_sessions: how long a round of so many units took, in seconds.
-        """
+        """Return the costs from the seconds of two rounds at least, else None."""
         if len(unit_s_by_sessions) < 2:
             return None
         (few, few_s), *_, (many, many_s) = sorted(unit_s_by_sessions.items())
@@ -183,22 +136,6 @@ class UnitCosts:
         return max(1, min(self.measured, int(self.room_s / self.each_s)))
 
 
-class CapacityObserver:
-    """Reports to the worker's capacity how long the units of one session take."""
-
-    def __init__(self, capacity: Capacity, session_id: str) -> None:
-        self._capacity = capacity
-        self._session_id = session_id
-
-    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Result):
-                self._capacity.note(self._session_id, effect.message.cost_all_ms / UNIT_MS)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
 WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
 POLL_S: Final = 0.5  # ours: how often a waiting session checks whether more may begin
 
@@ -207,21 +144,19 @@ BUSY_STATUS: Final = {
     RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
     RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
 }
-"""What a session makes of the worker; of any other kind it is duplex."""
+"""What the worker does during a session; one of any other kind is duplex."""
 
 
 @dataclass(eq=False)
 class Owner:
-    """A session that occupies the worker, or wants to.
+    """A session that occupies the worker, or waits to.
 
     Attributes:
-        session_id: its id.
-        kind: what it is.
         machine_status: what its machine says the worker is doing.
         kv_tokens: tokens in its cache.
-        model: what its client is told that the model is called; "" where no client asks.
-        secret: what its client shows to prove that the session is its own; "" without a gateway.
-        is_beta: its client speaks the beta of its protocol.
+        secret: proves that the session is its client's; "" without a gateway.
+        model: the model's name for its client; "" where no client asks.
+        is_beta: its client uses the beta of its protocol.
     """
 
     session_id: str
@@ -266,10 +201,10 @@ class Slots:
 
     Attributes:
         count: how many slots there are.
-        measured: how many sessions can be served at once, as learnt from units, or None.
-        total_leases: how many were given away since the start.
-        total_ms: for how long, those given back.
-        lost: slots whose memory could not be freed; they are given to no session any more.
+        measured: how many sessions can be served at once; None: as many as there are slots.
+        total_leases: how many there were since the start.
+        total_ms: how long those lasted that were given back.
+        lost: slots whose memory could not be freed; no session gets them any more.
     """
 
     def __init__(
@@ -278,14 +213,6 @@ class Slots:
         now_s: Callable[[], float],
         measured: Capacity | None = None,
     ) -> None:
-        """Begin with every slot free.
-
-        Args:
-            count: Slots.
-            now_s: A monotonic clock.
-            measured: Says how many sessions can be served at once; without it, as many as there
-                are slots.
-        """
         self.count = count
         self.measured = measured
         self.total_leases = 0
@@ -293,7 +220,7 @@ class Slots:
         self.lost = 0
         self._now_s = now_s
         self._leases: list[Lease] = []
-        self._line: deque[_Waiting] = deque()
+        self._queue: deque[_Waiting] = deque()
 
     @property
     def owners(self) -> list[Owner]:
@@ -302,7 +229,7 @@ class Slots:
 
     @property
     def capacity(self) -> int:
-        """How many sessions there may be now: one at least, and no more than usable slots."""
+        """How many sessions there may be now: at least one, at most the slots that are usable."""
         usable = self.count - self.lost
         if self.measured is None:
             return usable
@@ -321,44 +248,40 @@ class Slots:
         return self.total_ms / ended if ended else 0.0
 
     async def take(self, owner: Owner, wait_s: float) -> Lease:
-        """Take a slot, waiting in line for it.
-
-        Args:
-            owner: Whom it is for.
-            wait_s: Longest wait.
+        """Take a slot, in order of arrival.
 
         Raises:
-            WorkerBusyError: None became free in time, or too many wait.
+            WorkerBusyError: None became free within `wait_s`, or too many wait.
         """
-        if not self._line and len(self._leases) < self.capacity:
+        if not self._queue and len(self._leases) < self.capacity:
             return self._lease_to(owner)
-        if len(self._line) >= WAITING_MAX:
+        if len(self._queue) >= WAITING_MAX:
             raise WorkerBusyError()
         waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
-        self._line.append(waiting)
+        self._queue.append(waiting)
         try:
             async with asyncio.timeout(wait_s):
                 while not waiting.lease.done():
                     await asyncio.wait([waiting.lease], timeout=POLL_S)
-                    self._serve_line()
+                    self._serve_queue()
                 waiting.is_served = True
                 return waiting.lease.result()
         except TimeoutError:
             raise WorkerBusyError() from None
         finally:
-            self._leave_line(waiting)
+            self._leave_queue(waiting)
 
     def take_back(self, lease: Lease) -> None:
-        """Free a slot and hand it to the next in line."""
+        """Free a slot and give it to the next that waits."""
         if lease not in self._leases:
             return
         self._leases.remove(lease)
         self.total_ms += (self._now_s() - lease.since_s) * MS_PER_S
-        self._serve_line()
+        self._serve_queue()
 
-    def _serve_line(self) -> None:
-        while self._line and len(self._leases) < self.capacity:
-            waiting = self._line.popleft()
+    def _serve_queue(self) -> None:
+        while self._queue and len(self._leases) < self.capacity:
+            waiting = self._queue.popleft()
             waiting.lease.set_result(self._lease_to(waiting.owner))
 
     def _lease_to(self, owner: Owner) -> Lease:
@@ -367,9 +290,109 @@ class Slots:
         self.total_leases += 1
         return lease
 
-    def _leave_line(self, waiting: _Waiting) -> None:
-        """Stop waiting; a slot handed over in the moment of giving up goes to the next."""
-        if waiting in self._line:
-            self._line.remove(waiting)
+    def _leave_queue(self, waiting: _Waiting) -> None:
+        """Stop waiting; a slot that was assigned at the same moment goes to the next."""
+        if waiting in self._queue:
+            self._queue.remove(waiting)
         elif not waiting.is_served:
             waiting.lease.result().give_back()
+
+
+@dataclass(eq=False)
+class Conversation:
+    """A turn-based conversation: its view, and the history in the view's cache.
+
+    Attributes:
+        history: in the form that is hashed.
+        options: settings that changed the cache.
+        history_hash: None while a turn is under way.
+    """
+
+    view: StreamingMode
+    history: list[RawMessage] = field(default_factory=list)
+    options: CacheOptions = field(default_factory=CacheOptions)
+    history_hash: str | None = None
+    _marked: int = 0
+
+    def mark(self) -> None:
+        """Keep where the turn begins."""
+        self._marked = len(self.history)
+
+    def add_messages(self, message: WorkerPrefill) -> None:
+        """Add what was fed; hashes media, so not on the event loop."""
+        if not self.history:
+            self.options = CacheOptions.of(message)
+        self.history += canonical_history(message.messages)
+
+    def add_reply(self, text: str) -> None:
+        self.history += canonical_history([{"role": "assistant", "content": text}])
+
+    def roll_back(self) -> None:
+        del self.history[self._marked :]
+
+    def settle(self) -> str:
+        """End the turn and return the hash by which the next one finds the conversation."""
+        self.history_hash = compute_history_hash(self.history, self.options)
+        return self.history_hash
+
+
+class SessionStore:
+    """Keeps conversations between turns, least recently used first, found by their history.
+
+    Overflow: with the sessions that hold a slot there are never more than slots: a session that
+    takes one evicts the conversation used longest ago. The caller frees what is evicted.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept: list[Conversation] = []
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._kept)
+
+    @property
+    def kv_tokens(self) -> int:
+        return sum(conversation.view.kv_cache_length for conversation in self._kept)
+
+    @property
+    def newest(self) -> Conversation | None:
+        """The conversation used last."""
+        return self._kept[-1] if self._kept else None
+
+    def keep(self, conversation: Conversation, active: int) -> list[Conversation]:
+        """Keep a conversation whose turn is over, beside so many other sessions with a slot.
+
+        Returns:
+            What is evicted: others of the same history, and the surplus.
+        """
+        same = [other for other in self._kept if other.history_hash == conversation.history_hash]
+        self._kept = [other for other in self._kept if other not in same]
+        self._kept.append(conversation)
+        return same + self.make_room(active)
+
+    def take(self, history_hash: str) -> Conversation | None:
+        """Remove and return the conversation that contains exactly this history."""
+        for conversation in self._kept:
+            if conversation.history_hash == history_hash:
+                self._kept.remove(conversation)
+                return conversation
+        return None
+
+    def take_back(self, conversation: Conversation) -> bool:
+        """Remove a given conversation; False if it is not kept any more."""
+        if conversation not in self._kept:
+            return False
+        self._kept.remove(conversation)
+        return True
+
+    def make_room(self, active: int) -> list[Conversation]:
+        """Evict and return the surplus beside so many active sessions."""
+        surplus = max(0, len(self._kept) + active - self._capacity)
+        evicted, self._kept = self._kept[:surplus], self._kept[surplus:]
+        return evicted
+
+    def clear(self) -> Sequence[Conversation]:
+        """Evict and return everything."""
+        evicted, self._kept = self._kept, []
+        return evicted

@@ -1,4 +1,4 @@
-"""Threads for blocking calls: decoding, and detection of speech.
+"""Thread pools for blocking calls: decoding, and detection of speech.
 
 An unexpected failure comes back as one of our errors. A call that hangs is abandoned when its
 session has ended: it keeps its thread and nothing else. Pictures and videos are decoded by other
@@ -12,7 +12,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -22,49 +21,40 @@ from core.errors import GenerationFailedError, OmniError, PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes, read_media
 from core.media_process import MediaProcesses
 
-
-@dataclass(frozen=True)
-class SessionMedia:
-    """A `MediaReader` of one session.
-
-    Attributes:
-        processes: what decodes.
-        is_given_up: the session's work is not wanted any more.
-    """
-
-    processes: MediaProcesses
-    is_given_up: Callable[[], bool]
-
-    def __call__(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks.
-
-        Raises:
-            PictureError: One of them cannot be used.
-            AudioError: The sound of a video cannot be used.
-            WorkCancelledError: The session's work was given up.
-        """
-        facts, blobs = self.processes.run(
-            "media",
-            [item.model_dump(exclude={"data"}) for item in items],
-            [item.data.encode() for item in items],
-            problem=PictureError,
-            check=self._check,
-        )
-        try:
-            return from_bytes(FACTS.validate_python(facts), blobs)
-        except ValueError as error:
-            raise PictureError("It could not be decoded.") from error
-
-    def _check(self) -> None:
-        if self.is_given_up():
-            raise WorkCancelledError
-
-
 T = TypeVar("T")
 
+
+def decode_media(
+    processes: MediaProcesses, items: Sequence[MediaContent], is_cancelled: Callable[[], bool]
+) -> list[Media]:
+    """Decode the pictures and videos of one request in another process; blocks.
+
+    Raises:
+        PictureError: One of them cannot be used.
+        AudioError: The sound of a video cannot be used.
+        WorkCancelledError: `is_cancelled` became true.
+    """
+
+    def check() -> None:
+        if is_cancelled():
+            raise WorkCancelledError
+
+    facts, blobs = processes.run(
+        "media",
+        [item.model_dump(exclude={"data"}) for item in items],
+        [item.data.encode() for item in items],
+        problem=PictureError,
+        check=check,
+    )
+    try:
+        return from_bytes(FACTS.validate_python(facts), blobs)
+    except ValueError as error:
+        raise PictureError("It could not be decoded.") from error
+
+
 SPARE_THREADS: Final = 2  # beyond one per slot: a session that ends while the next one begins
-HEARING_THREADS: Final = 2  # a chunk of sound takes milliseconds
-HANGING_MAX: Final = 8  # ours: calls abandoned that still run; further ones keep their sessions
+DETECTION_THREADS: Final = 2  # a chunk of audio takes milliseconds
+HANGING_MAX: Final = 8  # ours: abandoned calls that still run; further ones keep their sessions
 
 
 class Pool:
@@ -80,7 +70,7 @@ class Pool:
         return self._threads.submit(contextvars.copy_context().run, work)
 
     def renew(self) -> None:
-        """Go on with fresh threads, because one of them hangs; what waits for the old is done."""
+        """Continue with fresh threads, because one of them hangs; the old finish their queue."""
         self._threads.shutdown(wait=False)
         self._threads = ThreadPoolExecutor(self._size, self._name)
 
@@ -95,34 +85,30 @@ class ThreadPools:
     Attributes:
         failures: unexpected failures since the device was last checked.
         calls: for blocking calls of a session.
-        hearing: for voice activity detection.
+        detection: for voice activity detection.
     """
 
     def __init__(self, slots: int) -> None:
-        """Start no thread yet."""
         self.failures = 0
         self.calls = Pool(slots + SPARE_THREADS, "call")
-        self.hearing = Pool(HEARING_THREADS, "hear")
-        self._left: list[Future[Any]] = []  # calls whose session has ended without them
+        self.detection = Pool(DETECTION_THREADS, "detect")
+        self._abandoned: list[Future[Any]] = []  # their sessions have ended without them
         self._log = structlog.stdlib.get_logger("thread_pools")
 
-    def leave(self, job: Future[T], pool: Pool) -> bool:
-        """Leave a call behind, unless too many that were abandoned still run.
+    def abandon(self, job: Future[T], pool: Pool) -> bool:
+        """Abandon a call on one of the pools; one that has not begun is cancelled.
 
-        Overflow: beyond `HANGING_MAX` a call keeps its session, and that its slot, until it ends.
-
-        Args:
-            job: The call; one that has not begun is cancelled.
-            pool: Where it runs.
+        Overflow: beyond `HANGING_MAX` a call keeps its session, and that its slot, until it ends;
+        then this returns False.
         """
         if job.cancel():
             return True
-        self._left = [each for each in self._left if not each.done()]
-        if len(self._left) >= HANGING_MAX:
-            self._log.error("call_hangs", left_behind=len(self._left), keeps_slot=True)
+        self._abandoned = [each for each in self._abandoned if not each.done()]
+        if len(self._abandoned) >= HANGING_MAX:
+            self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=True)
             return False
-        self._left.append(job)
-        self._log.error("call_hangs", left_behind=len(self._left), keeps_slot=False)
+        self._abandoned.append(job)
+        self._log.error("call_hangs", abandoned=len(self._abandoned), keeps_slot=False)
         pool.renew()
         return True
 
@@ -132,8 +118,7 @@ class ThreadPools:
         self._log.exception("model_call_failed")
 
     def close(self) -> None:
-        """End the threads as soon as they are done; does not wait for them."""
-        for pool in (self.calls, self.hearing):
+        for pool in (self.calls, self.detection):
             pool.close()
 
 
@@ -141,20 +126,15 @@ class SessionThreads:
     """The `Threads` of one session's view.
 
     Attributes:
-        cancelled: set while work that is under way has no use; it ends where it asks.
+        cancelled: set while the work under way is cancelled; it ends where it asks.
     """
 
     def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
-        """Create them.
-
-        Args:
-            pools: the worker's thread pools.
-            media: decode pictures and videos; None decodes on the thread that asks.
-        """
+        """Use the worker's pools; without `media` the calling thread decodes pictures."""
         self.cancelled = threading.Event()
         self._pools = pools
         self._media = media
-        self._leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` on a thread.
@@ -167,23 +147,23 @@ class SessionThreads:
         """
         return await self._run(self._pools.calls, work)
 
-    async def hear(self, work: Callable[[], T]) -> T:
+    async def detect(self, work: Callable[[], T]) -> T:
         """Run speech detection on a thread of its own; raises as `run`."""
-        return await self._run(self._pools.hearing, work)
+        return await self._run(self._pools.detection, work)
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Wait for no thread any more: the one under way hangs."""
-        if not self._leaving.done():
-            self._leaving.set_result(None)
+        if not self._abandoning.done():
+            self._abandoning.set_result(None)
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request; blocks. Raises as `SessionMedia`."""
+        """Decode the pictures and videos of one request; blocks. Raises as `decode_media`."""
         if self._media is None:
             return read_media(items)
-        return SessionMedia(self._media, self.cancelled.is_set)(items)
+        return decode_media(self._media, items, self.cancelled.is_set)
 
     async def _run(self, pool: Pool, work: Callable[[], T]) -> T:
-        if self._leaving.done():
+        if self._abandoning.done():
             raise WorkCancelledError
         job = pool.submit(work)
         done = asyncio.wrap_future(job)
@@ -205,10 +185,10 @@ class SessionThreads:
     async def _wait(self, pool: Pool, job: Future[T], done: asyncio.Future[T]) -> bool:
         """Wait until a job is done or abandoned; return whether the caller was cancelled."""
         was_cancelled = False
-        waiting: set[asyncio.Future[Any]] = {done, self._leaving}
+        waiting: set[asyncio.Future[Any]] = {done, self._abandoning}
         while not done.done():
-            if self._leaving.done() and self._leaving in waiting:
-                if self._pools.leave(job, pool):
+            if self._abandoning.done() and self._abandoning in waiting:
+                if self._pools.abandon(job, pool):
                     done.cancel()
                     raise asyncio.CancelledError if was_cancelled else WorkCancelledError
                 waiting = {done}  # too many were abandoned: this one is waited for

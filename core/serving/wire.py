@@ -1,13 +1,16 @@
-"""One client's socket: parses and checks its messages, sends to it, closes it.
+"""One client's socket: what it sends, parsed and in order, and what is sent to it.
 
-Every send has a time limit, and every message a size. No rules of a protocol.
+Every message has a size limit, every send a time limit. No rules of a protocol.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
@@ -35,13 +38,12 @@ from core.schemas.limits import (
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.realtime import parse_event
-from core.serving.queues import Bound, Scheduler
 
 NO_STATUS: Final = 1005  # of a close frame without a code. Source: RFC 6455, section 7.4.1
 
 
 class SocketClosedError(Exception):
-    """The socket is closed, by either side."""
+    """Either side has closed the socket."""
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
         super().__init__(reason or f"closed with {code}")
@@ -52,19 +54,11 @@ class Socket(Protocol):
     """An accepted WebSocket. One task receives, another one sends."""
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message; bytes mean that the peer sent it as binary.
-
-        Raises:
-            SocketClosedError: There will be none.
-        """
+        """Wait for the next message, bytes if it is binary; raises `SocketClosedError`."""
         ...
 
     async def send(self, text: str) -> None:
-        """Send a message; waits while the peer reads more slowly than we write.
-
-        Raises:
-            SocketClosedError: It can never arrive.
-        """
+        """Send, waiting while the peer reads slowly; raises `SocketClosedError`."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -88,7 +82,7 @@ class StarletteSocket:
         event = await self._websocket.receive()
         if event["type"] != "websocket.receive":
             code = event.get("code") or NO_STATUS
-            # uvicorn says so of a peer that vanished; no peer of ours closes without a code.
+            # uvicorn's code for a peer that vanished; no peer of ours closes without one.
             raise SocketClosedError(
                 VANISHED if code == NO_STATUS else code, event.get("reason") or ""
             )
@@ -102,7 +96,7 @@ class StarletteSocket:
         try:
             await self._websocket.send_text(text)
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
-            # Servers differ in what they raise when the peer has gone meanwhile.
+            # Servers differ in what they raise when the peer has disconnected meanwhile.
             raise SocketClosedError(reason=str(error)) from error
 
     async def close(self, code: int, reason: str) -> None:
@@ -111,7 +105,7 @@ class StarletteSocket:
         try:
             await self._websocket.close(code, reason)
         except (WebSocketDisconnect, OSError, RuntimeError):
-            return  # the peer was faster
+            return  # the peer has closed it meanwhile
 
 
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
@@ -119,33 +113,23 @@ VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audi
 
 @dataclass(frozen=True)
 class SoundLimits:
-    """Longest sounds, s.
+    """The longest audio of each kind, in seconds."""
 
-    Attributes:
-        chunk_s: of a chunk of a live call.
-        voice_s: of a voice sample.
-        item_s: of an item of a message.
-    """
-
-    chunk_s: float = CHUNK_MAX_S
+    chunk_s: float = CHUNK_MAX_S  # of a live call
     voice_s: float = REFERENCE_MAX_S
-    item_s: float = CHAT_AUDIO_MAX_S
+    item_s: float = CHAT_AUDIO_MAX_S  # of a message
 
     def check(self, message: WireModel) -> None:
-        """Refuse a message with a sound that is too long.
-
-        Raises:
-            AudioTooLongError: The text names the field and its limit.
-        """
+        """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
         if self == SoundLimits():
-            return  # the message would not have been understood
+            return  # the models have checked these limits
         for name, sound, limit_s in self._sounds(message):
             most = audio_bytes(limit_s) if isinstance(sound, bytes) else audio_chars(limit_s)
             if len(sound) > most:
                 raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
     def _sounds(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
-        """Yield every sound in a part of a message: its field, itself or Base64, its limit."""
+        """Yield field, samples or Base64, and limit of all audio in a part of a message."""
         if isinstance(part, AudioContent):
             yield "data", part.data, self.item_s
         elif isinstance(part, list):
@@ -161,7 +145,7 @@ class SoundLimits:
                     yield name, value, self.voice_s
 
 
-SEND_LIMIT_S: Final = 20.0  # ours: for a message to be taken; then the peer counts as gone
+SEND_LIMIT_S: Final = 20.0  # ours: a client that takes no message for so long counts as lost
 EVENT_ID_BYTES: Final = 10
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
@@ -174,7 +158,7 @@ class Endpoint:
         parse: text to message; raises an `OmniError`.
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
-        sounds: how long sounds may be.
+        sounds: how long audio may be.
         write: message to text.
     """
 
@@ -186,14 +170,31 @@ class Endpoint:
 
     @property
     def largest_bytes(self) -> int:
-        """Longest message of any type."""
         return max(self.prepare_bytes, self.message_bytes)
 
     def read(self, text: str) -> ClientMessage:
-        """Return the message that a text is, if its sounds are short enough."""
+        """Return the message that a text is; raises an `OmniError`, also if its audio is long."""
         message = self.parse(text)
         self.sounds.check(message)
         return message
+
+    def event_of(self, raw: str | bytes, size_bytes: int, at_s: float) -> Received | Rejected:
+        """Return the event of a client's message: what it says, or why it cannot be used."""
+        try:
+            if isinstance(raw, bytes):
+                raise BinaryMessageError()
+            _check_size(size_bytes, self.largest_bytes)
+            message = self.read(raw)
+            if message.type != "prepare":
+                _check_size(size_bytes, self.message_bytes)
+        except OmniError as error:
+            return Rejected(error, at_s=at_s)
+        return Received(message, at_s=at_s, size_bytes=size_bytes)
+
+
+def _check_size(size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise TooBigError(f"The message has {size_bytes} bytes; {most_bytes} are allowed.")
 
 
 STREAMING: Final = Endpoint(
@@ -219,7 +220,7 @@ DUPLEX: Final = Endpoint(
 
 
 def spelled_as_event(message: ServerMessage) -> str:
-    """Spell an error of ours as OpenAI's clients read it."""
+    """Return a message as JSON, an error or warning of ours in OpenAI's form."""
     if isinstance(message, ErrorMessage | WarningMessage):
         return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
     return message.to_json()
@@ -230,102 +231,152 @@ REALTIME: Final = Endpoint(
 )
 
 
+class Inbox:
+    """The events of one connection in order: its client's messages, and whatever else happens.
+
+    Overflow: at `max_events` or `max_bytes` of messages the client's socket is not read and
+    handlers wait; a single message of any size fits, and what is posted never waits.
+    """
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._entries: deque[tuple[Event, int]] = deque()
+        self._size_bytes = 0
+        self._is_closed = False
+        self._turn = asyncio.Lock()  # a fair one: those who wait for room get it in order
+        self._arrived = asyncio.Event()
+        self._left = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return len(self._entries)
+
+    async def read(self, socket: Socket, endpoint: Endpoint) -> None:
+        """Put the client's messages in, until its socket raises `SocketClosedError`."""
+        while True:
+            raw = await socket.receive()
+            is_counted = isinstance(raw, bytes) or raw.isascii()
+            size_bytes = len(raw) if is_counted else len(raw.encode())
+            await self.put(endpoint.event_of(raw, size_bytes, loop_time_s()), size_bytes)
+
+    async def put(self, event: Event, size_bytes: int = 0) -> None:
+        """Add an event, waiting for room; once closed, return without adding."""
+        async with self._turn:
+            while not (self._is_closed or self._has_room(size_bytes)):
+                self._left.clear()
+                await self._left.wait()
+            self._add(event, size_bytes)
+
+    def post(self, event: Event) -> None:
+        """Add an event at once, room or not."""
+        self._add(event, 0)
+
+    async def get(self) -> Event:
+        """Wait for the oldest event."""
+        while not self._entries:
+            self._arrived.clear()
+            await self._arrived.wait()
+        event, size_bytes = self._entries.popleft()
+        self._size_bytes -= size_bytes
+        self._left.set()
+        return event
+
+    def close(self) -> None:
+        """Add nothing any more; what waits for room is dropped."""
+        self._is_closed = True
+        self._left.set()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if not self._entries:
+            return True
+        fits = self._size_bytes + size_bytes <= self._max_bytes
+        return fits and len(self._entries) < self._max_events
+
+    def _add(self, event: Event, size_bytes: int) -> None:
+        if not self._is_closed:
+            self._entries.append((event, size_bytes))
+            self._size_bytes += size_bytes
+            self._arrived.set()
+
+
 class Wire:
-    """A socket that is open, lost, or closed, and never raises."""
+    """What is sent to a client whose socket is open, lost, or closed; never raises.
+
+    Attributes:
+        socket: the client's, accepted.
+        endpoint: what it accepts.
+        is_lost: nothing can be sent any more.
+    """
 
     def __init__(
-        self,
-        socket: Socket,
-        endpoint: Endpoint,
-        scheduler: Scheduler,
-        unix_time_s: Callable[[], float] = time.time,
+        self, socket: Socket, endpoint: Endpoint, unix_time_s: Callable[[], float] = time.time
     ) -> None:
-        """Take over an accepted socket.
-
-        Args:
-            socket: The client's.
-            endpoint: What it may say.
-            scheduler: The clock for the limit and `at_s`.
-            unix_time_s: The clock for `server_send_ts`.
-        """
-        self._socket = socket
-        self._endpoint = endpoint
-        self._scheduler = scheduler
+        self.socket = socket
+        self.endpoint = endpoint
+        self.is_lost = False
         self._unix_time_s = unix_time_s
-        self._bound = Bound(scheduler)
-        self._is_lost = False  # nothing can be sent any more
-        self._is_over = False  # and there is nothing to close
-
-    @property
-    def largest_bytes(self) -> int:
-        """Longest message the peer may send."""
-        return self._endpoint.largest_bytes
-
-    @property
-    def is_lost(self) -> bool:
-        """The peer is gone: nothing can be sent any more."""
-        return self._is_lost
-
-    async def read(self) -> tuple[Event, int]:
-        """Wait for what the client says.
-
-        Returns:
-            `Received`, `Rejected` or, as the last, `Disconnected`; and its size in bytes.
-        """
-        try:
-            raw = await self._socket.receive()
-        except SocketClosedError as error:
-            self._is_over = True
-            return self.lose(str(error)), 0
-        size_bytes = len(raw) if isinstance(raw, bytes) or raw.isascii() else len(raw.encode())
-        return self._understand(raw, size_bytes), size_bytes
+        self._is_closed = False
+        self._sending: asyncio.Timeout | None = None
 
     async def send(self, message: ServerMessage) -> None:
-        """Send a message; if it cannot be sent in time, the peer is lost."""
-        if self._is_lost:
+        """Send a message; a client that cannot be sent to in time is lost."""
+        if self.is_lost:
             return
         if isinstance(message, duplex.Result):
             message = message.model_copy(update={"server_send_ts": self._unix_time_s()})
         try:
-            work = self._socket.send(self._endpoint.write(message))
-            await self._bound.run(work, SEND_LIMIT_S)
+            async with asyncio.timeout(SEND_LIMIT_S) as self._sending:
+                try:
+                    await self.socket.send(self.endpoint.write(message))
+                finally:
+                    self._sending = None
         except (SocketClosedError, TimeoutError) as error:
             self.lose(str(error) or "the client does not read")
 
     async def close(self, effect: Close) -> None:
         """Close the socket if it is open; a peer that does not answer is not waited for long."""
-        if self._is_over:
+        if self._is_closed:
             return
-        self._is_lost = True
+        self.is_lost = True
         reason = effect.reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await self.socket.close(int(effect.code), reason)
+        self._is_closed = True
+
+    def lose(self, reason: str, *, is_closed: bool = False) -> Disconnected:
+        """Send nothing any more, not even what is being sent; return the event of it."""
+        self.is_lost = True
+        self._is_closed = self._is_closed or is_closed
+        if self._sending is not None and not self._sending.expired():
+            self._sending.reschedule(loop_time_s())
+        return Disconnected(reason, at_s=loop_time_s())
+
+
+def loop_time_s() -> float:
+    """Return the running event loop's time, by which events are dated."""
+    return asyncio.get_running_loop().time()
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def await_end(task: asyncio.Task[None]) -> None:
+    """Await a task to its end, however often the caller is cancelled meanwhile.
+
+    Raises:
+        asyncio.CancelledError: Afterwards, if the caller was cancelled.
+    """
+    was_cancelled = False
+    while not task.done():
         try:
-            # Not `_bound`: a lost peer's socket has to be closed too.
-            work = self._socket.close(int(effect.code), reason)
-            await Bound(self._scheduler).run(work, SEND_LIMIT_S)
-            self._is_over = True
-        except TimeoutError:
-            self._is_over = True
-
-    def lose(self, reason: str) -> Disconnected:
-        """Give the peer up; return the event that says so."""
-        self._is_lost = True
-        self._bound.expire()
-        return Disconnected(reason, at_s=self._scheduler.now_s())
-
-    def _understand(self, raw: str | bytes, size_bytes: int) -> Event:
-        now_s = self._scheduler.now_s()
-        try:
-            if isinstance(raw, bytes):
-                raise BinaryMessageError()
-            self._check_size(size_bytes, self._endpoint.largest_bytes)
-            message = self._endpoint.read(raw)
-            if message.type != "prepare":
-                self._check_size(size_bytes, self._endpoint.message_bytes)
-        except OmniError as error:
-            return Rejected(error, at_s=now_s)
-        return Received(message, at_s=now_s, size_bytes=size_bytes)
-
-    @staticmethod
-    def _check_size(size_bytes: int, most_bytes: int) -> None:
-        if size_bytes > most_bytes:
-            raise TooBigError(f"The message has {size_bytes} bytes; {most_bytes} are allowed.")
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            was_cancelled = True
+    if was_cancelled:
+        raise asyncio.CancelledError
+    task.result()

@@ -18,7 +18,11 @@ from tests.system.running import RunningSystem
 @pytest.mark.parametrize(
     ("devices", "text", "step"),
     [
-        (Devices(permission="denied"), "The microphone is not allowed.", "icon next to the address"),
+        (
+            Devices(permission="denied"),
+            "The microphone is not allowed.",
+            "icon next to the address",
+        ),
         (Devices(microphone="none"), "No microphone was found.", "Plug one in"),
         (Devices(microphone="busy"), "used by another program", "Close the other program"),
     ],

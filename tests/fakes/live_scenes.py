@@ -30,7 +30,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import Heard
 from core.schemas.gpt_live_server import Spoken
 from core.serving.fake_media import tone
-from core.serving.gpt_live import GptLiveWords
+from core.serving.gpt_live import GptLiveCodec
 from tests.fakes.scenes import DUPLEX, Scene
 
 LISTEN = DuplexGenerateResult(is_listen=True)
@@ -65,7 +65,7 @@ class LiveScene:
             lambda text: len(text.split()),
         )
         self.stage = Scene(machine, TABLE, DUPLEX)
-        self.words = GptLiveWords()
+        self.words = GptLiveCodec()
         self.told: list[dict[str, Any]] = []
         self.sound = bytearray()
         self.plan: list[DuplexGenerateResult] = []

@@ -32,7 +32,7 @@ from core.protocols.events import (
 )
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.queues import Emit
+from core.serving.session_handler import Emit
 from core.serving.wire import SocketClosedError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from core.endpointing import SpeechStarted
 from core.protocols.duplex import DuplexMachine
@@ -22,9 +22,10 @@ from core.serving import wire
 from core.serving.connection import Connection, ServeLimits
 from core.serving.wire import Endpoint, Wire
 from tests.fakes.awaits import Awaits
-from tests.fakes.clock import ManualScheduler, settle
+from tests.fakes.clock import settle, timers_left
 from tests.fakes.scenes import audio
 from tests.fakes.serving import QUIET, FakeHandler, FakeSocket
+from tests.fakes.virtual_time import VirtualTimeLoop
 
 NAMES = SessionNames("id_1", "rec_1")
 SOUND = audio(100)
@@ -56,14 +57,13 @@ class Stage:
         self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
     ) -> None:
         self.socket, self.handler = FakeSocket(), FakeHandler()
-        self.clock, self.watcher = ManualScheduler(), Watcher()
+        self.watcher = Watcher()
         self.machine = machine or DuplexMachine(NAMES)
         self.connection = Connection(
-            Wire(self.socket, endpoint, self.clock, unix_time_s=lambda: 1_700_000_000.5),
+            Wire(self.socket, endpoint, unix_time_s=lambda: 1_700_000_000.5),
             self.machine,
-            self.handler,
+            cast(Any, self.handler),
             [self.watcher],
-            self.clock,
             limits or ServeLimits(),
             QUIET,
         )
@@ -85,13 +85,13 @@ class Stage:
         assert self.socket.types == ["prepared"]
 
     async def end(self) -> None:
-        """Wait, on the fake clock, until it has ended; everything must be in order then."""
+        """Wait, in virtual time, until it has ended; everything must be in order then."""
         assert self.task is not None
         for _ in range(60):
             await settle()
             if self.task.done():
                 break
-            await self.clock.advance(5.0)
+            await asyncio.sleep(5.0)
         assert self.task.done(), "it hangs"
         self.check()
 
@@ -100,9 +100,9 @@ class Stage:
         assert self.handler.releases == 1
         assert self.machine.is_closed
         assert self.machine.status is WorkerStatus.IDLE
-        assert self.connection.is_released
+        assert self.connection._queues.released.is_set()
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert self.clock.waiting == 0, "a timer is left"
+        assert timers_left() == 0, "a timer is left"
         assert self.socket.is_ended
         assert len(self.socket.closes) <= 1
         assert self.watcher.closes == 1
@@ -111,12 +111,13 @@ class Stage:
         assert not terminal or self.socket.types[-1] in TERMINAL
 
 
-Test = Callable[[], Coroutine[Any, Any, None]]
+Result = TypeVar("Result")
 
 
-def run(test: Test) -> None:
-    """Run a test on a loop of its own."""
-    asyncio.run(test())
+def run(test: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a test on a loop of its own, in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(test())
 
 
 # --- three conversations, from the first word to the last ---
@@ -136,7 +137,7 @@ async def talk_duplex(stage: Stage) -> None:
         await stage.say(name, **fields)
     stage.handler.pause()
     await stage.say("audio_chunk", audio=SOUND)
-    await stage.clock.advance(0.5)
+    await asyncio.sleep(0.5)
     await stage.say("audio_chunk", audio=SOUND)
     await stage.say("stop")
 
@@ -155,7 +156,7 @@ async def talk_half_duplex(stage: Stage) -> None:
     for ending in ("interrupt", "stop"):
         stage.handler.pause()
         await stage.say("audio_chunk", audio=audio(600))
-        await stage.clock.advance(0.5)
+        await asyncio.sleep(0.5)
         await stage.say("audio_chunk", audio=audio(600))
         await stage.say(ending)
 

@@ -14,8 +14,8 @@ from openai import AsyncOpenAI
 from core.errors import NotAvailableError
 from core.serving.fake_backend import FakeBackend
 from core.serving.fake_media import FakeTranscriber
+from core.serving.routes import transcription
 from core.serving.runtime import WorkerRuntime
-from core.serving.transcription_route import written_down
 from core.transcription import DEFAULT_OPTIONS
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
@@ -132,10 +132,10 @@ def test_a_worker_writes_down_the_speech_in_a_recording_and_says_when_it_cannot(
         runtime = WorkerRuntime(FakeBackend, 1, make_transcriber=lambda backend: FakeTranscriber())
         silence = np.zeros(16_000, "<f4").tobytes()
         with pytest.raises(NotAvailableError):
-            await written_down(runtime, silence, DEFAULT_OPTIONS)
+            await transcription(runtime, silence, DEFAULT_OPTIONS)
         await runtime.load()
         assert runtime.health().transcribes_by == "whisper"
-        answer = await written_down(runtime, silence, DEFAULT_OPTIONS)
+        answer = await transcription(runtime, silence, DEFAULT_OPTIONS)
         assert [line async for line in answer.body_iterator] == [], "nobody speaks"
         runtime.close()
 

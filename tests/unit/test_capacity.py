@@ -12,10 +12,11 @@ from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened
 from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
-from core.serving import slots
+from core.serving import observers, slots
 from core.serving.fake_backend import FakeBackend
+from core.serving.observers import CapacityObserver
 from core.serving.runtime import WorkerRuntime
-from core.serving.slots import Capacity, CapacityObserver, Owner, Slots, UnitCosts
+from core.serving.slots import Capacity, Owner, Slots, UnitCosts
 
 LONG_S = 60.0
 
@@ -37,7 +38,7 @@ def talk(made: Capacity, clock: Clock, sessions: int, share: float, seconds: int
     for _ in range(seconds):
         clock.now_s += 1.0
         for index in range(sessions):
-            made.note(f"s{index}", share)
+            made.units.note(f"s{index}", share)
 
 
 def allowed(made: Capacity, sessions: int) -> int:
@@ -97,7 +98,7 @@ def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() 
     assert made.sessions([]) == 19, "all who come at once find their place"
     talk(made, clock, 19, share=0.9, seconds=40)
     assert allowed(made, 19) == 18, "they are fewer than was expected"
-    clock.now_s += 2 * slots.MEMORY_S
+    clock.now_s += 2 * observers.MEMORY_S
     assert made.sessions([]) == 18, "what was late is remembered"
     talk(made, clock, 18, share=0.15, seconds=40)
     assert made.sessions([10.0] * 18) == 18, "they have not yet been seen at their dearest"
@@ -157,7 +158,7 @@ def test_a_single_slow_unit_decides_nothing() -> None:
     made, clock = worker()
     talk(made, clock, 4, share=0.1)
     before = allowed(made, 4)
-    made.note("s0", 5.0)
+    made.units.note("s0", 5.0)
     assert allowed(made, 4) == before
 
 
@@ -186,7 +187,7 @@ def test_sessions_that_no_longer_talk_do_not_count() -> None:
 
 def test_units_are_learnt_from_their_results() -> None:
     made, clock = worker()
-    observer = CapacityObserver(made, "s")
+    observer = CapacityObserver(made.units, "s")
     effects: list[Effect] = [Send(Result(is_listen=True, cost_all_ms=400.0))]
     for _ in range(slots.UNITS_MIN):
         clock.now_s += 1.0
@@ -198,7 +199,7 @@ def test_a_client_s_own_backlog_changes_nothing() -> None:
     def learnt(wall_clock_ms: float) -> int:
         made, clock = worker()
         talk(made, clock, 40, share=0.3)
-        observer = CapacityObserver(made, "hasty")
+        observer = CapacityObserver(made.units, "hasty")
         result = Result(is_listen=True, cost_all_ms=300.0, wall_clock_ms=wall_clock_ms)
         for _ in range(30 * 15):
             clock.now_s += 1 / 15

@@ -16,6 +16,7 @@ from core.protocols.events import (
     Event,
 )
 from core.schemas.duplex import AudioChunk
+from tests.fakes.clock import settle, timers_left
 from tests.fakes.serving import usual_answers
 from tests.fakes.stages import (
     NAMES,
@@ -79,13 +80,13 @@ def test_even_a_machine_that_cannot_end_is_released() -> None:
         stage.handler.pause()
         stage.connection._queues.work.put_nowait(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await stage.say("heartbeat")
-        await stage.clock.advance(0.0)
+        await settle()
         assert stage.task is not None
         assert stage.task.done(), "without any time passing"
         assert stage.handler.releases == 1
         assert stage.socket.closes == [(1011, "internal")]
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert stage.clock.waiting == 0
+        assert timers_left() == 0
 
     run(test)
 

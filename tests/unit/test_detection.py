@@ -7,7 +7,7 @@ import numpy as np
 from core.endpointing import SpeechStarted
 from core.protocols.events import Segment
 from core.schemas import duplex, half_duplex
-from core.serving.detection import BargeInListener, TurnListener
+from core.serving.detection import BargeInDetector, TurnDetector
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
 
 LOUD = 0.5  # samples of this size are speech to the scripted detector
@@ -37,28 +37,28 @@ def sound(*pieces_ms: int) -> np.ndarray:
 
 def test_a_turn_begins_ends_and_carries_its_sound() -> None:
     config = half_duplex.VadConfig(min_silence_duration_ms=200, speech_pad_ms=0)
-    listener = TurnListener(config, Loudness())
-    found = listener.hear(sound(128, 640, 640))
+    listener = TurnDetector(config, Loudness())
+    found = listener.detect(sound(128, 640, 640))
     assert isinstance(found[0], SpeechStarted) and isinstance(found[1], Segment)
     samples = np.frombuffer(found[1].pcm, dtype="<f4")
     assert abs(len(samples) - 16 * 640) <= 1_024 and (samples == LOUD).mean() > 0.9
 
 
 def test_what_is_to_be_ignored_is_not_heard() -> None:
-    listener = TurnListener(half_duplex.VadConfig(), Loudness())
-    assert listener.hear(sound(0, 1_000)[SECOND:]) == ()
-    assert listener.hear(sound(0, 1_000))
+    listener = TurnDetector(half_duplex.VadConfig(), Loudness())
+    assert listener.detect(sound(0, 1_000)[SECOND:]) == ()
+    assert listener.detect(sound(0, 1_000))
     listener.reset()
-    assert listener.hear(sound(640)) == ()
+    assert listener.detect(sound(640)) == ()
 
 
-def begun(listener: BargeInListener, *pieces_ms: int) -> int:
+def begun(listener: BargeInDetector, *pieces_ms: int) -> int:
     """How often speech was found to have begun."""
-    return len(listener.hear(sound(*pieces_ms)))
+    return len(listener.detect(sound(*pieces_ms)))
 
 
 def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
-    listener = BargeInListener(duplex.BargeInConfig(), Loudness())
+    listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
     assert begun(listener, 1_024) == 0
     assert begun(listener, 512, 512) == 1
     assert begun(listener, 0, 1_024) == 0, "it is still the same utterance"
@@ -67,12 +67,12 @@ def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
 
 
 def test_short_bursts_break_nothing_off() -> None:
-    listener = BargeInListener(duplex.BargeInConfig(min_speech_duration_ms=256), Loudness())
+    listener = BargeInDetector(duplex.BargeInConfig(min_speech_duration_ms=256), Loudness())
     assert begun(listener, 128, 128, 640) == 0
     assert begun(listener, 128, 384, 512) == 1, "a whole utterance inside one chunk"
 
 
 def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> None:
-    listener = BargeInListener(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
+    listener = BargeInDetector(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
     assert begun(listener, 768, 256) == 0
     assert begun(listener, 0, 512) == 1

@@ -33,7 +33,7 @@ LONG_FILES: dict[str, str] = {
 LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
-    "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
+    "core/serving/connection.py": "the edge of loop and engine: logged, and becomes an event",
     "MiniCPMO45/processing/tokenizer.py": "the compiled tokenizer raises plain Exception",
     "core/cascade/backend.py": "a thread's edge: logged, and the small model stays",
     "launcher/conductor.py": "one round's failure is logged, and the next may do better",
@@ -47,7 +47,6 @@ CATCH_ALL: dict[str, str] = {
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",
     "tests/system/bystander.py": "keeps what went wrong in its thread for the test",
     "core/serving/session_handler.py": "a view's edge: counted, and becomes the project's error",
-    "core/serving/queues.py": "the engine's edge: logged, and becomes an event",
     "MiniCPMO45/engine/steps.py": "raises the error inside the generator that asked",
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
     "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from core.protocols.events import Disconnected
-from core.serving.queues import Inbox
+from core.serving.wire import Inbox
 from tests.fakes.clock import settle
 
 

@@ -26,7 +26,7 @@ from core.errors import (
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
-from core.serving.threads import SessionMedia
+from core.serving.threads import decode_media
 from core.video import VideoClip
 from tests.unit.media import encode_sound, encode_video, tone
 
@@ -77,7 +77,7 @@ def pixels(media: Sequence[Media]) -> list[np.ndarray]:
 
 def test_what_comes_back_is_what_would_be_decoded_here(processes: MediaProcesses) -> None:
     items: list[MediaContent] = [PICTURE, FILM, PICTURE]
-    made = SessionMedia(processes, lambda: False)(items)
+    made = decode_media(processes, items, lambda: False)
     assert isinstance(made[0], Image.Image) and isinstance(made[1], VideoClip)
     for ours, theirs in zip(pixels(read_media(items)), pixels(made), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -96,7 +96,7 @@ def test_a_refusal_is_the_same_error_as_here(
     processes: MediaProcesses, item: MediaContent, error: type[PictureError], told: str
 ) -> None:
     with pytest.raises(error, match=told) as caught:
-        SessionMedia(processes, lambda: False)([item])
+        decode_media(processes, [item], lambda: False)
     assert type(caught.value) is error
 
 
@@ -124,7 +124,7 @@ def test_a_session_that_is_given_up_waits_for_no_decoder(
         raise WorkCancelledError
 
     def decode(is_given_up: bool) -> None:
-        SessionMedia(alone, lambda: is_given_up)([FILM])
+        decode_media(alone, [FILM], lambda: is_given_up)
 
     def occupy() -> None:
         with pytest.raises(WorkCancelledError):

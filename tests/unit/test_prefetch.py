@@ -177,7 +177,7 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
                 units.add_frame(Uncompared("separate"), 0.0)
             for look in units.prefetch():
                 assert isinstance(look, Prefetch)
-                looks.ask(look)
+                looks.add(look)
                 units.prefetched()
 
         add(inline=1, separate=2)

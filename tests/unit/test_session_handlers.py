@@ -28,8 +28,8 @@ from core.serving import threads
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.runtime import WorkerRuntime, WorkLimits
 from core.serving.slots import Owner
-from core.serving.streaming_handler import StreamingHandler
 from core.serving.threads import SessionThreads
+from core.serving.turn_handlers import StreamingHandler
 
 LOOKS, LOOK_S = 2_000, 0.002
 LIMIT_S = 120.0

@@ -8,7 +8,7 @@ from core.history import CacheOptions, compute_history_hash, next_history_hash
 from core.schemas.common import Message, Role
 from core.schemas.streaming import WorkerPrefill
 from core.serving.fake_backend import FakeStreamingView, FakeTimes
-from core.serving.sessions import Conversation, SessionStore
+from core.serving.slots import Conversation, SessionStore
 from core.serving.threads import SessionThreads
 
 

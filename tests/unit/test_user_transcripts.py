@@ -22,9 +22,9 @@ from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.fake_media import FakeTranscriber
-from core.serving.half_duplex_handler import HalfDuplexHandler
 from core.serving.recording_observer import HalfDuplexRecording
 from core.serving.runtime import WorkerRuntime
+from core.serving.turn_handlers import HalfDuplexHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
 from tests.unit.test_session_handlers import QUICK
 
@@ -111,7 +111,7 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_forgets
         [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
         assert said.turn_index == 3
         bench.transcriber.gate.clear()
-        handler._write_down(SAID, bench.emit)
+        handler._in_background(handler._transcribe(SAID, bench.emit))
         await handler.release()
         bench.transcriber.gate.set()
         await asyncio.sleep(0)
@@ -127,11 +127,11 @@ def test_full_duplex_writes_down_the_segments_that_detection_cuts(
     class Cutter:
         def __init__(self, *_: object) -> None: ...
 
-        def hear(self, samples: FloatArray) -> tuple[Segment, ...]:
+        def detect(self, samples: FloatArray) -> tuple[Segment, ...]:
             return (SAID,)
 
     async def scenario() -> None:
-        monkeypatch.setattr(duplex_handler, "TurnListener", Cutter)
+        monkeypatch.setattr(duplex_handler, "TurnDetector", Cutter)
         bench = Bench()
         await bench.runtime.load()
         owner: Any = None

@@ -1,0 +1,296 @@
+"""The routes of a worker: each validates, calls the sessions or the runtime, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from fastapi.requests import HTTPConnection
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
+from starlette.responses import StreamingResponse
+
+from core.audio import from_pcm
+from core.errors import AudioError, NotAvailableError, NotFoundError, OmniError, TooBigError
+from core.files import append
+from core.metrics import CONTENT_TYPE, exposition
+from core.schemas.chat import ChatRequest, ChatResponse
+from core.schemas.common import parse_message
+from core.schemas.limits import (
+    CHAT_AUDIO_MAX_S,
+    CHAT_SOCKET_LIMIT_BYTES,
+    INPUT_SAMPLE_RATE_HZ,
+    MIB,
+    SAMPLE_BYTES,
+)
+from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.worker import (
+    ActionResult,
+    CacheStatus,
+    KeptSession,
+    StopRequest,
+    TranscriptPassage,
+    TranscriptProblem,
+    WorkerHealth,
+)
+from core.serving.recordings import Recordings
+from core.serving.runtime import WorkerRuntime
+from core.serving.server import GATEWAY_MARK
+from core.serving.session_kinds import SocketKind
+from core.serving.session_server import SessionServer
+from core.serving.transcribers import passages_of
+from core.serving.wire import end_task
+from core.transcription import Passage, TranscriptionOptions
+from recording.answers import file_answer
+from recording.folder import is_live
+from recording.listing import RecordingPage, page_of
+from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
+from recording.store import FilesListed, StoredFile, file_in, files_in
+
+BYTES: Final = "application/octet-stream"
+SOUND_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
+
+CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
+STOP_REQUEST: Final = TypeAdapter(StopRequest)
+KEPT_SESSION: Final = TypeAdapter(KeptSession)
+STOP_LIMIT_BYTES: Final = 4_096
+STOPS: Final = {
+    "streaming": (SocketKind.STREAMING, SocketKind.CHAT),
+    "half_duplex": (SocketKind.HALF_DUPLEX, SocketKind.REALTIME),
+    "duplex": (SocketKind.DUPLEX, SocketKind.LIVE),
+}
+"""The sockets of each stop route."""
+
+
+def _sessions_of(connection: HTTPConnection) -> SessionServer:
+    sessions: SessionServer = connection.app.state.sessions
+    return sessions
+
+
+Sessions = Annotated[SessionServer, Depends(_sessions_of)]
+
+
+def worker_routes(registry: CollectorRegistry) -> APIRouter:
+    """Return every route of a worker; its sessions are in the application's state."""
+    router = APIRouter()
+    _add_state(router, registry)
+    _add_chat(router)
+    _add_transcription(router)
+    _add_keeps(router)
+    _add_recordings(router)
+    for name, kinds in STOPS.items():
+        _add_stop(router, name, kinds)
+    for kind in SocketKind:
+        _add_socket(router, kind)
+    return router
+
+
+async def error_response(request: Request, error: Exception) -> Response:
+    """Return one of our errors as an HTTP response."""
+    assert isinstance(error, OmniError)
+    content = {"detail": error.message, "code": error.code.value}
+    return JSONResponse(content, error.http_status)
+
+
+def _add_state(router: APIRouter, registry: CollectorRegistry) -> None:
+    @router.get("/health")
+    async def health(request: Request, sessions: Sessions) -> WorkerHealth:
+        health = sessions.runtime.health()
+        if GATEWAY_MARK in request.scope:
+            return health
+        return health.model_copy(update={"current_session_id": None})
+
+    @router.get("/cache_info")
+    async def cache_info(sessions: Sessions) -> CacheStatus:
+        return sessions.runtime.cache_info()
+
+    @router.post("/clear_cache")
+    async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
+        done = await sessions.runtime.clear_cache()
+        if done is None:
+            response.status_code = HTTPStatus.CONFLICT
+            return ActionResult(success=False, message="A session is served now.")
+        return done
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(registry), media_type=CONTENT_TYPE)
+
+    @router.post("/restart")
+    async def restart(sessions: Sessions) -> ActionResult:
+        sessions.restart()
+        return ActionResult(success=True, message="It ends when its sessions have ended.")
+
+
+def _add_chat(router: APIRouter) -> None:
+    @router.post("/chat")
+    async def chat(request: Request, sessions: Sessions) -> ChatResponse:
+        body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
+        asked = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
+        gone = asyncio.Event()
+        watching = asyncio.create_task(_watch(request, gone))
+        try:
+            secret = request.headers.get(SESSION_SECRET_HEADER, "")
+            return await sessions.chat(asked, gone, secret)
+        finally:
+            await end_task(watching)
+
+
+def _add_transcription(router: APIRouter) -> None:
+    @router.post("/transcribe")
+    async def transcribe(
+        request: Request,
+        sessions: Sessions,
+        language: str | None = None,
+        prompt: str = "",
+        temperature: float = 0.0,
+    ) -> Response:
+        sound = await _read(request, SOUND_MAX_BYTES)
+        options = TranscriptionOptions(language, prompt, temperature)
+        return await transcription(sessions.runtime, sound, options)
+
+
+def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> None:
+    @router.post(f"/{name}/stop")
+    async def stop(request: Request, sessions: Sessions) -> ActionResult:
+        body = await _read(request, STOP_LIMIT_BYTES)
+        asked = parse_message(STOP_REQUEST, body) if body else StopRequest()
+        return sessions.stop(kinds, asked.session_id)
+
+
+def _add_keeps(router: APIRouter) -> None:
+    @router.post("/keeps")
+    async def keeps(request: Request, sessions: Sessions) -> ActionResult:
+        body = await _read(request, STOP_LIMIT_BYTES)
+        return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
+
+
+def _add_socket(router: APIRouter, kind: SocketKind) -> None:
+    @router.websocket(kind.path)
+    async def socket(
+        websocket: WebSocket,
+        sessions: Sessions,
+        session_id: str | None = None,
+        variant: str | None = None,
+    ) -> None:
+        await sessions.serve(websocket, kind, session_id, variant)
+
+
+async def _read(request: Request, limit_bytes: int) -> bytes:
+    """Return a body; raises `TooBigError` once it is longer than the limit."""
+    parts, size_bytes = [], 0
+    async for part in request.stream():
+        size_bytes += len(part)
+        if size_bytes > limit_bytes:
+            raise TooBigError()
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _watch(request: Request, gone: asyncio.Event) -> None:
+    """Set `gone` when the client disconnects."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+async def transcription(
+    runtime: WorkerRuntime, sound: bytes, options: TranscriptionOptions
+) -> StreamingResponse:
+    """Transcribe a recording, a line of JSON a passage; an error before the first is raised.
+
+    Args:
+        runtime: Has the transcriber.
+        sound: Little-endian float32 samples, mono, 16 kHz.
+        options: Of the transcriber.
+
+    Raises:
+        OmniError: Nothing here transcribes, or it failed.
+    """
+    if runtime.transcriber is None:
+        raise NotAvailableError()
+    if not sound or len(sound) % SAMPLE_BYTES:
+        raise AudioError(f"The sound has {len(sound)} bytes; each sample has {SAMPLE_BYTES}.")
+    samples = from_pcm(sound)
+    found = passages_of(runtime.transcriber, runtime.detector, samples, options)
+    lines = _lines(await anext(found, None), found)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _lines(
+    first: tuple[str, Passage] | None, found: AsyncGenerator[tuple[str, Passage]]
+) -> AsyncIterator[str]:
+    try:
+        async with aclosing(found):
+            while first is not None:
+                language, passage = first
+                line = TranscriptPassage(
+                    start_s=passage.start_s,
+                    end_s=passage.end_s,
+                    text=passage.text,
+                    language=language,
+                )
+                yield line.to_json() + "\n"
+                first = await anext(found, None)
+    except OmniError as error:
+        yield TranscriptProblem(problem=error.message).to_json() + "\n"
+
+
+def _recordings_of(sessions: Sessions) -> Recordings:
+    if sessions.recordings is None:
+        raise NotFoundError("Nothing is recorded here.")
+    return sessions.recordings
+
+
+Here = Annotated[Recordings, Depends(_recordings_of)]
+
+
+def _add_recordings(router: APIRouter) -> None:
+    """Add the routes to recordings that no object store has yet; only the gateway may use them."""
+
+    @router.get("/recordings")
+    async def listed(recordings: Here) -> RecordingPage:
+        found = await asyncio.to_thread(recordings.unsealed)
+        return page_of(found, 0, len(found))
+
+    @router.get("/recordings/{recording_id}")
+    async def files(recording_id: str, recordings: Here) -> FilesListed:
+        found = await asyncio.to_thread(files_in, _folder(recordings, recording_id))
+        return FilesListed(sizes={one.name: one.size_bytes for one in found})
+
+    @router.get("/recordings/{recording_id}/files/{name:path}")
+    async def file(recording_id: str, name: str, request: Request, recordings: Here) -> Response:
+        folder = _folder(recordings, recording_id)
+        found = await asyncio.to_thread(_file, folder, name)
+        return file_answer(found, request.headers, BYTES)
+
+    @router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
+    async def diagnostic(recording_id: str, request: Request, recordings: Here) -> None:
+        line = await _read(request, MIB)
+        folder = _folder(recordings, recording_id)
+        if await asyncio.to_thread(is_live, folder):
+            await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
+
+    @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
+    async def delete(recording_id: str, recordings: Here) -> None:
+        await asyncio.to_thread(recordings.delete, _folder(recordings, recording_id))
+
+
+def _folder(recordings: Recordings, recording_id: str) -> Path:
+    folder = recording_folder(recordings.data_dir, recording_id)
+    if not folder.is_dir() or folder.is_symlink():
+        raise NotFoundError("There is no such recording.")
+    return folder
+
+
+def _file(folder: Path, name: str) -> StoredFile:
+    found = file_in(folder, name, hidden=(OWNER_FILE,))
+    if found is None:
+        raise NotFoundError("There is no such file.")
+    return found

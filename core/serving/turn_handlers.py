@@ -1,0 +1,324 @@
+"""The handlers of conversations by turns: chat, streaming, and voice chat (half duplex)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any, Final
+
+from core.audio import check_pcm, decode_voice, from_pcm
+from core.engine import WorkCancelledError
+from core.errors import NoWorkerError, ShuttingDownError
+from core.modes import ChatMode, HalfDuplexMode, StreamingMode
+from core.protocols.effects import (
+    Detect,
+    DetectorEffect,
+    Generate,
+    Prefill,
+    Retain,
+    Rollback,
+    WorkEffect,
+)
+from core.protocols.events import CacheMissed, Detected, GenerateDone, Happening, Segment
+from core.schemas import half_duplex, streaming
+from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
+from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
+from core.schemas.limits import SAMPLE_BYTES
+from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
+from core.serving.detection import TurnDetector
+from core.serving.runtime import WorkerRuntime
+from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
+from core.serving.slots import Conversation, Lease, Owner
+
+# What a half-duplex client gets that says nothing about the model's part. Source: the published
+# example of a `prepare`.
+VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
+DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
+
+
+class ChatHandler(SessionHandler[ChatMode]):
+    """Carries out the effects of `/ws/chat`, and `POST /chat`."""
+
+    turn_effects = (Prefill, Generate)
+
+    async def respond(self, request: ChatRequest) -> ChatResponse:
+        """Answer a request at once; `cancel` ends it, and `release` must follow."""
+        self.expect()
+        try:
+            view = await self._open()
+            return await self._call(view.respond(without_paths(request)))
+        except WorkCancelledError as error:
+            raise NoWorkerError("The request was cancelled.") from error
+        finally:
+            self._work.ended += 1
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(ChatSocketRequest() as request):
+                await self._prefill(request, emit)
+            case Generate(ChatSocketRequest() as request):
+                await self._generate(request, emit)
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    async def _open(self) -> ChatMode:
+        runtime = self._runtime
+        if runtime.is_draining:
+            raise ShuttingDownError()
+        await self._take_slot()
+        await runtime.make_room()
+        if self._is_cut:
+            raise WorkCancelledError
+        self._view = view = runtime.backend.open_chat(self._threads)
+        return view
+
+    async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
+        view = await self._open()
+        work = view.feed_request(SESSION, without_paths(request.to_request()))
+        await self._feed(view, work, len(request.messages), emit)
+
+    async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
+        view = self._view
+        assert view is not None, "the request was fed"
+        if self._is_cut:
+            view.stop()
+        end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
+        stats = TokenStats(generated_tokens=end.generated_tokens)
+        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+
+
+def without_paths(request: ChatRequest) -> ChatRequest:
+    """Drop paths of the server's files: a worker opens none that a client names."""
+    if not request.tts.server_paths:
+        return request
+    tts = request.tts.model_copy(update={"ref_audio_path": None, "output_path": None})
+    return request.model_copy(update={"tts": tts})
+
+
+class StreamingHandler(SessionHandler[StreamingMode]):
+    """Carries out the effects of `/ws/streaming`; holds a slot during turns only.
+
+    Each turn finds the conversation that it continues.
+    """
+
+    turn_effects = (Prefill, Generate)
+
+    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
+        super().__init__(runtime, owner)
+        self._conversation: Conversation | None = None  # during a turn
+        self._latest: Conversation | None = None  # of this socket; kept, or evicted meanwhile
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(streaming.WorkerPrefill() as message, is_first):
+                await self._prefill(message, is_first, emit)
+            case Generate(streaming.Generate() as request):
+                await self._generate(request, emit)
+            case Rollback():
+                await self._roll_back()
+            case Retain():
+                await self._retain()
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
+        conversation = await self._find(message, is_first)
+        if conversation is None:
+            await emit(CacheMissed())
+            return
+        work = self._feed_messages(conversation, message)  # cancelled, the machine rolls it back
+        await self._feed(conversation.view, work, len(message.messages), emit)
+        if message.speech:
+            self._in_background(self._transcribe_speech(message.speech, emit))
+
+    async def _feed_messages(
+        self, conversation: Conversation, message: streaming.WorkerPrefill
+    ) -> str:
+        await self._threads.run(lambda: conversation.add_messages(message))
+        return await conversation.view.feed_request(request_of(message))
+
+    async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
+        def join() -> bytes:  # it was fed, so it can be decoded
+            return b"".join(map(b64decode, speech))
+
+        pcm = await self._threads.run(join)
+        segment = Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
+        await self._transcribe(segment, emit)
+
+    async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
+        """Return the conversation these messages belong to; None if it was evicted."""
+        runtime = self._runtime
+        if is_first and runtime.is_draining:
+            raise ShuttingDownError()
+        await self._take_slot()
+        if message.clear_kv_cache and self._conversation is not None:
+            await self._drop()
+        if self._conversation is None:
+            self._use(self._recall(message))
+            await runtime.make_room()
+        conversation = self._conversation
+        if conversation is not None and is_first:
+            conversation.mark()
+            await self._call(conversation.view.mark(SESSION))
+        return conversation
+
+    def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
+        """Take the conversation from where it is kept, or begin one."""
+        store = self._runtime.store
+        if not message.clear_kv_cache:
+            if message.expect_hash:
+                return store.take(message.expect_hash)
+            if self._latest is not None:
+                return self._latest if store.take_back(self._latest) else None
+        return Conversation(self._runtime.backend.open_streaming(self._threads))
+
+    def _use(self, conversation: Conversation | None) -> None:
+        self._conversation = conversation
+        self._view = None if conversation is None else conversation.view
+        if self._view is not None:
+            self._view.use_threads(self._threads)
+
+    async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
+        conversation = self._conversation
+        assert conversation is not None, "nothing was prefilled"
+        view = conversation.view
+        if self._is_cut:
+            view.stop()
+        try:
+            end = await self._reply(view, view.reply(SESSION, request), emit)
+        except WorkCancelledError:
+            end = ReplyEnd(stopped=True, is_begun=False)
+        if end.is_begun:
+            conversation.add_reply(end.text)
+        else:
+            await self._roll_back()  # without a reply the turn is no part of the history
+        stats = TokenStats(generated_tokens=end.generated_tokens)
+        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+
+    async def _roll_back(self) -> None:
+        conversation = self._conversation
+        if conversation is None or self._is_cancelled:
+            return
+        self._threads.cancelled.clear()
+        conversation.roll_back()
+        await self._call(conversation.view.roll_back())
+
+    async def _retain(self) -> None:
+        runtime, conversation = self._runtime, self._conversation
+        for task in self._transcripts:  # of a turn that was cut short
+            task.cancel()
+        if conversation is not None:
+            history_hash = await self._threads.run(conversation.settle)
+            conversation.view.clear_rollback_point()
+            if history_hash and conversation.view.kv_cache_length:
+                self._latest = conversation
+                self._use(None)
+                others = len(runtime.slots.owners) - 1
+                await runtime.free_all(runtime.store.keep(conversation, others))
+            else:
+                self._latest = None
+                await self._drop()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.give_back()
+
+    async def _drop(self) -> None:
+        conversation = self._conversation
+        self._use(None)
+        if conversation is not None:
+            await self._runtime.free(conversation.view)
+
+
+def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
+    """Return a wire message as a request to a view, without paths, as `without_paths`."""
+    config = message.streaming or StreamingConfig()
+    if message.streaming is None and message.tts is not None:
+        config = StreamingConfig(tts_sampling=message.tts.sampling)
+    voice = {"ref_audio_path": None, "ref_audio_data": message.voice_base64}
+    return StreamingRequest(
+        session_id=SESSION,
+        messages=message.messages,
+        is_last_chunk=message.is_last_chunk,
+        generation=message.generation or GenerationConfig(),
+        streaming=config.model_copy(update=voice),
+        omni_mode=True if message.omni_mode is None else message.omni_mode,
+        use_tts_template=True if message.use_tts_template is None else message.use_tts_template,
+        enable_thinking=message.enable_thinking,
+        image=ImageConfig(max_slice_nums=message.slice_limit),
+    )
+
+
+class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
+    """Carries out the effects of `/ws/half_duplex`."""
+
+    turn_effects = (Generate,)
+
+    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
+        super().__init__(runtime, owner, lease)
+        self._detector: TurnDetector | None = None
+        self._transcribes = False
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(half_duplex.Prepare() as message):
+                await self._prepare(message, emit)
+            case Generate(Segment() as segment, turn_index):
+                if self._transcribes:
+                    self._in_background(self._transcribe(segment, emit, turn_index))
+                await self._answer(segment, emit)
+            case Rollback():
+                await self._roll_back()
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        detector = self._detector
+        assert detector is not None, "prepared sessions have a detector"
+        if isinstance(effect, Detect):
+            chunk, skipped = effect.chunk, effect.skip_samples
+            assert isinstance(chunk, half_duplex.AudioChunk), "the only chunks of this protocol"
+
+            def detect() -> tuple[Happening, ...]:
+                return detector.detect(check_pcm(chunk.audio_base64)[skipped:])
+
+            await emit(Detected(await self._threads.detect(detect)))
+        else:
+            await self._threads.detect(detector.reset)
+
+    async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
+        if self._is_cut:
+            raise WorkCancelledError
+        await self._runtime.make_room()
+        self._view = view = self._runtime.backend.open_half_duplex(self._threads)
+        self._transcribes = message.transcribe
+        self._detector = TurnDetector(message.config.vad, self._runtime.detector)
+        await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
+
+    async def _begin(self, view: HalfDuplexMode, message: half_duplex.Prepare) -> str:
+        items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
+
+        def decode() -> tuple[Any, Any]:  # Any: parts of messages, of the view's own types
+            voice = decode_voice(message.voice_base64)
+            if len(items) == 1 and isinstance(items[0], TextContent):
+                return items[0].text, voice
+            return view.decode_items(items), voice
+
+        content, voice = await self._threads.run(decode)
+        return await view.begin(content, voice=voice, config=message.config, session_id=SESSION)
+
+    async def _answer(self, segment: Segment, emit: Emit) -> None:
+        view = self._view
+        assert view is not None, "the session is prepared"
+        await self._call(view.mark(SESSION))
+        before = view.kv_cache_length
+        await self._call(view.hear(from_pcm(segment.pcm)))
+        added = max(0, view.kv_cache_length - before)
+        fed = TokenStats(cached_tokens=before, input_tokens=added)
+        if self._is_cut:
+            view.stop()  # feeding has cleared an earlier one
+        end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
+        view.clear_rollback_point()
+        await emit(turn_done(view, fed, end))
+
+    async def _roll_back(self) -> None:
+        if self._view is not None:
+            await self._call(self._view.roll_back())

@@ -49,11 +49,7 @@ BYTES_PER_MB = 1_000_000
 
 
 def choose_device(gpu_index: int | None) -> str:
-    """Return the device to load a model to.
-
-    Args:
-        gpu_index: number of the GPU as people count; where fewer are visible, they take turns.
-    """
+    """Return a model's device; where fewer GPUs are visible than `gpu_index`, they are shared."""
     if not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{(gpu_index or 0) % torch.cuda.device_count()}"
@@ -102,10 +98,7 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
 def kind_of(variant: str, parameters: int, card_kind: ModelKind | None) -> ModelKind:
     """Return what a checkpoint is; no card turns random or small weights into the full model.
 
-    Args:
-        variant: The configuration's `model_variant`, empty for the published checkpoint.
-        parameters: How many weights there are.
-        card_kind: What the checkpoint's card says.
+    `variant` is the configuration's `model_variant`, empty for the published checkpoint.
     """
     if variant == TINY_VARIANT:
         return ModelKind.TINY_RANDOM
@@ -149,21 +142,14 @@ class RealBackend:
     """Conversations with the real model.
 
     Attributes:
-        media: decode pictures and videos.
-        ears: nothing of its own writes down what users say.
         unit_s_by_sessions: how long a unit of so many sessions together took at the start; empty
-            without a card, where a worker has one slot unless it is told otherwise.
+            without a card, where a worker has one slot unless it is configured otherwise.
     """
 
     ears: ClassVar[None] = None
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
-        """Load nothing yet.
-
-        Args:
-            load: Loads the model for an engine, telling how far it has come.
-            warms_up: Speak once before the first session, so that none waits for lazy parts.
-        """
+        """Speak once before the first session if `warms_up`, so that none waits for lazy parts."""
         self.media = MediaProcesses(keeps_spare=True)
         self._load = load
         self.unit_s_by_sessions: dict[int, float] = {}
@@ -173,11 +159,7 @@ class RealBackend:
 
     @property
     def context(self) -> ViewContext:
-        """What views work with.
-
-        Raises:
-            ModelError: nothing is loaded.
-        """
+        """What views work with; raises `ModelError` before loading."""
         if self._context is None:
             raise ModelError("The model is not loaded.")
         return self._context
@@ -190,7 +172,6 @@ class RealBackend:
         return self._executor.llm_store.shape.max_position_embeddings
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has."""
         return len(self.context.model.duplex.tokenizer.encode(text))
 
     def load(self, engine: Engine, report: Report) -> None:
@@ -224,15 +205,12 @@ class RealBackend:
         return StreamingView(replace(self.context, threads=threads))
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexView:
-        """Return a fresh voice chat."""
         return HalfDuplexView(replace(self.context, threads=threads))
 
     def open_duplex(self, threads: Threads) -> DuplexView:
-        """Return a fresh full-duplex conversation."""
         return DuplexView(replace(self.context, threads=threads))
 
     def open_chat(self, threads: Threads) -> ChatView:
-        """Return a fresh one-shot chat."""
         return ChatView(replace(self.context, threads=threads))
 
     def tidy(self) -> None:
@@ -242,18 +220,13 @@ class RealBackend:
             torch.cuda.empty_cache()
 
     def check(self) -> None:
-        """Compute something small.
-
-        Raises:
-            ModelError: the device does not work any more; only a new process helps.
-        """
+        """Compute something small; raises `ModelError` if only a new process helps the device."""
         try:
             torch.ones(1, device=self._device).sum().item()
         except RuntimeError as error:
             raise ModelError(f"The device does not work any more: {error}") from error
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """Return used and total memory of the GPU; None on a CPU."""
         if self._device.type != "cuda":
             return None
         free, total = torch.cuda.mem_get_info(self._device)
@@ -265,11 +238,7 @@ class RealBackend:
         gc.unfreeze()  # or libraries made with nanobind call it leaked when the program ends
 
     def facts(self) -> ModelFacts:
-        """Describe the loaded model.
-
-        Raises:
-            ModelError: nothing is loaded.
-        """
+        """Describe the loaded model; raises `ModelError` before loading."""
         if self._facts is None:
             raise ModelError("The model is not loaded.")
         return self._facts

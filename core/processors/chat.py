@@ -73,14 +73,8 @@ class ChatView(TurnView):
     ) -> ChatResponse:
         """Answer a request in a session of its own, which is freed afterwards.
 
-        Args:
-            request: history and settings.
-            max_new_tokens: replaces the request's value.
-            do_sample: replaces the request's value.
-            generate_audio: replaces whether the request wants speech.
-
-        Raises:
-            OmniError: the request cannot be answered.
+        `max_new_tokens`, `do_sample` and `generate_audio` replace the request's values. Raises
+        `OmniError` if the request cannot be answered.
         """
         started_s = time.perf_counter()
         speaks = request.tts.enabled if generate_audio is None else generate_audio
@@ -96,15 +90,8 @@ class ChatView(TurnView):
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed a request's whole history into a fresh session; `reply` answers it.
 
-        Args:
-            session_id: its name.
-            request: history and settings; a spoken reply gets the voice prompt.
-
-        Returns:
-            The text fed, media as markers.
-
-        Raises:
-            OmniError: see `prefill`.
+        A spoken reply gets the voice prompt. Returns the text fed, media as markers; errors as of
+        `prefill`.
         """
         question = await self._decode(request, None, None, request.tts.enabled)
         settings = question.settings
@@ -157,8 +144,8 @@ class ChatView(TurnView):
             session_id: its name.
             msgs: oldest first; the new user message last.
             omni_mode: join parts with nothing between them instead of a line feed.
-            max_slice_nums: most slices per picture; None for the checkpoint's default.
-            use_image_id: number the pictures; None for the checkpoint's default.
+            max_slice_nums: most slices per picture; here and below None takes the checkpoint's.
+            use_image_id: number the pictures.
             use_tts_template: the reply can be spoken.
             enable_thinking: let the model think before it answers.
             max_inp_length: most tokens.
@@ -204,7 +191,7 @@ class ChatView(TurnView):
             use_tts_template: ask for a reply that can be spoken.
             enable_thinking: let the model think before it answers.
             tts_ref_audio: voice to speak with, [T] float32 at 16 kHz; None keeps the chosen one.
-            tts_sampling_params: how speech is drawn; None takes the defaults.
+            tts_sampling_params: how speech is drawn.
             output_audio_path: where the spoken reply is written as a WAV file.
             length_penalty: above 1 makes replies longer.
 
@@ -242,15 +229,7 @@ class ChatView(TurnView):
     ) -> Generator[StreamingChunk, None, None]:
         """Answer a prefilled history piece by piece; the last chunk is final and empty.
 
-        Args:
-            session_id: the one prefilled.
-            generate_audio: speak the reply.
-            max_new_tokens: most tokens of the reply.
-            do_sample: draw at random; False takes the likeliest token.
-            length_penalty: above 1 makes replies longer.
-
-        Raises:
-            OutOfOrderError: nothing was prefilled for this session.
+        Arguments and errors are those of `generate`.
         """
         settings = GenerationSettings(
             max_new_tokens=max_new_tokens,
@@ -279,8 +258,7 @@ class ChatView(TurnView):
 
         Raises:
             ContextFullError: the prompt is longer than `settings.max_input_tokens`.
-            BadPayloadError: a part of a message cannot be used.
-            AudioError: the recording cannot serve as a voice.
+            BadPayloadError, AudioError: a message, or the voice, cannot be used.
         """
         question = _Question(list(messages), options, settings, voice)
         return run_inline(self._answer_alone(question))

@@ -45,11 +45,7 @@ Item = Part | list[Part]
 
 
 def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) -> list[Item]:
-    """Decode content items.
-
-    Args:
-        items: in order.
-        read: decodes the pictures and videos.
+    """Decode content items in order.
 
     Returns:
         Text as it is; sound [T] float32 at 16 kHz; RGB pictures; a video as a list of its
@@ -66,12 +62,7 @@ def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) ->
 def model_messages(
     messages: Sequence[WireMessage], read: MediaReader = read_media
 ) -> list[Message]:
-    """Decode the messages of one request; a text stays as it is. Errors are those of `model_items`.
-
-    Args:
-        messages: in order.
-        read: decodes the pictures and videos.
-    """
+    """Decode the messages of one request; a text stays as it is. Errors as of `model_items`."""
     items = [
         item for each in messages if not isinstance(each.content, str) for item in each.content
     ]
@@ -92,13 +83,8 @@ def with_voice_prompt(
 ) -> list[Message]:
     """Put the model's own system prompt in front unless the caller gave a system message.
 
-    Args:
-        messages: decoded history.
-        tts: says in which words and language the voice is introduced.
-        voice: the voice sample, [T] float32 at 16 kHz.
-
-    Raises:
-        BadConfigError: an unknown language, or voice cloning without a sample.
+    `voice` is [T] float32 at 16 kHz. Raises `BadConfigError` for an unknown language, or voice
+    cloning without a sample.
     """
     if not tts.enabled or any(each.role == Role.SYSTEM.value for each in messages):
         return messages
@@ -112,12 +98,7 @@ def with_voice_prompt(
 def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | None:
     """Return the voice sample of a request: the file, else the samples sent, else the default.
 
-    Args:
-        tts: the request's voice settings.
-        default: [T] float32 at 16 kHz.
-
-    Raises:
-        AudioError: the sample cannot be used.
+    It is [T] float32 at 16 kHz; raises `AudioError` if it cannot be used.
     """
     voice = default
     if tts.ref_audio_path:
@@ -135,11 +116,7 @@ def read_voice(path: str | Path) -> FloatArray:
 
 
 def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
-    """Return camera pictures as RGB, those sent as Base64 decoded.
-
-    Raises:
-        PictureError: one of them cannot be used.
-    """
+    """Return camera pictures as RGB, those sent as Base64 decoded; raises `PictureError`."""
     return [
         decode_wire_picture(frame, allowed=FRAME_LIMITS) if isinstance(frame, str) else frame
         for frame in frames
@@ -186,10 +163,8 @@ RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) -> DuplexSettings:
     """Return the settings of one duplex session.
 
-    Args:
-        config: what the client asked for; what it left out takes the wire's default, never an
-            earlier session's value.
-        base: the operator's choice for what the wire does not name, such as the window.
+    What the client left out takes the wire's default, never an earlier session's value; `base`
+    holds the operator's choice for what the wire does not name, such as the window.
     """
     return replace(base or DuplexSettings(), **_by_name(config, DuplexSettings))
 
@@ -197,12 +172,7 @@ def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) ->
 def generation_settings(
     config: GenerationConfig | TurnGenerationConfig, base: GenerationSettings | None = None
 ) -> GenerationSettings:
-    """Return how the text of a reply is drawn.
-
-    Args:
-        config: what the client asked for.
-        base: values of what `config` does not name.
-    """
+    """Return how the text of a reply is drawn; `base` holds what `config` does not name."""
     return replace(base or GenerationSettings(), **_by_name(config, GenerationSettings))
 
 

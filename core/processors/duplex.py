@@ -64,20 +64,16 @@ class DuplexView(View):
         early_audio: bool = False,
         session_id: str = DUPLEX_SESSION,
     ) -> str:
-        """Begin a fresh conversation; the one before is freed.
+        """Begin a fresh conversation, freeing the one before; return the system prompt's text.
 
         Args:
-            system_prompt: the model's instructions; None or empty for the
-                prompt it was trained with.
+            system_prompt: the model's instructions; None or empty for the trained prompt.
             ref_audio: voice sample the model hears, [T] float32 at 16 kHz; None for the default.
             tts_audio: voice sample it speaks with; None for `ref_audio`.
             suffix_text: instructions after the voice sample.
             config: settings of this conversation; None for the processor's.
-            early_audio: hand out the beginning of a unit's sound ahead; see `unit`.
+            early_audio: pass the beginning of a unit's sound on ahead; see `unit`.
             session_id: its name.
-
-        Returns:
-            The system prompt's text.
 
         Raises:
             AudioError: a recording cannot serve as a voice.
@@ -115,10 +111,10 @@ class DuplexView(View):
         Args:
             audio: [T] float32 at 16 kHz; one second is consumed, the rest waits.
             frames: pictures of this second, oldest first, RGB; or what `encode_ahead` returned for
-                them, if the limit is the one it was cut by.
+                them, if the limit is the one it was sliced by.
             max_slice_nums: most slices per picture; None takes the conversation's setting.
-            force_listen: listen whatever the model wants; a running turn is ended first.
-            force_speak: speak whatever the model wants, unless it has to listen.
+            force_listen: listen in any case; a running turn is ended first.
+            force_speak: speak in any case, unless it has to listen.
             due_s: when the unit must be done, `time.monotonic`; None if it is not live.
             on_sound: awaited with the beginning of the sound if `begin` asked for it; the result
                 holds the rest.
@@ -144,28 +140,14 @@ class DuplexView(View):
         return None if made is None else self._record(made, fed)
 
     async def finish_unit(self) -> None:
-        """Close the unit and keep the window; harmless when no unit is open.
-
-        Raises:
-            NotPreparedError: the conversation has not begun.
-            ContextFullError: the conversation is too long for the model.
-        """
+        """Close the unit and keep the window; harmless when no unit is open."""
         await self.context.run(self.context.model.duplex.finalize(self.session))
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
-        """Encode a picture ahead of its unit.
+        """Encode an RGB picture ahead of its unit; `unit` takes the result in its place.
 
-        This changes nothing of the conversation; a unit may be under way meanwhile.
-
-        Args:
-            picture: RGB.
-            max_slice_nums: most slices it is cut into.
-
-        Returns:
-            What `unit` takes instead of the picture.
-
-        Raises:
-            PictureError: it cannot be used.
+        This changes nothing of the conversation; a unit may be under way meanwhile. Raises
+        `PictureError` if the picture cannot be used.
         """
         [cut] = await self._sliced([picture], max_slice_nums)
         assert isinstance(cut, SlicedPicture), "it was not seen before"
@@ -208,11 +190,7 @@ class DuplexView(View):
         early_audio: bool = False,
         session_id: str = DUPLEX_SESSION,
     ) -> str:
-        """Run `begin`; a voice sample may be a file, samples win over it.
-
-        Raises:
-            AudioError: a file cannot be read; and what `begin` raises.
-        """
+        """Run `begin`; a voice sample may be a file, samples win over it. Errors as of `begin`."""
         beginning = self.begin(
             system_prompt,
             ref_audio=_samples(ref_audio, ref_audio_path),
@@ -232,7 +210,7 @@ class DuplexView(View):
         *,
         audio_path: str | Path | None = None,
     ) -> PrefillResult:
-        """Feed one unit's input.
+        """Feed one unit's input; errors as of `unit`.
 
         Args:
             audio_waveform: [T] float32 at 16 kHz; one second is consumed, the rest waits.
@@ -243,9 +221,6 @@ class DuplexView(View):
 
         Returns:
             Whether the unit can be generated, and what it cost in seconds.
-
-        Raises:
-            AudioError: the file cannot be read; and what `unit` raises.
         """
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
@@ -255,16 +230,9 @@ class DuplexView(View):
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
-        """Let the model decide and speak in the prefilled unit.
+        """Let the model decide and speak in the prefilled unit; costs are in milliseconds.
 
-        Args:
-            force_listen: listen whatever the model wants; a running turn is ended first.
-
-        Returns:
-            What it did; costs in milliseconds.
-
-        Raises:
-            NotPreparedError: `prepare` was not called.
+        With `force_listen` it listens in any case; a running turn is ended first.
         """
         return self._record(self.generate_unit(force_listen))
 
@@ -274,7 +242,6 @@ class DuplexView(View):
         return run_inline(self.context.run(steps))
 
     def finalize(self) -> None:
-        """Run `finish_unit`."""
         run_inline(self.finish_unit())
 
     # --- helpers ---

@@ -45,18 +45,14 @@ class HalfDuplexView(StreamingView):
         config: HalfDuplexConfig | None = None,
         session_id: str = HALF_DUPLEX_SESSION,
     ) -> str:
-        """Begin a fresh conversation; the one before is freed.
+        """Begin a fresh conversation, freeing the one before; return the text fed.
 
         Args:
-            system_content: the model's instructions, decoded; best as text, voice
-                sample, text.
+            system_content: the model's instructions, decoded; best as text, voice sample, text.
             voice: to speak with, [T] float32 at 16 kHz; None takes the first sound of the system
                 content, else the default voice.
             config: settings of the conversation.
             session_id: its name.
-
-        Returns:
-            The text fed, media as markers.
 
         Raises:
             AudioError: the recording cannot serve as a voice.
@@ -84,11 +80,7 @@ class HalfDuplexView(StreamingView):
         return model_items(items, self.context.threads.read_media)
 
     async def hear(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
-        """Feed one segment of speech as the user's turn.
-
-        Args:
-            segment: [T] float32 at 16 kHz.
-            frames: what the user showed meanwhile, RGB.
+        """Feed one segment of speech, [T] float32 at 16 kHz, as the user's turn, with RGB pictures.
 
         Raises:
             NotPreparedError: the conversation has not begun.
@@ -102,12 +94,7 @@ class HalfDuplexView(StreamingView):
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the user's turn, piece by piece; see `stream_reply`.
 
-        Args:
-            sets_rollback_point: keep the point before the answer to roll back to, instead of one
-                kept before.
-
-        Raises:
-            NotPreparedError: the conversation has not begun.
+        With `sets_rollback_point` the point before the answer replaces the one to roll back to.
         """
         return self.stream_reply(
             self.session.id,

@@ -46,14 +46,10 @@ class StreamingView(TurnView):
     # --- the conversation ---
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Feed messages one by one behind what the cache holds.
+        """Feed messages one by one behind what the cache holds; return the text, media as markers.
 
-        Args:
-            request: new messages and how they are read. Its generation and speech settings are
-                those of the reply that follows unless `reply` says otherwise.
-
-        Returns:
-            The text fed, media as markers.
+        The request's generation and speech settings are those of the reply that follows unless
+        `reply` says otherwise.
 
         Raises:
             BadPayloadError: a part of a message cannot be used.
@@ -147,11 +143,7 @@ class StreamingView(TurnView):
         )
 
     def set_rollback_point(self) -> None:
-        """Keep the present point to roll back to, instead of one kept before.
-
-        Raises:
-            NotPreparedError: there is no session.
-        """
+        """Keep the present point to roll back to, instead of one kept before."""
         self.session.take_snapshot()
 
     def rollback(self) -> RollbackResult:

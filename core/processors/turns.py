@@ -30,12 +30,7 @@ MS_PER_S = 1_000
 
 @dataclass(frozen=True)
 class TurnOptions:
-    """How the turn at hand is read and answered unless a call says otherwise.
-
-    Attributes:
-        pieces: how messages are read.
-        reply: how text and speech are drawn.
-    """
+    """How messages are read, and the reply drawn, unless a call says otherwise."""
 
     pieces: PieceOptions = PieceOptions()
     reply: GenerationSettings = GenerationSettings()
@@ -65,7 +60,6 @@ class TurnView(View):
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens that were cached before the turn."""
         return self._stats.cached_tokens
 
     @property
@@ -74,16 +68,12 @@ class TurnView(View):
 
     @property
     def generated_tokens(self) -> int:
-        """Tokens of the turn's reply."""
         return self._stats.generated_tokens
 
     # --- voice ---
 
     async def choose_voice(self, voice: FloatArray | None) -> None:
-        """Choose the voice of replies.
-
-        Args:
-            voice: [T] float32 at 16 kHz, from 0.5 s; None goes back to the default voice.
+        """Choose the voice of replies, [T] float32 at 16 kHz, from 0.5 s; None is the default.
 
         Raises:
             AudioError: it cannot serve as a voice; the voice chosen before stays.
@@ -96,16 +86,11 @@ class TurnView(View):
             self._session.speech.vocoder = None
 
     def init_ref_audio(self, ref_audio_path: str | Path | None = None) -> None:
-        """Run `choose_voice` with a sound file; None goes back to the default voice.
-
-        Raises:
-            AudioError: the file cannot be read; and what `choose_voice` raises.
-        """
+        """Run `choose_voice` with a sound file; None returns to the default voice."""
         voice = None if ref_audio_path is None else read_voice(ref_audio_path)
         run_inline(self.choose_voice(voice))
 
     def init_ref_audio_from_data(self, ref_audio: FloatArray) -> None:
-        """Run `choose_voice` with samples."""
         run_inline(self.choose_voice(ref_audio))
 
     # --- input ---
@@ -158,12 +143,7 @@ class TurnView(View):
         return prompt
 
     async def decode(self, messages: Sequence[WireMessage]) -> list[Message]:
-        """Decode the messages of one request on a thread.
-
-        Raises:
-            AudioError: a sound cannot be used.
-            PictureError: a picture or a video cannot be used.
-        """
+        """Decode the messages of one request on a thread; raises `AudioError` or `PictureError`."""
         threads = self.context.threads
         return await threads.run(lambda: model_messages(messages, threads.read_media))
 
@@ -178,12 +158,12 @@ class TurnView(View):
     ) -> AsyncGenerator[StreamingChunk, None]:
         """Answer what was fed, piece by piece; the last chunk is final and empty.
 
-        `stop` brings the end near; a stream that is closed stops the reply, too. What the reply
-        came to is `reply_end`.
+        `stop` ends it soon; a stream that is closed stops the reply, too. `reply_end` describes it
+        afterwards. Without a vocoder the reply is text only.
 
         Args:
             session_id: the conversation.
-            settings: how text and speech are drawn. Without a vocoder the reply is text only.
+            settings: how text and speech are drawn.
             enable_speculative_snapshot: keep a point to roll back to.
 
         Raises:
@@ -249,22 +229,13 @@ class TurnView(View):
 
 
 def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
-    """Give a conversation its voice.
-
-    Args:
-        session: speech of a running turn is forgotten.
-        voice: [T] float32 at 16 kHz, from 0.5 s.
-    """
+    """Give a conversation its voice, [T] float32 at 16 kHz; speech of a running turn is dropped."""
     session.speech.vocoder = yield OpenVoice(voice, session.sampler.generator)
     session.reset_speech()
 
 
 def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | None:
-    """Write a spoken reply as a WAV file if there are both; return its path.
-
-    Raises:
-        BadConfigError: the file cannot be written.
-    """
+    """Write a spoken reply as a WAV file, if there are both; raises `BadConfigError`."""
     if not path or waveform is None:
         return None
     try:

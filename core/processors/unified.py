@@ -125,7 +125,6 @@ class UnifiedProcessor:
 
     @property
     def capabilities(self) -> ProcessorCapabilities:
-        """What the chosen mode can do."""
         return CAPABILITIES[self.mode]
 
     @property
@@ -148,7 +147,6 @@ class UnifiedProcessor:
 
     @property
     def kv_cache_length(self) -> int:
-        """Tokens in the cache of the chosen mode's conversation."""
         return self._view(VIEWS[self.mode]).kv_cache_length if self._views else 0
 
     def set_chat_mode(self) -> ChatView:
@@ -160,12 +158,10 @@ class UnifiedProcessor:
         return self.half_duplex
 
     def set_duplex_mode(self) -> DuplexView:
-        """Choose full duplex."""
         self.mode = ProcessorMode.DUPLEX
         return self.duplex
 
     def is_ready(self) -> bool:
-        """Return whether the model is loaded."""
         return bool(self._views)
 
     def release(self) -> None:

@@ -91,7 +91,6 @@ class CallingThread:
         return work()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
-        """Decode the pictures and videos of one request."""
         return read_media(items)
 
 
@@ -100,9 +99,7 @@ class ViewContext:
     """What a view works with.
 
     Attributes:
-        model: the loaded model.
-        engine: runs its steps.
-        default_voice: voice sample used when a caller brings none, [T] float32 at 16 kHz.
+        default_voice: used when a caller brings none, [T] float32 at 16 kHz.
         seed: of every session's draws; None takes a fresh seed for each.
         threads: run what blocks.
     """
@@ -114,11 +111,7 @@ class ViewContext:
     threads: Threads = CallingThread()
 
     async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
-        """Run steps to their end and return the result; what they emit is dropped.
-
-        Raises:
-            OmniError: what the model layer reported, as one of the project's errors.
-        """
+        """Run steps to their end and return the result; what they emit is dropped."""
         task = self.begin(steps, due_s=due_s)
         with model_errors():
             async for _ in task:
@@ -128,27 +121,15 @@ class ViewContext:
     def begin(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
         """Return steps as a task that has not begun.
 
-        Args:
-            steps: see `MiniCPMO45.engine.steps`.
-            due_s: when they must be done, `time.monotonic`; None if it is not live.
+        `due_s` is when they must be done, `time.monotonic`; None if they are not live.
         """
         return Task(steps, due_s, self.engine)
 
 
 class View:
-    """A conversation in one mode.
-
-    Attributes:
-        context: model, engine and defaults.
-    """
+    """A conversation in one mode; without a session the first call opens it."""
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
-        """Create a view.
-
-        Args:
-            context: model, engine and defaults.
-            session: a conversation that is going on; without one, the first call opens it.
-        """
         self.context = context
         self._session = session
         self._notices: list[OmniError] = []
@@ -157,11 +138,7 @@ class View:
 
     @property
     def session(self) -> Session:
-        """The conversation.
-
-        Raises:
-            NotPreparedError: there is none yet.
-        """
+        """The conversation; raises `NotPreparedError` before there is one."""
         if self._session is None:
             raise NotPreparedError()
         return self._session
@@ -177,11 +154,9 @@ class View:
             self._session.stop.set()
 
     def is_stopped(self) -> bool:
-        """Return whether `stop` was called since the last start."""
         return self._session is not None and self._session.stop.is_set()
 
     def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
         return self._session is not None and self._session.can_rollback
 
     def cleanup(self) -> None:
@@ -191,11 +166,9 @@ class View:
             self._session = None
 
     async def close(self) -> None:
-        """Free the caches of the conversation."""
         await self.context.engine.free(self.cleanup)
 
     def use_threads(self, threads: Threads) -> None:
-        """Run blocking work there from now on."""
         self.context = replace(self.context, threads=threads)
 
     def take_notices(self) -> list[OmniError]:

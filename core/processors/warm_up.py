@@ -46,18 +46,10 @@ def speak_once(context: ViewContext) -> None:
 def measure_units(
     context: ViewContext, slots: int, now_s: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Return how long a unit of one session takes, and one of each of several together.
+    """Return the seconds that a unit takes by number of sessions: of one, and of several.
 
-    All hear a second of sound and see a picture, and every second one speaks. This runs on the
-    engine's thread.
-
-    Args:
-        context: what views work with.
-        slots: most sessions there will be.
-        now_s: a clock.
-
-    Returns:
-        Seconds by number of sessions.
+    All get a second of sound and a picture, and every second one speaks. Runs on the engine's
+    thread.
     """
     views = [DuplexView(context) for _ in range(min(slots, MEASURED_TOGETHER))]
     try:

@@ -164,7 +164,6 @@ class _EffectQueues:
                 queue.put_nowait(None)
 
     async def run(self) -> None:
-        """Run the queues to their end, then release."""
         try:
             await asyncio.gather(
                 carry_out(self.work, self.handler.perform, *self._parts),
@@ -238,7 +237,6 @@ class Connection:
     log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)
 
     def __post_init__(self) -> None:
-        """Make what carries events and effects."""
         self._inbox = Inbox(self.limits.inbox_events, self.wire.endpoint.largest_bytes)
         self._timers = Timers(self._inbox.post)
         self._queues = _EffectQueues(self.handler, self._inbox, self.limits.stall_limit_s, self.log)
@@ -363,7 +361,7 @@ class Connection:
     # --- the end ---
 
     def _end_machine(self) -> None:
-        """Bring the machine to its end, whatever stopped the loop."""
+        """End the machine, whatever stopped the loop."""
         try:
             if not self.machine.is_closed:
                 for effect in self._effects_of(Disconnected("cancelled", at_s=loop_time_s())):

@@ -39,15 +39,8 @@ TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 @dataclass(frozen=True)
 class FakeTimes:
-    """How long the fake takes, ms.
-
-    Attributes:
-        load_ms: until it is ready.
-        prefill_ms: for a system prompt, a message or a segment.
-        unit_ms: for a duplex unit without its bookkeeping and its pictures.
-        look_ms: for each picture, ahead of its unit or with it.
-        finalize_ms: for the bookkeeping.
-        piece_ms: for each piece of a reply.
+    """How long the fake takes, ms: loading, a prompt or segment, a duplex unit, each picture of it,
+    its bookkeeping, each piece of a reply.
     """
 
     load_ms: float = 0.0
@@ -117,7 +110,6 @@ class FakeView(LinesMode[str]):
 
     @property
     def kv_cache_length(self) -> int:
-        """One token for each word, and one for each line."""
         return sum(count_words(line) + 1 for line in self._lines)
 
     async def _wait(self, delay_ms: float) -> None:

@@ -33,7 +33,6 @@ class FakeTranscriber:
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """Return one sentence, in the language that was asked for."""
         length_s = duration_s(samples)
         text = f"I speak for {length_s:.1f} s."
         passage = Passage(0.0, length_s, text)

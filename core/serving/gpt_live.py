@@ -44,12 +44,7 @@ class GptLiveCodec:
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
 
     def parse(self, text: str) -> ClientMessage:
-        """Return the event that a text is, its audio decoded.
-
-        Raises:
-            FieldError: It cannot be used; the error names the field.
-            TooBigError: It has too many values.
-        """
+        """Return the event that a text is, its audio decoded; raises an `OmniError`."""
         event = parse_event(text)
         try:
             match event:
@@ -88,14 +83,6 @@ def live_names(session_id: str, model: str, *, transcribes: bool = False) -> Liv
 def live_machine(
     names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
 ) -> GptLiveMachine:
-    """Return the machine of a session that begins now.
-
-    Args:
-        names: Of the session.
-        limits: Of its duplex mode.
-        model: The name of the model that is served.
-        count: Counts a text's tokens as the model does.
-        transcribes: What the user says is transcribed.
-    """
+    """Return the machine of a session that begins now, which serves the model of that name."""
     live = live_names(names.session_id, model, transcribes=transcribes)
     return GptLiveMachine(names, limits, live, count)

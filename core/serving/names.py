@@ -24,7 +24,7 @@ def worker_name(address: str, index: int, given: str | None = None) -> str:
     """Return what a worker is called in logs, metrics and recordings, and by its gateway.
 
     Args:
-        address: that it binds to; what other machines reach is called after this one.
+        address: that it binds to; one that other machines reach is named after this machine.
         index: among the workers of its machine.
         given: its name, if it was given one.
 

@@ -338,7 +338,6 @@ class UnitTimes:
         self._last_s: dict[str, float] = {}  # by session: when it had a unit
 
     def note(self, session_id: str, share: float) -> None:
-        """Add a unit of a session."""
         now_s = self._now_s()
         self._last_s[session_id] = now_s
         active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}

@@ -230,7 +230,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await emit(done)
 
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
-        """Make the reply; emit its pieces with their sound as the client reads it."""
         if self._is_cut:
             view.stop()  # feeding has cleared an earlier one
         writer, output = ReplyWriter(request.output.format), request.output

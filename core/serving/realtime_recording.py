@@ -34,12 +34,6 @@ class RealtimeRecording(TurnRecording):
     def __init__(
         self, open_recorder: OpenRecorder[TurnBasedSessionRecorder], machine: RealtimeMachine
     ) -> None:
-        """Begin without a recording.
-
-        Args:
-            open_recorder: Returns the recorder.
-            machine: Of the session; knows what a response by units answers.
-        """
         super().__init__(open_recorder)
         self._machine = machine
         self._request: TurnRequest | None = None  # of the turn under way

@@ -194,13 +194,7 @@ class StreamingRecording(TurnRecording):
         suspend: Callable[[EndReason], None],
         next_turn: Callable[[], int],
     ) -> None:
-        """Begin.
-
-        Args:
-            open_recorder: Returns the conversation's recorder, begun earlier or now.
-            suspend: Called at the end instead of ending the recording, with why the socket left.
-            next_turn: Counts the conversation's turns.
-        """
+        """Call `suspend` at the end, instead of ending the recording, with why the socket left."""
         super().__init__(open_recorder)
         self._suspend = suspend
         self._next_turn = next_turn
@@ -273,7 +267,6 @@ class ChatRecording(TurnRecording):
 
 
 def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = None) -> TurnTiming:
-    """Return what a turn cost, as a recording keeps it."""
     return TurnTiming(
         elapsed_ms=elapsed_ms,
         tokens=stats.generated_tokens,
@@ -297,7 +290,6 @@ def duplex_snapshot(message: duplex.Prepare) -> Snapshot:
 
 
 def half_duplex_snapshot(message: half_duplex.Prepare) -> Snapshot:
-    """Return the settings of a half-duplex session."""
     config = message.config
     return {
         "system_prompt": message.system_prompt,
@@ -310,7 +302,6 @@ def half_duplex_snapshot(message: half_duplex.Prepare) -> Snapshot:
 
 
 def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapshot:
-    """Return the settings of a one-shot chat."""
     return {
         "system_prompt": system_text(request.messages),
         "streaming": isinstance(request, chat.ChatSocketRequest) and request.streaming,

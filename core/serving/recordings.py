@@ -47,9 +47,8 @@ class OpenRecording:
     """The recording of a streaming conversation, open between its sockets.
 
     Attributes:
-        recording_id: its name.
         recorder: None until there is something to record.
-        end: when its last socket left, and why; the wait for a next turn is no part of the chat.
+        end: when its last socket left, and why; waiting for a next turn is no part of the chat.
     """
 
     def __init__(self, recording_id: str) -> None:
@@ -89,7 +88,6 @@ class Recordings:
         self._open: OrderedDict[_Key, OpenRecording] = OrderedDict()
 
     def new_id(self, kind: RequestType, session_id: str) -> str:
-        """Return the id of a new recording."""
         if kind in PREFIXES:
             return generate_session_id(PREFIXES[kind])
         return generate_recording_id(session_id, datetime.now(UTC))
@@ -97,7 +95,6 @@ class Recordings:
     def duplex(
         self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> DuplexSessionRecorder:
-        """Begin the recording of a duplex session."""
         options = self._options(owner, on_stopped)
         place = (self._worker_id, snapshot, self.data_dir, options)
         return DuplexSessionRecorder(recording_id, owner.kind, *place)
@@ -105,7 +102,6 @@ class Recordings:
     def turns(
         self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> TurnBasedSessionRecorder:
-        """Begin the recording of any other session."""
         options = self._options(owner, on_stopped)
         place = (self._worker_id, snapshot, self.data_dir, options)
         return TurnBasedSessionRecorder(recording_id, owner.kind, *place)
@@ -158,12 +154,7 @@ class Recordings:
         return found
 
     def delete(self, folder: Path) -> None:
-        """Delete a recording from this disk. Blocks.
-
-        Raises:
-            SessionInUseError: It is being written or uploaded.
-            OSError: It cannot be deleted.
-        """
+        """Delete a recording from this disk; blocks. Raises `SessionInUseError`."""
         if self._uploader is None:
             delete_recording(folder)
         else:

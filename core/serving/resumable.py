@@ -32,7 +32,6 @@ class SentMessages:
     """
 
     def __init__(self, most_chars: int = KEPT_CHARS) -> None:
-        """Begin before the first message."""
         self.last_seq = 0
         self._most_chars = most_chars
         self._chars = 0
@@ -40,7 +39,6 @@ class SentMessages:
 
     @property
     def first_seq(self) -> int:
-        """Number of the oldest message that is kept."""
         return self.last_seq - len(self._texts) + 1
 
     def add(self, text: str) -> str:
@@ -80,13 +78,7 @@ class ResumableSocket:
     """
 
     def __init__(self, socket: Socket, grace_s: float, sent: SentMessages | None = None) -> None:
-        """Begin with a first socket.
-
-        Args:
-            socket: Accepted.
-            grace_s: How long a session without a socket is kept.
-            sent: Keeps what is sent.
-        """
+        """Keep a session without a socket for `grace_s`."""
         self._grace_s = grace_s
         self._sent = sent or SentMessages()
         self._attached = _Attached(socket)
@@ -103,7 +95,6 @@ class ResumableSocket:
 
     @property
     def is_away(self) -> bool:
-        """The session waits for another socket."""
         return self._attached.is_lost and not self._is_over
 
     async def receive(self) -> str | bytes:
@@ -148,12 +139,8 @@ class ResumableSocket:
     async def go_on(self, socket: Socket, last_seq: int) -> None:
         """Use another socket, until that is replaced, broken or closed.
 
-        Args:
-            socket: Accepted.
-            last_seq: The newest message that the client has.
-
-        Raises:
-            SessionExpiredError: The session is over, or its client has what was never sent.
+        The client has received messages up to `last_seq`. Raises `SessionExpiredError` if the
+        session is over, or its client has what was never sent.
         """
         if last_seq > self._sent.last_seq:
             self.end()  # such a client cannot be brought back into step
@@ -224,11 +211,7 @@ class ResumableSocket:
         self._interrupt_reading()
 
     async def _wait_for_return(self) -> None:
-        """Wait for another socket.
-
-        Raises:
-            SocketClosedError: None came in time.
-        """
+        """Wait for another socket; raises `SocketClosedError` if none came in time."""
         try:
             async with asyncio.timeout_at(self._lost_s + self._grace_s):
                 await self._returned.wait()

@@ -92,7 +92,6 @@ def worker_routes(registry: CollectorRegistry) -> APIRouter:
 
 
 async def error_response(request: Request, error: Exception) -> Response:
-    """Return one of our errors as an HTTP response."""
     assert isinstance(error, OmniError)
     content = {"detail": error.message, "code": error.code.value}
     return JSONResponse(content, error.http_status)
@@ -194,7 +193,6 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
 
 
 async def _watch(request: Request, gone: asyncio.Event) -> None:
-    """Set `gone` when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     gone.set()
@@ -205,13 +203,7 @@ async def transcription(
 ) -> StreamingResponse:
     """Transcribe a recording, a line of JSON a passage; an error before the first is raised.
 
-    Args:
-        runtime: Has the transcriber.
-        sound: Little-endian float32 samples, mono, 16 kHz.
-        options: Of the transcriber.
-
-    Raises:
-        OmniError: Nothing here transcribes, or it failed.
+    `sound` holds little-endian float32 samples, mono, 16 kHz.
     """
     if runtime.transcriber is None:
         raise NotAvailableError()

@@ -60,14 +60,7 @@ class WorkLimits:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a worker is called.
-
-    Attributes:
-        worker_id: its name.
-        gpu_id: its GPU, as people count.
-        is_supervised: a launcher starts it again when it ends.
-        boot_id: tells its process from those before and after it.
-    """
+    """What a worker is called; `boot_id` tells its process from those before and after it."""
 
     worker_id: str = "worker_0"
     gpu_id: int | None = None
@@ -80,9 +73,7 @@ class Progress:
     """How far the worker has come, for its health.
 
     Attributes:
-        is_loaded: the model is ready.
-        stage: what loading does now.
-        share: how much of it is done, 0 to 1.
+        share: how much of loading is done, 0 to 1.
         error: why loading failed, or what is wrong with the device.
         memory_mb: used and total memory of the GPU, as last read.
         began_s: when the worker was created, `time.monotonic`.
@@ -120,12 +111,8 @@ class WorkerRuntime:
 
     Attributes:
         engine: the model's thread.
-        threads: threads for what blocks.
         slots: who occupies the worker.
         store: conversations kept between turns.
-        limits: how long things may take.
-        identity: what the worker is called.
-        progress: how far the worker has come.
         is_draining: the program is about to end: nothing new may begin.
     """
 
@@ -139,13 +126,8 @@ class WorkerRuntime:
     ) -> None:
         """Start the engine's thread; load nothing yet.
 
-        Args:
-            make_backend: Makes what makes conversations; called on the engine's thread, since
-                importing a model's libraries takes long enough to be noticed.
-            slots: Sessions at once.
-            limits: How long things may take.
-            identity: What the worker is called.
-            make_transcriber: Makes what writes down what users say, once the backend is loaded.
+        Both functions are called on that thread, where importing a model's libraries, which takes
+        long, holds up no request.
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
@@ -163,22 +145,14 @@ class WorkerRuntime:
 
     @property
     def backend(self) -> Backend:
-        """What makes conversations.
-
-        Raises:
-            ModelError: The worker is not loaded.
-        """
+        """What makes conversations; raises `ModelError` before loading."""
         if self._loaded is None:
             raise ModelError("The worker is not loaded.")
         return self._loaded.backend
 
     @property
     def detector(self) -> SileroVad:
-        """The voice activity detector, shared by all sessions.
-
-        Raises:
-            ModelError: The worker is not loaded.
-        """
+        """The detector of voice activity, for all sessions; raises as `backend`."""
         if self._loaded is None:
             raise ModelError("The worker is not loaded.")
         return self._loaded.detector
@@ -217,7 +191,6 @@ class WorkerRuntime:
             self.progress.is_loaded = True
 
     async def free_all(self, conversations: Iterable[Conversation]) -> None:
-        """Free conversations that no client will continue."""
         for conversation in conversations:
             await self.free(conversation.view)
 
@@ -226,12 +199,7 @@ class WorkerRuntime:
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
     async def end(self, view: Mode | None, lease: Lease | None) -> None:
-        """Free a session's conversation, then its slot; in this order whatever happens.
-
-        Args:
-            view: The conversation, if it has one that is not kept.
-            lease: Its slot, if it holds one.
-        """
+        """Free a session's conversation, then its slot; in this order whatever happens."""
         try:
             if view is not None:
                 await self.free(view)
@@ -256,7 +224,6 @@ class WorkerRuntime:
         self.slots.lost += 1
 
     async def _free_kept(self) -> int:
-        """Free everything that is kept; return how many conversations it was."""
         kept = self.store.clear()
         await self.free_all(kept)
         await self._tidy_up()
@@ -310,7 +277,6 @@ class WorkerRuntime:
         )
 
     def cache_info(self) -> CacheStatus:
-        """Answer `GET /cache_info`."""
         store = self.store
         kept = store.newest
         return CacheStatus(
@@ -355,7 +321,6 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
-        """Give memory back, unless another session would wait meanwhile."""
         if len(self.slots.owners) <= 1:
             await self.engine.free(self.backend.tidy)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)

@@ -87,11 +87,7 @@ def _host_of(netloc: str) -> str:
 
 
 def check_exposure(host: str, security: SecuritySettings) -> None:
-    """Refuse to serve other machines without a secret: a worker obeys every request.
-
-    Raises:
-        ValueError: Other machines reach the address, and there is no secret.
-    """
+    """Raise `ValueError` if other machines reach the worker, which obeys all, without a secret."""
     if security.worker_secret is None and not is_loopback(host):
         raise ValueError(
             f"The worker would listen on {host} to everybody. Set security.worker_secret to the "
@@ -168,8 +164,7 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
     """Return the server of a worker's application.
 
     Raises:
-        OSError: The certificate can be neither read nor made.
-        ValueError: There is none, and no key to sign one with.
+        OSError, ValueError: The certificate can be neither read nor made, or not be signed.
     """
     heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(

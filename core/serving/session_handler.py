@@ -168,15 +168,9 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     @abstractmethod
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect.
-
-        Raises:
-            OmniError: It failed.
-            WorkCancelledError: It was cancelled; it ends as `_cancelled` says.
-        """
+        """Carry out one effect; one that is cancelled ends as `_cancelled` says."""
 
     def _cancelled(self, effect: WorkEffect) -> Iterator[Event]:
-        """Yield what a cancelled effect ends in."""
         match effect:
             case Prefill():
                 yield PrefillDone()
@@ -193,11 +187,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
-        """Await a call of the view, which `cancel` cancels.
-
-        Args:
-            call: The call.
-            feeds: An interruption cancels it, too; it is undone afterwards, or never used.
+        """Await a call of the view; `cancel` cancels it, and if it `feeds`, an interruption.
 
         Raises:
             OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
@@ -248,16 +238,10 @@ class SessionHandler(ABC, Generic[ViewT]):
         *,
         is_undone: bool = True,
     ) -> None:
-        """Await a call that feeds the cache, and emit the events that describe it.
+        """Await a call that feeds `count` messages, and emit the events that describe it.
 
-        The order matters: clients expect `prepared` as the next message after `prepare`.
-
-        Args:
-            view: The conversation.
-            call: Returns the text fed.
-            count: How many messages it feeds.
-            emit: Takes the events.
-            is_undone: An interruption cancels it, and it is undone afterwards.
+        The order matters: clients expect `prepared` as the next message after `prepare`. The call
+        returns the text fed; if `is_undone`, an interruption cancels it and it is undone afterwards.
         """
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)

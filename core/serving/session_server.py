@@ -64,8 +64,8 @@ class _Live:
     """A socket that is being served.
 
     Attributes:
-        gone: set when it is served no more.
-        resumable: lets another socket of its owner's go on; None: none may.
+        gone: set when the socket is served no more.
+        resumable: lets another socket of its owner's continue; None: none may.
     """
 
     kind: SocketKind
@@ -76,12 +76,7 @@ class _Live:
 
 
 class SessionServer:
-    """Serves the sessions of one worker.
-
-    Attributes:
-        runtime: the model and what its sessions share.
-        begin_restart: ends the program so that it is started again; None where that is impossible.
-    """
+    """The sessions of one worker; `begin_restart` is None where nothing restarts the program."""
 
     def __init__(
         self,
@@ -91,15 +86,7 @@ class SessionServer:
         recordings: Recordings | None,
         tracing: Tracing | None = None,
     ) -> None:
-        """Create a server without sessions.
-
-        Args:
-            runtime: The model and what its sessions share.
-            rules: What sessions may say and take.
-            metrics: Counts.
-            recordings: Makes recorders; None records nothing.
-            tracing: Takes spans; None: nobody wants them.
-        """
+        """Without `recordings` nothing is recorded, without `tracing` no spans are made."""
         self.runtime = runtime
         self.begin_restart: Callable[[], None] | None = None
         self._rules = rules
@@ -115,7 +102,6 @@ class SessionServer:
     # --- its life ---
 
     async def load(self) -> None:
-        """Load the model; a failure shows in the health."""
         await self.runtime.load()
         self._metrics.model_is_loaded(self.runtime.progress.is_loaded)
 
@@ -131,12 +117,7 @@ class SessionServer:
             self._log.info("recordings_recovered", count=len(recovered))
 
     def restart(self) -> None:
-        """Begin to end, to be started again.
-
-        Raises:
-            NotSupervisedError: Nothing would start it again.
-            ShuttingDownError: It is ending already.
-        """
+        """Begin to end, to be started again; raises `NotSupervisedError` if nothing would do so."""
         if self.begin_restart is None or not self.runtime.identity.is_supervised:
             raise NotSupervisedError()
         self.begin_restart()
@@ -168,12 +149,7 @@ class SessionServer:
         """Serve one socket from its acceptance to its end.
 
         A worker that is not ready refuses the handshake, so that the gateway can try another one.
-
-        Args:
-            websocket: Not accepted yet.
-            kind: Which path it came to.
-            session_id: What the client calls the session.
-            variant: Which kind of duplex the gateway says it is.
+        `variant` is the kind of duplex that the gateway names.
         """
         try:
             self._check_open()
@@ -209,12 +185,7 @@ class SessionServer:
     async def chat(
         self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
     ) -> ChatResponse:
-        """Answer one request over HTTP.
-
-        Args:
-            request: What is asked.
-            gone: Set when the client has left.
-            secret: Of the recording's owner.
+        """Answer one request over HTTP, until `gone` is set; `secret` is the recording's owner's.
 
         Raises:
             OmniError: There is no answer.
@@ -235,12 +206,7 @@ class SessionServer:
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
-        """Stop what sessions are saying.
-
-        Args:
-            kinds: Of these kinds.
-            session_id: Of one session; None stops all.
-        """
+        """Stop the replies of sessions of these kinds; without an id, of all."""
         found = [
             live
             for (kind, name), live in self._live.items()
@@ -264,11 +230,7 @@ class SessionServer:
     # --- helpers ---
 
     def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket:
-        """Return what lets another socket go on with a session.
-
-        Raises:
-            SessionExpiredError: There is none, or the secret is not its owner's.
-        """
+        """Return the session's socket; raises `SessionExpiredError`, also for a wrong secret."""
         live = self._live.get((kind, session_id))
         if live is None or live.resumable is None:
             raise SessionExpiredError()
@@ -299,11 +261,7 @@ class SessionServer:
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
-        """Be the only socket of this session for the block.
-
-        Raises:
-            SessionInUseError: Another one is, and does not end.
-        """
+        """Be the session's only socket; raises `SessionInUseError` if another does not end."""
         key, loop = (kind, owner.session_id), asyncio.get_running_loop()
         deadline_s = loop.time() + CLAIM_WAIT_S
         while (other := self._live.get(key)) is not None:

@@ -224,7 +224,6 @@ class Slots:
 
     @property
     def owners(self) -> list[Owner]:
-        """Who holds a slot, oldest first."""
         return [lease.owner for lease in self._leases]
 
     @property
@@ -243,7 +242,6 @@ class Slots:
 
     @property
     def mean_ms(self) -> float:
-        """How long a slot was held, on average."""
         ended = self.total_leases - len(self._leases)
         return self.total_ms / ended if ended else 0.0
 
@@ -315,7 +313,6 @@ class Conversation:
     _marked: int = 0
 
     def mark(self) -> None:
-        """Keep where the turn begins."""
         self._marked = len(self.history)
 
     def add_messages(self, message: WorkerPrefill) -> None:
@@ -357,7 +354,6 @@ class SessionStore:
 
     @property
     def newest(self) -> Conversation | None:
-        """The conversation used last."""
         return self._kept[-1] if self._kept else None
 
     def keep(self, conversation: Conversation, active: int) -> list[Conversation]:
@@ -393,6 +389,5 @@ class SessionStore:
         return evicted
 
     def clear(self) -> Sequence[Conversation]:
-        """Evict and return everything."""
         evicted, self._kept = self._kept, []
         return evicted

@@ -29,10 +29,7 @@ def decode_media(
 ) -> list[Media]:
     """Decode the pictures and videos of one request in another process; blocks.
 
-    Raises:
-        PictureError: One of them cannot be used.
-        AudioError: The sound of a video cannot be used.
-        WorkCancelledError: `is_cancelled` became true.
+    Raises `PictureError`, `AudioError`, or `WorkCancelledError` once `is_cancelled`.
     """
 
     def check() -> None:
@@ -113,7 +110,6 @@ class ThreadPools:
         return True
 
     def failed(self) -> None:
-        """Count and log the failure that is being handled."""
         self.failures += 1
         self._log.exception("model_call_failed")
 
@@ -137,9 +133,7 @@ class SessionThreads:
         self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread.
-
-        Cancelled, this still waits until the thread has ended or is abandoned.
+        """Run `work` on a thread; cancelled, this still waits until that has ended or is abandoned.
 
         Raises:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.

@@ -58,7 +58,6 @@ class TraceObserver:
             self._trace.end(self._session, self._now_s, {"mode": self._mode} | error)
 
     def _write_unit(self, result: Result, session: Span) -> None:
-        """Write a unit that has just been answered, and its parts."""
         ended_s = self._now_s
         at_s = ended_s - result.wall_clock_ms / MS_PER_S
         about = {

@@ -85,11 +85,7 @@ class Waiting:
 
     @contextmanager
     def place(self, samples: FloatArray) -> Iterator[None]:
-        """Hold a place for a request.
-
-        Raises:
-            TranscriberBusyError: There is none.
-        """
+        """Count a request while it waits or runs; raises `TranscriberBusyError`."""
         length_s = duration_s(samples)
         is_too_long = self._count > 0 and self._sound_s + length_s > self._most_s
         if self._count >= self._most or is_too_long:
@@ -109,11 +105,6 @@ class WhisperTranscriber:
     kind: ClassVar[TranscriberKind] = "whisper"
 
     def __init__(self, process: WhisperProcess) -> None:
-        """Start nothing yet.
-
-        Args:
-            process: Runs it; closed with this.
-        """
         self._process = process
         self._waiting = Waiting()
         self._thread = ThreadPoolExecutor(1, "transcribe")
@@ -130,7 +121,6 @@ class WhisperTranscriber:
             return await asyncio.wrap_future(job)
 
     def close(self) -> None:
-        """End the process and the thread."""
         self._process.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -141,11 +131,6 @@ class ModelTranscriber:
     kind: ClassVar[TranscriberKind] = "model"
 
     def __init__(self, open_view: Callable[[], ChatMode]) -> None:
-        """Ask nothing yet.
-
-        Args:
-            open_view: Returns a fresh one-shot chat.
-        """
         self._open_view = open_view
         self._waiting = Waiting()
         self._turn = asyncio.Lock()
@@ -175,18 +160,10 @@ async def passages_of(
     samples: FloatArray,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
 ) -> AsyncGenerator[tuple[str, Passage]]:
-    """Write down a recording of any length, a stretch of speech at a time.
+    """Transcribe a long recording, [T] float32 at 16 kHz, one stretch of speech at a time.
 
-    Between two stretches others may have their turn, so a long recording keeps no caption waiting.
-
-    Args:
-        transcriber: Writes.
-        detector: Finds the speech.
-        samples: [T] float32 at 16 kHz.
-        options: How to listen.
-
-    Yields:
-        The language and each passage with its place in the recording.
+    Between two stretches other requests may be served, so a long recording delays no caption.
+    Yields the language and each passage with its times in the recording.
     """
     for segment in await asyncio.to_thread(_stretches, detector, samples):
         found = await transcriber.transcribe(segment.samples, options)
@@ -202,13 +179,10 @@ async def transcribe_or_error(
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     limit_s: float = LIVE_LIMIT_S,
 ) -> Transcript | OmniError:
-    """Write down one segment of a live conversation, which never fails because of it.
+    """Transcribe one segment of a live conversation, which never fails because of it.
 
-    Args:
-        transcriber: Writes; None if nothing does.
-        pcm: Little-endian float32 samples, mono, 16 kHz.
-        options: How to listen.
-        limit_s: Longest wait.
+    `pcm` holds little-endian float32 samples, mono, 16 kHz; without a transcriber, or after
+    `limit_s`, an error is returned.
     """
     if transcriber is None:
         return NotAvailableError("Nothing here writes down what is said (transcription.by).")
@@ -222,15 +196,9 @@ async def transcribe_or_error(
 
 
 def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:
-    """Return the transcriber of a worker, None if it has none.
+    """Return the transcriber of a worker whose backend is loaded, None if it has none.
 
-    Args:
-        backend: Loaded.
-        by: What is configured.
-        folder: Where Whisper's files are, if anywhere.
-
-    Raises:
-        ModelError: Whisper is wanted, and its files are not there.
+    Raises `ModelError` if Whisper is wanted and `folder` does not hold its files.
     """
     if isinstance(backend, FakeBackend):
         return None if by == "none" else FakeTranscriber()

@@ -162,7 +162,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
-        """Take the conversation from where it is kept, or begin one."""
         store = self._runtime.store
         if not message.clear_kv_cache:
             if message.expect_hash:

@@ -273,7 +273,6 @@ class Inbox:
         self._add(event, 0)
 
     async def get(self) -> Event:
-        """Wait for the oldest event."""
         while not self._entries:
             self._arrived.clear()
             await self._arrived.wait()

@@ -47,7 +47,6 @@ class TalkInput:
 
     @property
     def duration_s(self) -> float:
-        """Length of the sound."""
         return len(self.sound) / INPUT_SAMPLE_RATE_HZ
 
     def second(self, index: int) -> tuple[FloatArray, list[Image.Image]]:
@@ -69,16 +68,8 @@ def read_inputs(
 ) -> TalkInput:
     """Read and check everything a conversation needs.
 
-    Args:
-        audio: sound file; without it the video's sound is taken.
-        video: film whose pictures are shown, one per second.
-        frames: folder of pictures, shown one per second in the order of their names.
-        voice: recording of the voice to speak with.
-        max_duration_s: longest sound accepted.
-
-    Raises:
-        OmniError: a file is missing, empty, silent, damaged, too long or of another kind; the
-            message is one sentence for a person.
+    Without `audio` the video's sound is taken; the pictures of `frames` are shown one a second
+    in the order of their names. Raises `OmniError`, one sentence for a person.
     """
     pictures: tuple[Image.Image, ...] = ()
     sound: FloatArray | None = None
@@ -139,11 +130,7 @@ class Conversation:
         self.timeline = Timeline(given.sound)
 
     def hold(self, mode: str) -> Iterator[Row]:
-        """Hold the conversation in one of the modes of `MODES`.
-
-        Raises:
-            OmniError: the model or the input refuses.
-        """
+        """Hold the conversation in a mode; raises `OmniError` if the model or the input refuses."""
         return {
             "duplex": self._duplex,
             "half_duplex": self._half_duplex,
@@ -209,7 +196,6 @@ class Conversation:
         view.cleanup()
 
     def _prepared_half_duplex(self) -> HalfDuplexView:
-        """Begin a turn-based conversation with the system prompt around the voice."""
         view = self.processor.set_half_duplex_mode()
         voice = self.given.voice
         sample = view.context.default_voice if voice is None else voice

@@ -20,12 +20,8 @@ class Row:
     """One unit, turn or reply; times in milliseconds unless the name says otherwise.
 
     Attributes:
-        index: running number.
         at_s: second of the input at which it was answered.
         action: "listen" or "speak".
-        text: what the model said.
-        n_tokens: text tokens.
-        n_speech_tokens: speech codes.
         speech_s: length of what was said.
         starts_at_s: when it is heard; None for silence.
         prefill_ms: reading the input.
@@ -34,8 +30,6 @@ class Row:
         token2wav_ms: codes to sound.
         answer_ms: the three together, where they overlap and are not timed one by one.
         finalize_ms: closing the unit.
-        total_ms: everything.
-        end_of_turn: the model's turn ended.
         kv_tokens: tokens in the cache afterwards.
     """
 
@@ -75,10 +69,7 @@ _COLUMNS = {
 def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
     """Lay rows out for a terminal; columns in which nothing happened are left out.
 
-    Args:
-        rows: what happened.
-        noun: what one row is, such as "unit".
-        width: columns of the terminal; a narrow one gets totals only.
+    `noun` is what one row is, such as "unit"; a terminal of small `width` gets totals only.
     """
     table = Table(caption="times in milliseconds", header_style="bold", pad_edge=False)
     table.add_column(noun, justify="right", no_wrap=True)
@@ -114,7 +105,6 @@ def _cells(row: Row, shown: Mapping[str, str]) -> list[str]:
 
 
 def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
-    """Return counts, medians and the real-time factor of a conversation."""
     spoken = [row for row in rows if row.action == "speak"]
     silent = [row for row in rows if row.action != "speak"]
     total_s = sum(row.total_ms for row in rows) / 1000
@@ -135,11 +125,6 @@ class Timeline:
     """Where everything said is placed; times are seconds of the input."""
 
     def __init__(self, user: FloatArray) -> None:
-        """Begin with what the user said.
-
-        Args:
-            user: float32 [T] at 16 kHz.
-        """
         self._user = resample(user, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ)
         self._spoken: list[tuple[int, FloatArray]] = []
         self._free_from = 0
@@ -150,15 +135,9 @@ class Timeline:
         return max(len(self._user), self._free_from) / OUTPUT_SAMPLE_RATE_HZ
 
     def place(self, waveform: FloatArray, ready_at_s: float) -> float:
-        """Let the model say something as soon as it can.
+        """Add speech, float32 [T] at 24 kHz, that was ready at `ready_at_s`.
 
-        Args:
-            waveform: float32 [T] at 24 kHz.
-            ready_at_s: when the input it answers was complete.
-
-        Returns:
-            When it starts to be heard, in seconds: at `ready_at_s`, or when what it said before
-            has ended.
+        Returns when it starts to be heard, in seconds: then, or when the speech before has ended.
         """
         start = max(self._free_from, round(ready_at_s * OUTPUT_SAMPLE_RATE_HZ))
         self._spoken.append((start, waveform))
@@ -172,7 +151,6 @@ class Timeline:
         self._free_from = min(self._free_from, end)
 
     def mix(self) -> FloatArray:
-        """Return both voices, float32 [T, 2] at 24 kHz."""
         stereo = np.zeros((max(len(self._user), self._free_from), CHANNELS), np.float32)
         stereo[: len(self._user), 0] = self._user
         for start, wave in self._spoken:
@@ -180,5 +158,4 @@ class Timeline:
         return stereo
 
     def write(self, path: Path) -> None:
-        """Write both voices as a stereo WAV file."""
         write_wav(path, self.mix(), OUTPUT_SAMPLE_RATE_HZ)

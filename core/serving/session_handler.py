@@ -241,7 +241,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Await a call that feeds `count` messages, and emit the events that describe it.
 
         The order matters: clients expect `prepared` as the next message after `prepare`. The call
-        returns the text fed; if `is_undone`, an interruption cancels it and it is undone afterwards.
+        returns the text fed; if `is_undone`, an interruption cancels it, and it is undone.
         """
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)

@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.threads import HEARING_THREADS, SPARE_THREADS
+from core.serving.threads import DETECTION_THREADS, SPARE_THREADS
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
     SECOND,
@@ -151,7 +151,7 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
     eventually("all files are closed", lambda: open_files() <= files)
     slots = bench.worker.runtime.slots.count
     assert bench.threads("call") <= BENCHES * (slots + SPARE_THREADS)
-    assert bench.threads("hear") <= BENCHES * HEARING_THREADS
+    assert bench.threads("hear") <= BENCHES * DETECTION_THREADS
     assert not bench.worker.sessions._live and len(bench.worker.runtime.slots.owners) == 0
 
 

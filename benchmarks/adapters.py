@@ -41,9 +41,8 @@ from core.schemas.common import json_text
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
-from core.serving.client_sound import ReplyWriter, decoded, encoded
 from core.serving.detection import WindowDetector
-from core.serving.gpt_live import GptLiveCodec, live_machine
+from core.serving.openai_clients import GptLiveCodec, ReplyWriter, decoded, encoded, live_machine
 from core.serving.realtime_handler import realtime_start
 from core.serving.wire import DUPLEX, REALTIME
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad

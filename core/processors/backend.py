@@ -1,4 +1,4 @@
-"""The loaded model as a worker uses it: conversations, facts, and the device under it.
+"""The loaded model as a worker uses it: warm-up, conversations, facts, and the device under it.
 
 Importing this imports the model's libraries.
 """
@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
+import numpy as np
 import torch
+from PIL import Image
 from pydantic import Field, ValidationError
 
 from core.engine.engine import Engine
-from core.engine.passes import free_share
+from core.engine.passes import free_share, run_together
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.modes import Report, Threads
@@ -30,8 +33,9 @@ from core.processors import (
     ViewContext,
 )
 from core.processors.view import model_errors
-from core.processors.warm_up import measure_units, speak_once
-from core.schemas.common import WireModel
+from core.schemas.common import Message, Role, WireModel
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.streaming import StreamingRequest
 from core.schemas.worker import (
     MODEL_NAME_MAX_CHARS,
     SUGGESTIONS_MAX,
@@ -40,10 +44,79 @@ from core.schemas.worker import (
     Suggestion,
 )
 from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.modes.duplex import SlicedPicture, slice_pictures
 from MiniCPMO45.settings import Weights
+
+WARM_UP_TOKENS: Final = 12
+MEASURED_TOGETHER: Final = 64  # sessions: so many that what one more adds is seen
+ROUNDS: Final = 3  # the shortest counts: the first one also makes what is made at first use
+PICTURE_SIZE: Final = (1280, 720)  # what the pages send
+SECOND: Final = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
+
+
+def speak_once(context: ViewContext) -> None:
+    """Speak once, so that no session waits for what is made at the first use."""
+    duplex = DuplexView(context)
+    duplex.prepare()
+    duplex.prefill(SECOND)
+    duplex.generate(force_listen=True)
+    duplex.finalize()
+    duplex.cleanup()
+    chat = StreamingView(context)
+    hello = [Message(role=Role.USER, content="Hello")]
+    chat.prefill(StreamingRequest(session_id="warm_up", messages=hello, is_last_chunk=True))
+    for _ in chat.generate("warm_up", max_new_tokens=WARM_UP_TOKENS):
+        pass
+    chat.cleanup()
+
+
+def measure_units(
+    context: ViewContext, slots: int, now_s: Callable[[], float] = time.perf_counter
+) -> dict[int, float]:
+    """Return the seconds that a unit takes by number of sessions: of one, and of several.
+
+    All get a second of sound and a picture, and every second one speaks. Runs on the engine's
+    thread.
+    """
+    views = [DuplexView(context) for _ in range(min(slots, MEASURED_TOGETHER))]
+    try:
+        for view in views:
+            view.prepare()
+        sessions = [view.session for view in views]
+        return {
+            count: min(_round_s(context, sessions[:count], now_s) for _ in range(ROUNDS))
+            for count in (1, len(sessions))
+        }
+    finally:
+        for view in views:
+            view.cleanup()
+
+
+def _round_s(context: ViewContext, sessions: list[Session], now_s: Callable[[], float]) -> float:
+    """Return the seconds until each session has had a unit."""
+    began_s = now_s()
+    run_together(
+        context.model.executor,
+        [_unit(context, session, speaks=index % 2 == 0) for index, session in enumerate(sessions)],
+    )
+    return now_s() - began_s
+
+
+def _unit(context: ViewContext, session: Session, *, speaks: bool) -> Steps[None]:
+    model = context.model
+    picture = Image.new("RGB", PICTURE_SIZE)
+    [cut] = slice_pictures([picture], 1, model.duplex.config.slice_config)
+    assert isinstance(cut, SlicedPicture), "it was not seen before"
+    seen = SlicedPicture(model.executor.prepare_slices(cut.slices))
+    yield from model.duplex.streaming_prefill(session, SECOND, [seen])
+    yield from model.duplex.streaming_generate(session, not speaks, speaks)
+    yield from model.duplex.finalize(session)
+
 
 BYTES_PER_MB = 1_000_000
 

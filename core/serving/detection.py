@@ -17,7 +17,7 @@ from core.protocols.events import Happening, Heard, Segment
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
-from core.serving.client_sound import decoded
+from core.serving.openai_clients import decoded
 from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
 
 # Ours: a pause in the user's voice after which what was heard before is a burst of its own.

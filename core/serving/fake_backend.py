@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -21,13 +22,71 @@ from core.engine.engine import Engine
 from core.modes import Chunks, OnSound, Report, Threads
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import ContentItem, TextContent
+from core.schemas.common import ContentItem, Message, TextContent
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone
 from core.serving.lines import MS_PER_S, LinesMode, answer_at_once
+from core.transcription import (
+    DEFAULT_OPTIONS,
+    Passage,
+    TranscriberKind,
+    Transcript,
+    TranscriptionOptions,
+    duration_s,
+)
+
+TONE_HZ: Final = 440.0
+TONE_PEAK: Final = 0.2
+TONE_S: Final = 1.0  # as long as a duplex unit
+
+
+class FakeTranscriber:
+    """Writes down how long somebody spoke."""
+
+    kind: ClassVar[TranscriberKind] = "whisper"
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        length_s = duration_s(samples)
+        text = f"I speak for {length_s:.1f} s."
+        passage = Passage(0.0, length_s, text)
+        return Transcript(text, options.language or "en", length_s, (passage,))
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(frozen=True)
+class FakeSeenPicture:
+    """A picture that was pretended to be encoded: one slice of so many tokens."""
+
+    TOKENS: ClassVar[int] = 64
+
+    max_slices: int
+
+
+@cache
+def tone() -> FloatArray:
+    """Return the sound of one piece, [T] at 24 kHz."""
+    times_s = np.arange(int(TONE_S * OUTPUT_SAMPLE_RATE_HZ)) / OUTPUT_SAMPLE_RATE_HZ
+    return (TONE_PEAK * np.sin(2 * np.pi * TONE_HZ * times_s)).astype(np.float32)
+
+
+def line_of(message: Message) -> str:
+    """Return a message as one line; of what is no text, its kind."""
+    content = message.content
+    items = [TextContent(text=content)] if isinstance(content, str) else content
+    words = [item.text if isinstance(item, TextContent) else item.type for item in items]
+    return f"{message.role.value}: {' '.join(words)}"
+
+
+def count_words(text: str) -> int:
+    """Return how many tokens a text has: its words."""
+    return len(text.split())
+
 
 SPEAK_UNITS: Final = 3  # of a duplex turn
 LISTEN_UNITS: Final = 2  # between two turns

@@ -58,9 +58,9 @@ from core.schemas.common import (
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.realtime_session import AudioFormat
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
-from core.serving.client_sound import ReplyWriter, model_samples
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
+from core.serving.openai_clients import ReplyWriter, model_samples
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
 from core.serving.slots import Lease, Owner

@@ -21,7 +21,7 @@ from core.protocols.realtime_events import Json, RealtimeEvent
 from core.protocols.realtime_turns import TurnRequest
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import UserTranscript
-from core.serving.client_sound import model_samples
+from core.serving.openai_clients import model_samples
 from core.serving.recording_observer import OpenRecorder, TurnRecording, turn_timing
 from session_recorder import TurnBasedSessionRecorder
 

@@ -30,7 +30,6 @@ from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
 from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.gpt_live import GptLiveCodec, live_machine
 from core.serving.observers import (
     SESSION_LOG,
     CapacityObserver,
@@ -40,6 +39,7 @@ from core.serving.observers import (
     Observer,
     WorkerMetrics,
 )
+from core.serving.openai_clients import GptLiveCodec, live_machine
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.realtime_recording import RealtimeRecording
 from core.serving.recording_observer import (

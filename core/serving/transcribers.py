@@ -29,8 +29,7 @@ from core.schemas.chat import ChatRequest
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.worker import ModelKind
-from core.serving.fake_backend import FakeBackend
-from core.serving.fake_media import FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.transcription import (
     DEFAULT_OPTIONS,
     Passage,

@@ -16,8 +16,14 @@ from rich.markup import escape
 
 from core.errors import OmniError
 from core.processors.unified import UnifiedProcessor
-from core.talk.conversation import Conversation, TalkOptions, read_inputs
-from core.talk.report import Row, make_table, summarise
+from core.talk.conversation import (
+    Conversation,
+    Row,
+    TalkOptions,
+    make_table,
+    read_inputs,
+    summarise,
+)
 
 UNUSABLE_INPUT = 2  # exit code
 

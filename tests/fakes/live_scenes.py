@@ -29,8 +29,8 @@ from core.protocols.machine import SessionNames
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import Heard
 from core.schemas.gpt_live_server import Spoken
-from core.serving.fake_media import tone
-from core.serving.gpt_live import GptLiveCodec
+from core.serving.fake_backend import tone
+from core.serving.openai_clients import GptLiveCodec
 from tests.fakes.scenes import DUPLEX, Scene
 
 LISTEN = DuplexGenerateResult(is_listen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.processors.warm_up import ROUNDS, measure_units, speak_once
+from core.processors.backend import ROUNDS, measure_units, speak_once
 from MiniCPMO45.engine.steps import DrawCodes, EncodeImages, Request
 from tests.model.views import load
 

@@ -12,8 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from core.errors import NotAvailableError
-from core.serving.fake_backend import FakeBackend
-from core.serving.fake_media import FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeTranscriber
 from core.serving.routes import transcription
 from core.serving.runtime import WorkerRuntime
 from core.transcription import DEFAULT_OPTIONS

@@ -151,7 +151,7 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
     eventually("all files are closed", lambda: open_files() <= files)
     slots = bench.worker.runtime.slots.count
     assert bench.threads("call") <= BENCHES * (slots + SPARE_THREADS)
-    assert bench.threads("hear") <= BENCHES * DETECTION_THREADS
+    assert bench.threads("detect") <= BENCHES * DETECTION_THREADS
     assert not bench.worker.sessions._live and len(bench.worker.runtime.slots.owners) == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.audio import FloatArray, resample
 from core.errors import AudioCorruptError
-from core.serving.client_sound import ClientSound
+from core.serving.openai_clients import ClientSound
 
 FORMATS = [("audio/pcm", 24_000), ("audio/pcm", 16_000), ("audio/pcmu", 8_000)]
 FORMATS += [("audio/pcma", 8_000)]

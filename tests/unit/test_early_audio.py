@@ -16,8 +16,7 @@ from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPar
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
-from core.serving.fake_media import tone
+from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone
 from core.serving.observers import MetricsObserver, WorkerMetrics
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime

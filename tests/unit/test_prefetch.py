@@ -24,8 +24,7 @@ from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler, PicturePrefetch
-from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeTimes
-from core.serving.fake_media import FakeSeenPicture
+from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeSeenPicture, FakeTimes
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionRules
 from core.serving.slots import Owner

@@ -29,7 +29,7 @@ from core.protocols.events import (
 )
 from core.protocols.gpt_live import IDLE_S
 from core.schemas.gpt_live import Heard
-from core.serving.fake_media import tone
+from core.serving.fake_backend import tone
 from tests.fakes.live_scenes import LISTEN, LiveScene, append, kinds, pcm, speak
 
 

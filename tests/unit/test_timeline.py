@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from core.talk.report import Timeline
+from core.talk.conversation import Timeline
 
 RATE_HZ = 24_000
 

@@ -20,8 +20,7 @@ from core.errors import (
     TranscriptionFailedError,
 )
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes
-from core.serving.fake_media import FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes, FakeTranscriber
 from core.serving.transcribers import (
     ModelTranscriber,
     Waiting,

@@ -20,8 +20,7 @@ from core.schemas import duplex, half_duplex
 from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
-from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.fake_media import FakeTranscriber
+from core.serving.fake_backend import FakeBackend, FakeTimes, FakeTranscriber
 from core.serving.recording_observer import HalfDuplexRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler

@@ -1,4 +1,4 @@
-"""Audio of clients of OpenAI's protocols, 16-bit samples or G.711, to and from the model's.
+"""What clients of OpenAI's protocols send and get: audio in their formats, GPT-Live's events.
 
 One stream each way; resamplers and the byte of half a sample are kept from one piece to the next.
 """
@@ -6,6 +6,8 @@ One stream each way; resamplers and the byte of half a sample are kept from one 
 from __future__ import annotations
 
 import binascii
+import secrets
+import time
 from io import BytesIO
 from typing import Final
 
@@ -13,11 +15,30 @@ import numpy as np
 import soundfile
 from pybase64 import b64decode, b64encode_as_string
 
-from core.audio import FloatArray, StreamResampler, resample
-from core.errors import AudioCorruptError
+from core.audio import FloatArray, StreamResampler, from_pcm, resample, to_pcm
+from core.errors import AudioCorruptError, AudioError
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import ServerMessage
+from core.protocols.events import ClientMessage
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.gpt_live_events import LiveEvents, LiveNames
+from core.protocols.machine import SessionNames
 from core.protocols.realtime_items import Sound
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.protocols.rebase import CountTokens
+from core.schemas.gpt_live import (
+    Fixture,
+    FixturePlay,
+    Heard,
+    InputAudioAppend,
+    SessionStart,
+    parse_event,
+)
+from core.schemas.gpt_live_server import OutputAudioDelta, Spoken
+from core.schemas.limits import EVENT_LIMIT_BYTES, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.openai_errors import FieldError
+from core.schemas.queue import ErrorMessage
 from core.schemas.realtime_session import AudioFormat
+from core.serving.wire import Endpoint
 
 PCM: Final = "audio/pcm"
 G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsndfile calls them
@@ -134,3 +155,61 @@ def model_samples(sound: Sound) -> FloatArray:
     """Return an item's audio as the model takes it, [T] float32 at 16 kHz."""
     samples = decoded(sound.pcm, sound.format.type, sound.format.rate_hz)
     return resample(samples, sound.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
+
+
+APPEND_MAX_S: Final = 10.0  # ours: more than a session can be ahead of the clock
+PREFIX_BYTES: Final = 6
+
+
+class GptLiveCodec:
+    """Parses and writes the texts of one socket, and decodes and encodes their audio."""
+
+    def __init__(self) -> None:
+        self._sound: ClientSound | None = None  # the session has no format yet
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
+
+    def parse(self, text: str) -> ClientMessage:
+        """Return the event that a text is, its audio decoded; raises an `OmniError`."""
+        event = parse_event(text)
+        try:
+            match event:
+                case InputAudioAppend(audio=audio, event_id=name):
+                    if self._sound is None:
+                        return Heard(samples=b"", event_id=name)
+                    heard = self._sound.decode(audio, APPEND_MAX_S)
+                    return Heard(samples=to_pcm(heard), event_id=name)
+                case FixturePlay(audio=audio, event_id=name):
+                    samples = decode_pcm(audio)
+                    return Fixture(samples=to_pcm(samples), event_id=name)
+                case SessionStart() if self._sound is None:
+                    wanted = event.session.audio.format
+                    self._sound = ClientSound(wanted.type, wanted.rate)
+        except AudioError as error:
+            name = event.event_id
+            raise FieldError("invalid_value", error.message, "audio", name) from error
+        return event
+
+    def write(self, message: ServerMessage) -> str:
+        if isinstance(message, Spoken):
+            assert self._sound is not None, "the session has begun"
+            sound = self._sound.encode(from_pcm(message.samples))
+            return OutputAudioDelta(delta=sound).to_json()
+        if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
+            message = LiveEvents(live_names("", ""), 0).failed(message).message
+        return message.to_json()
+
+
+def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:
+    """Return the names of a session that begins now."""
+    prefix, now_s = secrets.token_hex(PREFIX_BYTES), int(time.time())
+    return LiveNames(session_id, model, prefix, now_s, transcribes)
+
+
+def live_machine(
+    names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
+) -> GptLiveMachine:
+    """Return the machine of a session that begins now, which serves the model of that name."""
+    live = live_names(names.session_id, model, transcribes=transcribes)
+    return GptLiveMachine(names, limits, live, count)

@@ -1,4 +1,4 @@
-"""The configuration: read once from file, environment and command line, frozen, handed down.
+"""The configuration: read once from file, environment and command line, frozen, passed on.
 
 A program loads it and passes the object, or a section of it, to what needs it.
 Never import anything but pydantic and the words of layer 0.

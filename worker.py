@@ -267,7 +267,7 @@ def main(
         bound = port or settings.worker_port(worker_index)
         address = host or settings.service.worker_host
         check_exposure(address, settings.security)
-        make_uploader(settings, "")  # so that a wrong store is told at once
+        make_uploader(settings, "")  # so that a wrong store is reported at once
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
         gpu = worker_index if gpu_id is None else gpu_id

@@ -223,7 +223,7 @@ class Backend(Protocol):
 
     @property
     def ears(self) -> Transcriber | None:
-        """What writes down what users say, if it has something of its own for that."""
+        """A transcriber of its own, if it has one."""
         ...
 
     @property

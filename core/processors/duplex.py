@@ -84,7 +84,7 @@ class DuplexView(View):
         defaults = context.model.duplex.defaults
         chosen = defaults if config is None else duplex_settings(config, defaults)
         settings = replace(chosen, early_audio=early_audio)
-        session = await self._start_prepared(session_id)
+        session = await self._start(session_id)
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
         spoken = heard if tts_audio is None else tts_audio
@@ -323,9 +323,6 @@ class DuplexView(View):
             vision_slices=unit.vision_slices,
             vision_tokens=unit.vision_tokens,
         )
-
-    async def _start_prepared(self, session_id: str) -> Session:
-        return await self._start(session_id)
 
 
 def _samples(samples: FloatArray | None, path: str | Path | None) -> FloatArray | None:

@@ -55,7 +55,7 @@ class TurnView(View):
 
     @property
     def token_stats(self) -> TokenStats:
-        """What the turn at hand cost, in tokens."""
+        """Tokens of the present turn."""
         return self._stats
 
     @property
@@ -196,7 +196,7 @@ class TurnView(View):
         yield StreamingChunk(chunk_index=index, is_final=True, duration_ms=spent_ms)
 
     async def _session_for(self, session_id: str) -> Session:
-        """The session of that id, a fresh one if another was going on; a new turn may begin."""
+        """Return the session of that id, fresh unless it is the present one; a turn may begin."""
         if self._session is None or self._session.id != session_id:
             await self.reset(session_id)
         self.session.stop.clear()

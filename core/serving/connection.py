@@ -97,7 +97,7 @@ class Timers:
     def __init__(self, post: Callable[[TimerFired], None]) -> None:
         self._post = post
         self._running: dict[TimerName, asyncio.TimerHandle] = {}
-        self._fired: set[TimerName] = set()  # expired, and the machine has not been told
+        self._fired: set[TimerName] = set()  # expired, not claimed yet
 
     def start(self, name: TimerName, delay_s: float) -> None:
         """Start a timer, anew if it runs."""
@@ -244,7 +244,7 @@ class Connection:
         self._watching = list(self.observers)
 
     def request_stop(self) -> None:
-        """Stop what is going on, as the machine says; asked again meanwhile it is asked once."""
+        """Stop what is under way, as the machine says; a second request meanwhile adds nothing."""
         if not self._is_stop_posted:
             self._is_stop_posted = True
             self._inbox.post(StopRequested(at_s=loop_time_s()))

@@ -20,7 +20,7 @@ from core.schemas.realtime_session import AudioFormat
 from core.serving.openai_clients import decoded
 from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
 
-# Ours: a pause in the user's voice after which what was heard before is a burst of its own.
+# Ours: a pause in the user's voice that ends a burst of speech.
 BARGE_IN_SILENCE_MS: Final = 192
 
 

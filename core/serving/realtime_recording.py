@@ -25,7 +25,7 @@ from core.serving.openai_clients import model_samples
 from core.serving.recording_observer import OpenRecorder, TurnRecording, turn_timing
 from session_recorder import TurnBasedSessionRecorder
 
-LATE_MAX: Final = 64  # ours: items whose words may still come
+LATE_MAX: Final = 64  # ours: items whose transcripts may still come
 
 
 class RealtimeRecording(TurnRecording):
@@ -41,9 +41,9 @@ class RealtimeRecording(TurnRecording):
         self._piece: tuple[str, bytes | None] | None = None  # of one, not recorded yet
         self._turns = 0
         self._began_s = self._now_s = 0.0
-        self._turn_of: dict[str, int] = {}  # of the newest items without words
+        self._turn_of: dict[str, int] = {}  # of the newest items without a transcript
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._now_s = event.at_s
         if isinstance(event, ItemTranscribed) and event.item_id in self._turn_of:
             self._keep(event.text, self._turn_of.pop(event.item_id))
@@ -64,7 +64,7 @@ class RealtimeRecording(TurnRecording):
             case TurnFailed():
                 self._end_turn("", TokenStats(), is_whole=False)
 
-    def _asked(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect) -> None:
         match effect:
             case Generate(TurnRequest(is_outside=False) as request):
                 self._begin_turn(request)
@@ -85,8 +85,8 @@ class RealtimeRecording(TurnRecording):
             self.recorder.add_streaming_chunk(*piece)
 
     def _end_unit_turn(self, done: Json) -> None:
-        words = [part for item in done["output"] for part in item.get("content", ())]
-        text = "".join(part.get("transcript") or part.get("text") or "" for part in words)
+        parts = [part for item in done["output"] for part in item.get("content", ())]
+        text = "".join(part.get("transcript") or part.get("text") or "" for part in parts)
         tokens = done["usage"]["output_token_details"]["text_tokens"]
         is_whole = done["status"] == "completed"
         if self.recorder is not None:
@@ -115,7 +115,7 @@ class RealtimeRecording(TurnRecording):
     def _keep(self, text: str, turn_index: int) -> None:
         if text:
             said = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
-            self._keep_words(said)
+            self._record_words(said)
 
     def _end_turn(self, text: str, stats: TokenStats, *, is_whole: bool) -> None:
         request, self._request = self._request, None

@@ -58,23 +58,23 @@ class RecordingObserver(ABC, Generic[RecorderT]):
                 self._end_reason = EndReason.ERROR
             case ShuttingDown():
                 self._end_reason = EndReason.STOPPED
-        self._heard(event)
+        self._on_event(event)
         for effect in effects:
             if isinstance(effect, Send):
                 self._note_end(effect)
-            self._asked(effect)
+            self._on_effect(effect)
 
     async def close(self) -> None:
         if self.recorder is not None:
             self.recorder.finalize(self._end_reason)
 
     @abstractmethod
-    def _heard(self, event: Event) -> None:
-        """Note an event."""
+    def _on_event(self, event: Event) -> None:
+        """Record an event."""
 
     @abstractmethod
-    def _asked(self, effect: Effect) -> None:
-        """Note what it led to."""
+    def _on_effect(self, effect: Effect) -> None:
+        """Record what it led to."""
 
     def _begin(self, snapshot: Snapshot) -> None:
         if self.recorder is None:
@@ -91,9 +91,9 @@ class RecordingObserver(ABC, Generic[RecorderT]):
             case WarningMessage() if self.recorder is not None:
                 self.recorder.record_event("warning")
             case UserTranscript(text=text) as said if text:
-                self._keep_words(said)
+                self._record_words(said)
 
-    def _keep_words(self, said: UserTranscript) -> None:
+    def _record_words(self, said: UserTranscript) -> None:
         if self.recorder is not None:
             place = (said.start_ms, said.duration_ms, said.turn_index)
             self.recorder.record_words(said.type, said.text, *place)
@@ -108,7 +108,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
         self._early = b""  # sound of the present unit that went ahead
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         recorder = self.recorder
         match event:
             case Received(duplex.Prepare() as message):
@@ -126,7 +126,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
             case Received(message) if recorder is not None and message.type in NOTED:
                 recorder.record_event(message.type)
 
-    def _asked(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.message, duplex.Prepared):
             assert self._prepare is not None
             self._begin(duplex_snapshot(self._prepare))
@@ -163,11 +163,11 @@ class HalfDuplexRecording(TurnRecording):
         self._prepare: half_duplex.Prepare | None = None
         self._speech_ms = 0
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, Received) and isinstance(event.message, half_duplex.Prepare):
             self._prepare = self._prepare or event.message
 
-    def _asked(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.message, half_duplex.Prepared):
             assert self._prepare is not None
             self._begin(half_duplex_snapshot(self._prepare))
@@ -203,14 +203,14 @@ class StreamingRecording(TurnRecording):
         self._words: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
-        """Make what was recorded readable; the next socket may go on with it."""
+        """Make what was recorded readable; the next socket may continue it."""
         if self.recorder is not None:
             self._suspend(self._end_reason)
 
-    def _heard(self, event: Event) -> None:
-        """Everything worth noting shows in the effects."""
+    def _on_event(self, event: Event) -> None:
+        """Everything to be recorded shows in the effects."""
 
-    def _asked(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect) -> None:
         match effect:
             case Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._asked_by = message
@@ -222,11 +222,11 @@ class StreamingRecording(TurnRecording):
                 self._add(chunk)
             case Send(streaming.Done() as done) if self.recorder is not None:
                 for said in self._words:
-                    super()._keep_words(said.model_copy(update={"turn_index": self._turn}))
+                    super()._record_words(said.model_copy(update={"turn_index": self._turn}))
                 timing = turn_timing(done.elapsed_ms, done.token_stats)
                 self.recorder.end_turn(timing, interrupted=done.stopped, text=done.text)
 
-    def _keep_words(self, said: UserTranscript) -> None:
+    def _record_words(self, said: UserTranscript) -> None:
         self._words.append(said)  # the turn may have no number yet
 
     def _begin_turn(self, message: streaming.WorkerPrefill) -> None:
@@ -244,12 +244,12 @@ class ChatRecording(TurnRecording):
         self._began_s = 0.0
         self._now_s = 0.0
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._now_s = event.at_s
         if isinstance(event, Received) and isinstance(event.message, chat.ChatSocketRequest):
             self._began_s = event.at_s
 
-    def _asked(self, effect: Effect) -> None:
+    def _on_effect(self, effect: Effect) -> None:
         match effect:
             case Generate(chat.ChatSocketRequest() as request):
                 self._begin(chat_snapshot(request))

@@ -103,7 +103,7 @@ class _Loaded:
 
 
 def _no_transcriber(backend: Backend) -> None:
-    """What users say is not written down."""
+    """Nothing transcribes."""
 
 
 class WorkerRuntime:
@@ -159,7 +159,7 @@ class WorkerRuntime:
 
     @property
     def transcriber(self) -> Transcriber | None:
-        """What writes down what users say; None if nothing does, or nothing is loaded yet."""
+        """None if nothing transcribes, or nothing is loaded yet."""
         if self._loaded is None:
             return None
         return self._loaded.backend.ears or self._loaded.transcriber
@@ -243,13 +243,13 @@ class WorkerRuntime:
 
     def health(self) -> WorkerHealth:
         progress, slots, status = self.progress, self.slots, self.status
-        words = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
+        names = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
         used_mb, total_mb = progress.memory_mb or (None, None)
         owners = slots.owners
         active_tokens = sum(owner.kv_tokens() for owner in owners)
         return WorkerHealth.model_validate(
             {
-                "status": words.get(status, "healthy"),
+                "status": names.get(status, "healthy"),
                 "worker_status": status,
                 "worker_id": self.identity.worker_id,
                 "boot_id": self.identity.boot_id,
@@ -303,7 +303,7 @@ class WorkerRuntime:
         self.engine.close()
 
     def _has_memory(self) -> bool:
-        """There is memory left for what one session more would remember."""
+        """Whether there is memory for the cache of one session more."""
         return self.engine.gauge.value >= CACHE_ROOM_MIN
 
     def _load(self) -> None:
@@ -321,12 +321,13 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
+        """Release unused memory, unless another session would wait meanwhile."""
         if len(self.slots.owners) <= 1:
             await self.engine.free(self.backend.tidy)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
 
     async def _check(self) -> None:
-        """After an unexpected failure: can the device go on?"""
+        """Check the device after an unexpected failure."""
         if not self.threads.failures:
             return
         self.threads.failures = 0

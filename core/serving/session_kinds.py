@@ -363,15 +363,15 @@ class SessionBuilder:
             case SocketKind.DUPLEX | SocketKind.LIVE:
                 begin = partial(recordings.duplex, recording_id, owner, on_stopped)
                 return [DuplexRecording(begin)]
-        assert continued is not None, "a streaming recording may go on"
+        assert continued is not None, "streaming recordings can be continued"
 
-        def go_on(snapshot: Snapshot) -> TurnBasedSessionRecorder:
+        def resumed(snapshot: Snapshot) -> TurnBasedSessionRecorder:
             if continued.recorder is None:
                 continued.recorder = turns(snapshot)
             return continued.recorder
 
         suspend = partial(recordings.suspend, owner, continued)
-        return [StreamingRecording(go_on, suspend, continued.next_turn)]
+        return [StreamingRecording(resumed, suspend, continued.next_turn)]
 
 
 def _is_of_unit(event: Event) -> bool:

@@ -55,8 +55,8 @@ from recording.names import generate_session_id
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
 UNNAMED: Final = "direct"  # how the ids of sessions begin that came without one
 CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to be gone
-DRAIN_LOOK_S: Final = 0.05
-LAST_WORDS_S: Final = 10.0  # ours: for sessions to end once they are asked to
+DRAIN_POLL_S: Final = 0.05
+END_LIMIT_S: Final = 10.0  # ours: for sessions to end once they are asked to
 
 
 @dataclass(eq=False)
@@ -132,7 +132,7 @@ class SessionServer:
                 live.connection.shut_down()
         for handler in self._chats:
             handler.cancel()
-        await self._wait_until_empty(LAST_WORDS_S)
+        await self._wait_until_empty(END_LIMIT_S)
 
     async def close(self) -> None:
         """Free everything and finish the recordings."""
@@ -220,7 +220,7 @@ class SessionServer:
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
 
     def keeps(self, session: KeptSession) -> bool:
-        """Say whether a session may go on over another socket of its owner's."""
+        """Return whether a session can continue over another socket of its client."""
         try:
             self._resumable(session.kind, session.session_id, session.session_secret)
         except SessionExpiredError:
@@ -250,7 +250,7 @@ class SessionServer:
                     asked.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_LOOK_S):
+                async with asyncio.timeout(DRAIN_POLL_S):
                     await self._session_ended.wait()
 
     def _check_open(self) -> None:
@@ -302,7 +302,7 @@ class SessionServer:
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Answer the handshake with the reason instead of a socket."""
+    """Refuse the handshake, with the error."""
     body = ErrorMessage.of(error).model_dump(mode="json")
     await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
@@ -310,7 +310,7 @@ async def deny(websocket: WebSocket, error: OmniError) -> None:
 async def refuse(
     socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
 ) -> None:
-    """Say why not, and close."""
+    """Send the error, and close."""
     try:
         await socket.send(write(ErrorMessage.of(error)))
     except SocketClosedError:

@@ -56,7 +56,7 @@ TRANSCRIPTION_PROMPT: Final = (
 )
 TOKENS_PER_S: Final = 8  # ours: twice what a fast speaker needs
 FEWEST_TOKENS: Final = 32
-# How a recording is cut: Whisper looks at 30 s at once.
+# How a recording is cut: Whisper takes 30 s at once.
 FILE_OPTIONS: Final = EndpointOptions(
     threshold=0.5, min_silence_duration_ms=500, speech_pad_ms=200, max_speech_duration_s=28.0
 )
@@ -137,7 +137,7 @@ class ModelTranscriber:
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """See `Transcriber`; the model is told no language and says none."""
+        """See `Transcriber`; the model takes no language and returns none."""
         length_s = duration_s(samples)
         with self._waiting.place(samples):
             async with self._turn:

@@ -256,8 +256,10 @@ class Inbox:
         """Put the client's messages in, until its socket raises `SocketClosedError`."""
         while True:
             raw = await socket.receive()
-            is_counted = isinstance(raw, bytes) or raw.isascii()
-            size_bytes = len(raw) if is_counted else len(raw.encode())
+            if isinstance(raw, bytes) or raw.isascii():  # encoding a long text takes time
+                size_bytes = len(raw)
+            else:
+                size_bytes = len(raw.encode())
             await self.put(endpoint.event_of(raw, size_bytes, loop_time_s()), size_bytes)
 
     async def put(self, event: Event, size_bytes: int = 0) -> None:

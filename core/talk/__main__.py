@@ -52,7 +52,7 @@ def talk(
     voice: Annotated[
         Path | None, typer.Option(help="Recording of the voice to speak with.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told it is.")] = None,
+    system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes every draw repeatable.")] = None,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
     overlay: Annotated[Path | None, typer.Option(help="A .pt file applied over it.")] = None,

@@ -251,8 +251,8 @@ class TalkOptions:
     """How the conversation is held.
 
     Attributes:
-        system: what the model is told about its part; None takes the mode's own prompt.
-        rest_s: silent seconds a duplex conversation goes on while the model is still speaking.
+        system: the system prompt; None takes the mode's own prompt.
+        rest_s: silent seconds a duplex conversation continues while the model is still speaking.
         force_listen_count: first duplex units in which it has to listen.
         speaks: replies have sound.
     """

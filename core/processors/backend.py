@@ -274,7 +274,7 @@ class RealBackend:
         logger.info("loaded the model to %s", self._device)
 
     def open_streaming(self, threads: Threads) -> StreamingView:
-        """Return a fresh turn-based chat; here and below cheap, from any thread."""
+        """Return a fresh conversation; here and below cheap, from any thread."""
         return StreamingView(replace(self.context, threads=threads))
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexView:

@@ -134,7 +134,7 @@ class UnifiedProcessor:
 
     @property
     def streaming(self) -> StreamingView:
-        """The view of streaming, the same as of half duplex."""
+        """The same view as of half duplex."""
         return self.half_duplex
 
     @property

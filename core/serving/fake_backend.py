@@ -84,7 +84,6 @@ def line_of(message: Message) -> str:
 
 
 def count_words(text: str) -> int:
-    """Return how many tokens a text has: its words."""
     return len(text.split())
 
 

@@ -202,7 +202,6 @@ class GptLiveCodec:
 
 
 def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:
-    """Return the names of a session that begins now."""
     prefix, now_s = secrets.token_hex(PREFIX_BYTES), int(time.time())
     return LiveNames(session_id, model, prefix, now_s, transcribes)
 

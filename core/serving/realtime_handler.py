@@ -125,7 +125,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await self._units.prefetch(effect, emit)
 
     def interrupt(self) -> None:
-        """Cut a reply short, and make the next unit listen."""
         super().interrupt()
         self._units.interrupt()
 
@@ -140,7 +139,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             await super().release()
 
     async def _unit(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out work of the duplex engine; its sound is written as the client reads it."""
         if self._view is not None:
             await self._drop_cache()
         if isinstance(effect, Step) and self._writer is None:
@@ -319,7 +317,6 @@ def random_name(kind: str) -> str:
 
 
 def _all_turns(request: TurnRequest) -> list[Turn]:
-    """Return all that is fed: the system's message first."""
     voice = request.output.voice_sample or ""
     key = (f"{SYSTEM}\n{voice}\n{request.system}", 0)
     system = Turn(key, "system", (Content("input_text", request.system),))

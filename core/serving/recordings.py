@@ -119,7 +119,7 @@ class Recordings:
         return found
 
     def suspend(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
-        """Keep a streaming recording open for a while after its socket left for this reason."""
+        """Keep a streaming recording open for a while after its socket left."""
         if recording.recorder is None:
             return
         if not recording.recorder.is_recording:

@@ -96,7 +96,6 @@ class _Loaded:
     transcriber: Transcriber | None = None
 
     def close(self) -> None:
-        """End what runs for them."""
         self.backend.close()
         if self.transcriber is not None:
             self.transcriber.close()

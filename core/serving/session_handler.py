@@ -303,7 +303,6 @@ class SessionHandler(ABC, Generic[ViewT]):
 
 
 def turn_done(view: TurnMode, fed: TokenStats, end: ReplyEnd) -> GenerateDone:
-    """Return the event of a turn that was fed and answered."""
     total = view.kv_cache_length
     counts = {"generated_tokens": end.generated_tokens, "total_tokens": total}
     return GenerateDone(end.text, end.stopped, fed.model_copy(update=counts), total)

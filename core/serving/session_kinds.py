@@ -287,7 +287,6 @@ class SessionBuilder:
         return recording_id
 
     def _continued(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
-        """Return the recording that a streaming session continues."""
         if self.recordings is None or kind is not SocketKind.STREAMING:
             return None
         return self.recordings.resume(owner)

@@ -376,7 +376,6 @@ class SessionStore:
         return None
 
     def take_back(self, conversation: Conversation) -> bool:
-        """Remove a given conversation; False if it is not kept any more."""
         if conversation not in self._kept:
             return False
         self._kept.remove(conversation)

@@ -72,7 +72,7 @@ class Pool:
         self._threads = ThreadPoolExecutor(self._size, self._name)
 
     def close(self) -> None:
-        """End the threads as soon as they are done; does not wait for them."""
+        """End the threads once they are done, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

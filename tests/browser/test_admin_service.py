@@ -136,7 +136,7 @@ def test_somebody_in_line_is_taken_out_after_a_yes(visit: Visits, shared_site: S
         assert call(system, "GET", "/api/queue")["queue_length"] == 1
         take_out.click()
         dialog = page.locator("dialog[open]")
-        expect(dialog).to_contain_text("told that their place was cancelled")
+        expect(dialog).to_contain_text("told that they were removed from the queue")
         dialog.locator("button[value=yes]").click()
         expect_toast(page, "Removed: position 1, Voice call.")
         expect(section(page, "queue")).to_contain_text("Nobody is waiting.")

@@ -205,9 +205,7 @@ def test_a_conversation_goes_out_and_comes_back(visit: Visits, tmp_path: Path) -
 def test_a_file_without_a_conversation_is_refused(visit: Visits) -> None:
     page = visit(PATH)
     open_file(page, PICTURE)
-    expect(
-        page.get_by_text("This file is not a conversation saved from this page.")
-    ).to_be_visible()
+    expect(page.get_by_text("This file is not a conversation saved")).to_be_visible()
 
 
 def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ MIN_RATE_HZ: Final = 1_000  # rates outside these are a damaged header
 MAX_RATE_HZ: Final = 768_000
 # Lossy codecs pad their last packet; so much above the limit is cut off, not refused.
 DURATION_SLACK_S: Final = 0.1
+NO_SAMPLES: Final = np.zeros(0, np.float32)
 SILENCE_PEAK: Final = 1e-3  # -60 dBFS: inaudible below
 HEAD_BYTES: Final = 16
 # How files of sound begin: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
@@ -183,22 +184,32 @@ def resample(samples: FloatArray, from_rate_hz: int, to_rate_hz: int) -> FloatAr
 
 
 class StreamResampler:
-    """Changes the sample rate of mono sound that comes in pieces, however it is cut."""
+    """Changes the sample rate of mono sound that comes in pieces, however it is cut.
+
+    FFmpeg's resampler keeps back 2 ms at most; soxr's stream works in blocks and keeps 20 to 60 ms,
+    by which everybody who speaks over the model would be noticed later.
+    """
 
     def __init__(self, from_rate_hz: int, to_rate_hz: int) -> None:
-        is_same = from_rate_hz == to_rate_hz
+        self._from_rate_hz = from_rate_hz
         self._stream = (
-            None if is_same else soxr.ResampleStream(from_rate_hz, to_rate_hz, 1, dtype="float32")
+            None
+            if from_rate_hz == to_rate_hz
+            else av.AudioResampler(format="flt", layout="mono", rate=to_rate_hz)
         )
 
     def feed(self, samples: FloatArray) -> FloatArray:
         """Return the samples that are certain now; a few follow with the next piece."""
-        return samples if self._stream is None else self._stream.resample_chunk(samples)
+        if self._stream is None or not len(samples):
+            return samples
+        frame = av.AudioFrame(format="flt", layout="mono", samples=len(samples))
+        frame.sample_rate = self._from_rate_hz
+        frame.planes[0].update(np.ascontiguousarray(samples))
+        return _joined(self._stream.resample(frame))
 
     def finish(self) -> FloatArray:
         """Return what is left; nothing may follow."""
-        nothing = np.zeros(0, np.float32)
-        return nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
+        return _joined([] if self._stream is None else self._stream.resample(None))
 
 
 def check_audible(samples: FloatArray) -> None:
@@ -212,6 +223,12 @@ def check_audible(samples: FloatArray) -> None:
         raise AudioEmptyError()
     if float(np.abs(samples).max()) < SILENCE_PEAK:
         raise AudioSilentError("The audio is silent: nothing in it is louder than -60 dBFS.")
+
+
+def _joined(frames: list[av.AudioFrame]) -> FloatArray:
+    """Return the samples [T] of frames of mono float32."""
+    pieces = [np.frombuffer(frame.planes[0], np.float32, frame.samples) for frame in frames]
+    return pieces[0].copy() if len(pieces) == 1 else np.concatenate([*pieces, NO_SAMPLES])
 
 
 def _in_range(samples: FloatArray) -> FloatArray:

@@ -83,6 +83,13 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True)
+class SpeechSuspected:
+    """A first window sounds like speech, which may still turn out too short to be any."""
+
+    start_samples: int
+
+
+@dataclass(frozen=True)
 class SpeechEnded:
     """A segment is complete: [start, stop) with its padding; `speech_samples` counts without."""
 
@@ -120,6 +127,14 @@ class Endpointer:
     def is_speaking(self) -> bool:
         """Speech has started and not ended."""
         return self._speech_start_samples is not None
+
+    @property
+    def speech_samples(self) -> int:
+        """How long the speech that has started is so far, up to the silence that may end it."""
+        if self._speech_start_samples is None:
+            return 0
+        silence = self._silence_start_samples
+        return (self._clock_samples if silence is None else silence) - self._speech_start_samples
 
     @property
     def clock_samples(self) -> int:

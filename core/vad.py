@@ -148,6 +148,11 @@ class StreamingVAD:
         return self._endpointer.is_speaking
 
     @property
+    def speech_samples(self) -> int:
+        """How long the speech that has started is so far, without silence behind it."""
+        return self._endpointer.speech_samples
+
+    @property
     def nbytes(self) -> int:
         return self._kept.nbytes + sum(segment.samples.nbytes for segment in self._waiting)
 

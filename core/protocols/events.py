@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from core.endpointing import SpeechDiscarded, SpeechStarted
+from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import OmniError
 from core.schemas import chat, duplex, gpt_live, half_duplex, realtime, streaming
 from core.schemas.common import TokenStats
@@ -221,7 +221,7 @@ class Segment:
         return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
-Happening = SpeechStarted | Segment | SpeechDiscarded
+Happening = SpeechSuspected | SpeechStarted | Segment | SpeechDiscarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +258,14 @@ class Heard(Event):
     Attributes:
         probabilities: one for each window.
         samples: the sound as the model hears it: little-endian float32, mono, 16 kHz.
+        levels: power of each 4 ms from the first of these windows on, the beginning of the window
+            that is not complete yet included; nothing where nobody needs it.
     """
 
     KIND: ClassVar[str] = "heard"
     probabilities: tuple[float, ...] = field(default=(), repr=False)
     samples: bytes = field(default=b"", repr=False)
+    levels: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ UNIT_BYTES: Final = UNIT_MS * BYTES_PER_S // MS_PER_S
 AHEAD_MAX_S: Final = 3.0  # ours: as many units as may wait
 SILENT_AFTER_S: Final = 1.2  # ours: without sound, silence is heard
 WAITING_MAX_BYTES: Final = 4 * UNIT_BYTES  # ours
-HEARD_AT_ONCE: Final = 32 * BYTES_PER_S // MS_PER_S  # ours: fewest bytes that detection is given
+WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # what detection judges at once
 
 
 class LiveInput:
@@ -28,6 +28,7 @@ class LiveInput:
         self.is_muted = False
         self._unit = bytearray()  # the beginning of the unit that is not full yet
         self._undetected = bytearray()
+        self._missing_bytes = WINDOW_BYTES  # until detection has another window complete
         self._heard_bytes = 0
         self._began_s = 0.0
         self._last_s = 0.0  # when sound last came
@@ -72,11 +73,12 @@ class LiveInput:
         self._unit.extend(bytes(-len(self._unit) % UNIT_BYTES or UNIT_BYTES * (not self._unit)))
 
     def take_undetected(self) -> bytes | None:
-        """Take out what voice detection has not heard, a unit at most."""
-        if len(self._undetected) < HEARD_AT_ONCE:
+        """Take out what voice detection has not heard, a unit at most, once it fills a window."""
+        if len(self._undetected) < self._missing_bytes:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
         del self._undetected[: len(piece)]
+        self._missing_bytes = WINDOW_BYTES - (len(piece) - self._missing_bytes) % WINDOW_BYTES
         return piece
 
     def _take(self, samples: bytes) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from core.endpointing import SpeechStarted
+from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import Detected, Received
@@ -22,6 +22,8 @@ from core.schemas.queue import UserTranscript
 
 START_S: Final = 30.0  # ours: for a client to begin
 STOP_S: Final = 1.0  # ours: for the unit under way to end
+# Ours: after a burst that was no speech, lest an echo that returns chops the model up.
+HOLD_AGAIN_S: Final = 2.0
 
 
 class LiveTalk(UnitTalk):
@@ -48,6 +50,7 @@ class LiveTalk(UnitTalk):
         self._is_detecting = False  # voice detection has a piece of sound
         self._is_played_over = False  # a recording is played instead of the model's sound
         self._is_paused = False
+        self._may_hold_from_s = 0.0
         self.sender = PacedSender()
 
     def prepare(
@@ -103,14 +106,24 @@ class LiveTalk(UnitTalk):
         return [*self._detect_next(), *self._feed(at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Break the model off if the user begins to speak while it can be heard."""
+        """Hold the model's sound when the user may be speaking, and break it off when it is sure.
+
+        What was no speech after all delays the model and costs it nothing.
+        """
         self._is_detecting = False
         effects: list[Effect] = []
-        if any(isinstance(happening, SpeechStarted) for happening in event.happenings):
-            self.rebase.history.add(Speaker.USER, USER_SPOKE)
-            is_heard = self.sender.is_audible or self.model_speaks
-            if is_heard and not self._is_played_over:
-                effects = self.break_off(event.at_s)
+        for happening in event.happenings:
+            may_yield = (self.sender.is_audible or self.model_speaks) and not self._is_played_over
+            match happening:
+                case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
+                    self.sender.hold()
+                case SpeechDiscarded() if self.sender.is_held:
+                    self._may_hold_from_s = event.at_s + HOLD_AGAIN_S
+                    self.sender.release()
+                case SpeechStarted():
+                    self.sender.release()
+                    self.rebase.history.add(Speaker.USER, USER_SPOKE)
+                    effects += self.break_off(event.at_s) if may_yield else []
         return [*effects, *self._detect_next()]
 
     def break_off(self, at_s: float) -> list[Effect]:

@@ -49,12 +49,18 @@ class Piece:
 
 
 class PacedSender:
-    """What the model said and the client has not been sent yet."""
+    """What the model said and the client has not been sent yet.
+
+    Attributes:
+        is_held: silence is sent in place of what waits.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing; `begin` starts the clock."""
         self._began_s: float | None = None
         self._sent = 0  # pieces
+        self._held = 0  # of them, those that were silent because sound was held
+        self.is_held = False
         self._sounds: deque[memoryview] = deque()  # views: a unit is not copied once for each piece
         self._waiting_bytes = 0
         self._words: deque[tuple[int, str]] = deque()  # each with the byte at which it is spoken
@@ -101,6 +107,14 @@ class PacedSender:
             pieces.append(self._next_piece())
         return pieces
 
+    def hold(self) -> None:
+        """Send silence from the next piece on, and keep what waits, until `release`."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """Go on with the sound where it was held."""
+        self.is_held = False
+
     def is_too_late(self, at_s: float) -> bool:
         """Whether what is due is due for so long that it cannot be taken in any more."""
         if self._began_s is None:
@@ -109,17 +123,26 @@ class PacedSender:
 
     def drop(self) -> None:
         """Forget what has not left: sound and words."""
+        self.release()
         self._sounds.clear()
         self._words.clear()
         self._waiting_bytes = 0
         self._unit_from = None
 
     @property
+    def _played_bytes(self) -> int:
+        return (self._sent - self._held) * PIECE_BYTES
+
+    @property
     def _end_bytes(self) -> int:
-        return self._sent * PIECE_BYTES + self._waiting_bytes
+        return self._played_bytes + self._waiting_bytes
 
     def _next_piece(self) -> Piece:
         start_ms = self._sent * PIECE_MS
+        if self.is_held:
+            self._sent += 1
+            self._held += 1
+            return Piece(SILENCE, "", start_ms)
         parts, missing = [], PIECE_BYTES
         while self._sounds and missing:
             sound = self._sounds.popleft()
@@ -131,6 +154,6 @@ class PacedSender:
         self._sent += 1
         samples = b"".join([*parts, bytes(missing)]) if parts else SILENCE
         text = ""
-        while self._words and self._words[0][0] < self._sent * PIECE_BYTES:
+        while self._words and self._words[0][0] < self._played_bytes:
             text += self._words.popleft()[1]
         return Piece(samples, text, start_ms)

@@ -25,7 +25,7 @@ from core.protocols.events import (
 from core.protocols.machine import SessionMachine
 from core.protocols.realtime_answer import truncated
 from core.protocols.realtime_events import RealtimeEvent
-from core.protocols.realtime_input import SpeechClosed, SpeechOpened
+from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
 from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
@@ -111,14 +111,19 @@ class RealtimeMachine(UnitResponses):
         """Find where speech begins and ends."""
         ears, rules, effects = self._ears, self._config.turn_detection, list[Effect]()
         ears.is_hearing = False
+        levels = event.levels
         for probability in event.probabilities if rules is not None else ():
             assert rules is not None
+            of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
             is_audible = event.at_s < self._audible_until_s
-            match ears.finder.judge(probability, rules, is_audible=is_audible):
+            match ears.finder.judge(probability, rules, is_audible=is_audible, levels=of_window):
                 case SpeechOpened(start_ms):
                     effects += self._speech_began(start_ms, event.at_s)
                 case SpeechClosed(end_ms):
                     effects += self._speech_ended(end_ms, event.at_s)
+        if rules is not None and event.at_s < self._audible_until_s:
+            if opened := ears.finder.judge_beginning(levels, rules):
+                effects += self._speech_began(opened.start_ms, event.at_s)
         return [*effects, *self._listen(event.samples), *self._hear()]
 
     def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:

@@ -6,6 +6,8 @@ Positions count all sound ever appended. Bounded: of sound that no item holds ye
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +21,16 @@ MIN_SPEECH_MS: Final = 96  # ours: a shorter burst opens no segment
 MIN_BARGE_IN_MS: Final = 128  # ours, while the model is audible, and as in half duplex
 BARGE_IN_THRESHOLD: Final = 0.8
 HYSTERESIS: Final = 0.15  # as of core.endpointing
+# Ours: a detector that is so sure has heard a vowel; the consonant before it, which made it sure of
+# nothing, counts as speech, too, as far as it stands out from the room.
+SURE: Final = 0.95
+ONSET_MS: Final = 64
+LEVEL_MS: Final = 4
+LEVELS_PER_WINDOW: Final = WINDOW_MS // LEVEL_MS
+ROOM_MS: Final = 512  # the room is as loud as the quietest moment of these
+ABOVE_ROOM: Final = 10.0  # in power, 10 dB
+LOWEST_POWER: Final = 1e-6
+GAP_LEVELS: Final = 6  # quiet for so long, a sound is over
 MAX_SEGMENT_S: Final = 300.0  # ours: a segment is closed at this length
 WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
@@ -140,6 +152,8 @@ class SpeechFinder:
         self._onset_ms: int | None = None  # of speech that may be long enough
         self._opened_ms: int | None = None
         self._silent_from_ms: int | None = None
+        self._is_sure = False  # of the window before
+        self._levels: deque[float] = deque(maxlen=ROOM_MS // LEVEL_MS)
 
     @property
     def is_open(self) -> bool:
@@ -147,7 +161,12 @@ class SpeechFinder:
         return self._opened_ms is not None
 
     def judge(
-        self, probability: float, rules: ServerVad | SemanticVad, *, is_audible: bool
+        self,
+        probability: float,
+        rules: ServerVad | SemanticVad,
+        *,
+        is_audible: bool,
+        levels: Sequence[float] = (),
     ) -> SpeechOpened | SpeechClosed | None:
         """Judge the next window.
 
@@ -155,7 +174,35 @@ class SpeechFinder:
             probability: Of speech.
             rules: The session's.
             is_audible: The model's own voice may be in the sound.
+            levels: Power of each 4 ms of the window.
         """
+        opened = self.judge_beginning(levels, rules) if is_audible else None
+        self._levels.extend(levels)
+        judged = self._judge(probability, rules, is_audible=is_audible)
+        self._is_sure = probability >= SURE
+        return opened or judged
+
+    def judge_beginning(
+        self, levels: Sequence[float], rules: ServerVad | SemanticVad
+    ) -> SpeechOpened | None:
+        """Open a segment inside a window whose end is still to come, while the model is audible.
+
+        Speech has to last as long as between windows, but counts from where the sound began.
+        """
+        onset_ms = self._onset_ms
+        if onset_ms is None or not self._is_sure or self._clock_ms - onset_ms < 2 * WINDOW_MS:
+            return None
+        for count in range(1, len(levels) + 1):
+            now_ms = self._clock_ms + count * LEVEL_MS
+            sounding_ms = _sounding_ms([*self._levels, *levels[:count]])
+            began_ms = max(now_ms - sounding_ms, onset_ms - ONSET_MS)
+            if sounding_ms and now_ms - began_ms >= MIN_BARGE_IN_MS:
+                return self._open(onset_ms, rules)
+        return None
+
+    def _judge(
+        self, probability: float, rules: ServerVad | SemanticVad, *, is_audible: bool
+    ) -> SpeechOpened | SpeechClosed | None:
         start_ms = self._clock_ms
         self._clock_ms += WINDOW_MS
         if self._clock_ms <= self._free_from_ms:  # an item holds it by now
@@ -186,6 +233,7 @@ class SpeechFinder:
         """Go on at a position: what came before it was not judged."""
         self._clock_ms = position_ms
         self._onset_ms = None
+        self._levels.clear()
 
     def _listen(
         self, probability: float, rules: ServerVad | SemanticVad, start_ms: int, *, is_audible: bool
@@ -198,9 +246,27 @@ class SpeechFinder:
             self._onset_ms = start_ms
         if self._clock_ms - self._onset_ms < (MIN_BARGE_IN_MS if is_audible else MIN_SPEECH_MS):
             return None
-        opened_ms = max(self._onset_ms - rules.prefix_padding_ms, self._free_from_ms, 0)
+        return self._open(self._onset_ms, rules)
+
+    def _open(self, onset_ms: int, rules: ServerVad | SemanticVad) -> SpeechOpened:
+        opened_ms = max(onset_ms - rules.prefix_padding_ms, self._free_from_ms, 0)
         self._opened_ms, self._onset_ms, self._silent_from_ms = opened_ms, None, None
         return SpeechOpened(opened_ms)
+
+
+def _sounding_ms(levels: Sequence[float]) -> int:
+    """Return how long the sound at the end of levels surely stands out from the room."""
+    limit = max(min(levels) * ABOVE_ROOM, LOWEST_POWER)
+    if levels[-1] < limit:
+        return 0
+    length = quiet = 0
+    for at, level in enumerate(reversed(levels)):
+        quiet = 0 if level >= limit else quiet + 1
+        if quiet == GAP_LEVELS:
+            break
+        if not quiet:
+            length = at  # the first level may hold the onset in its middle: it does not count
+    return length * LEVEL_MS
 
 
 class Ears:

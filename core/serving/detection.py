@@ -11,15 +11,17 @@ from typing import Final
 import numpy as np
 
 from core.audio import FloatArray, StreamResampler, to_pcm
-from core.endpointing import EndpointOptions, SpeechStarted
+from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.effects import Hear
-from core.protocols.events import Happening, Heard, Segment
+from core.protocols.events import MS_PER_S, Happening, Heard, Segment
+from core.protocols.realtime_input import LEVEL_MS
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat
 from core.serving.openai_clients import decoded
 from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
 
+LEVEL_SAMPLES: Final = LEVEL_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 # Ours: a pause in the user's voice that ends a burst of speech.
 BARGE_IN_SILENCE_MS: Final = 192
 
@@ -53,27 +55,34 @@ class BargeInDetector:
             threshold=config.threshold,
             min_speech_duration_ms=config.min_speech_duration_ms,
             min_silence_duration_ms=BARGE_IN_SILENCE_MS,
+            window_samples=MODEL_WINDOW_SAMPLES,
             max_speech_duration_s=STREAMING_OPTIONS.max_speech_duration_s,
         )
         self._vad = StreamingVAD(options, detector)
         self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
-        self._total_samples = 0
         self._begun: SpeechStarted | None = None  # not long enough yet
 
     def detect(self, samples: FloatArray) -> tuple[Happening, ...]:
-        """Return beginnings of speech, [T] float32 at 16 kHz, that are long enough now."""
-        self._total_samples += len(samples)
+        """Detect in [T] float32 at 16 kHz.
+
+        Returns:
+            `SpeechSuspected` with the first window of a burst; then `SpeechStarted` once it is
+            long enough, or `SpeechDiscarded` if it never becomes so.
+        """
         found: list[Happening] = []
         for event in self._vad.process(samples):
-            if isinstance(event, SpeechStarted):
-                self._begun = event
-                continue
-            if isinstance(event, SpeechSegment) and self._begun is not None:
-                found.append(self._begun)
+            match event:
+                case SpeechStarted(start):
+                    self._begun = event
+                    found.append(SpeechSuspected(start))
+                    continue
+                case SpeechSegment() if self._begun is not None:
+                    found.append(self._begun)
+                case SpeechDiscarded():
+                    found.append(event)
             self._begun = None
-        begun = self._begun
-        if begun and self._total_samples - begun.start_samples >= self._fewest_samples:
-            found.append(begun)
+        if self._begun and self._vad.speech_samples >= self._fewest_samples:
+            found.append(self._begun)
             self._begun = None
         return tuple(found)
 
@@ -95,8 +104,11 @@ class WindowDetector:
             self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
         heard = self._resampler.feed(decoded(effect.pcm, effect.format.type, effect.format.rate_hz))
         self._rest = np.concatenate([self._rest, heard])
+        parts = self._rest[: len(self._rest) // LEVEL_SAMPLES * LEVEL_SAMPLES]
+        parts = parts.reshape(-1, LEVEL_SAMPLES)
+        levels = np.einsum("pt,pt->p", parts, parts) / LEVEL_SAMPLES
         whole = len(self._rest) - len(self._rest) % MODEL_WINDOW_SAMPLES
         found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
         self._rest = self._rest[whole:]
         samples = heard.astype("<f4", copy=False).tobytes()
-        return Heard(tuple(found.tolist()), samples)
+        return Heard(tuple(found.tolist()), samples, tuple(levels.tolist()))

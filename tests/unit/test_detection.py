@@ -54,7 +54,8 @@ def test_what_is_to_be_ignored_is_not_heard() -> None:
 
 def begun(listener: BargeInDetector, *pieces_ms: int) -> int:
     """How often speech was found to have begun."""
-    return len(listener.detect(sound(*pieces_ms)))
+    found = listener.detect(sound(*pieces_ms))
+    return sum(isinstance(event, SpeechStarted) for event in found)
 
 
 def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
@@ -76,3 +77,18 @@ def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> N
     listener = BargeInDetector(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
     assert begun(listener, 768, 256) == 0
     assert begun(listener, 0, 512) == 1
+
+
+def test_a_burst_is_suspected_at_its_first_window_and_then_counts_or_does_not() -> None:
+    def kinds(*pieces: tuple[int, bool]) -> list[str]:
+        listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
+        found = []
+        for length_ms, is_loud in pieces:
+            for _ in range(length_ms // 32):  # as it comes from a microphone
+                found += listener.detect(sound(0, 32) if is_loud else sound(32))
+        return [type(event).__name__ for event in found]
+
+    assert kinds((64, False), (32, True)) == ["SpeechSuspected"]
+    assert kinds((96, True), (512, False)) == ["SpeechSuspected", "SpeechDiscarded"]
+    assert kinds((128, True)) == ["SpeechSuspected", "SpeechStarted"]
+    assert kinds((64, True), (64, False), (64, True)) == ["SpeechSuspected", "SpeechStarted"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.endpointing import SpeechStarted
+from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import GenerationFailedError, PictureError
 from core.protocols.effects import Cancel, Close
 from core.protocols.events import (
@@ -30,7 +30,7 @@ from core.protocols.events import (
 from core.protocols.gpt_live import IDLE_S
 from core.schemas.gpt_live import Heard
 from core.serving.fake_backend import tone
-from tests.fakes.live_scenes import LISTEN, LiveScene, append, kinds, pcm, speak
+from tests.fakes.live_scenes import LISTEN, TONE, LiveScene, append, kinds, pcm, speak
 
 
 @pytest.fixture
@@ -198,6 +198,24 @@ def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None
     decided = len(samples(live))
     live.run(0.8)
     assert not samples(live)[decided + 4_800 :].any()
+
+
+def test_l3_a_cough_holds_the_sound_and_loses_nothing_of_it(live: LiveScene) -> None:
+    live.plan = [speak("one two three four five six seven eight nine ten")]
+    live.run(1.3)
+    live.happenings = [SpeechSuspected(0)]
+    live.run(0.1)
+    held = len(samples(live))
+    live.run(0.2)
+    assert not samples(live)[held:].any(), "silent before it is known to be speech"
+    live.happenings = [SpeechDiscarded(0, 1_024)]
+    live.run(0.1)
+    live.happenings = [SpeechSuspected(2_048)]
+    live.run(1.5)
+    assert (samples(live) != 0).sum() == (np.frombuffer(base64.b64decode(TONE), "<f4") != 0).sum()
+    read = "".join(event["delta"] for event in live.told if "delta" in event)
+    assert read == "one two three four five six seven eight nine ten"
+    assert "error" not in kinds(live.told)
 
 
 # --- L4 greeting and other words ---

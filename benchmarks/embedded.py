@@ -76,6 +76,22 @@ OPEN: Final = (
     "What could I cook for dinner with eggs and spinach?",
     "I have a job interview tomorrow, any tips?",
     "What do you think about cats?",
+    "Why is the sky blue?",
+    "Can you tell me a short story about a dragon?",
+    "How do I make a good cup of tea?",
+    "What should I pack for a weekend at the sea?",
+    "Why do people dream?",
+    "I feel a bit lonely today.",
+    "How does a bicycle stay upright?",
+    "What is a good name for a small brown dog?",
+    "Explain to a child what rain is.",
+    "How can I learn to play the guitar?",
+    "What is the difference between a fruit and a vegetable?",
+    "Tell me a joke.",
+    "What would you do with a million dollars?",
+    "How do I say sorry to a friend?",
+    "Why should I drink water?",
+    "What makes a good book?",
 )
 NAMES: Final = ("Anna", "Peter", "Maria", "David")
 SPELLINGS: Final = {

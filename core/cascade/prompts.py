@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from core.cascade.arithmetic import computed
 from core.cascade.parts import Line
 from core.errors import ContextFullError
 
@@ -30,6 +31,7 @@ EXAMPLES: Final = (
     Line("user", "I didn't sleep well."),
     Line("assistant", "Oh, I'm sorry to hear that. Is something on your mind?"),
 )
+COMPUTED: Final = "(A calculator says: {}. Say this result.)"
 CONTEXT_TOKENS: Final = 3_000  # ours: with a long reply still within what llama.cpp keeps
 BYTES_PER_TOKEN: Final = 3  # ours, on the safe side: English has four and more
 TOKENS_PER_LINE: Final = 5  # that mark who speaks
@@ -80,6 +82,8 @@ def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
     for line in lines:
         if line.role == "system":
             continue
+        if line.role == "user" and (fact := computed(line.content)):
+            line = Line(line.role, f"{line.content} {COMPUTED.format(fact)}")
         if said and said[-1].role == line.role:
             line = Line(line.role, f"{said.pop().content} {line.content}")
         said.append(line)

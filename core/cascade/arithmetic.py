@@ -1,0 +1,180 @@
+"""Computes what a small language model gets wrong: "seven plus five", in words or digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+ONES: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+SMALL: Final = {word: value for value, word in enumerate(ONES)} | {
+    word: value for value, word in zip(range(20, 100, 10), TENS, strict=True)
+}
+SCALES: Final = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+HUNDRED: Final = 100
+# How operations are said between two numbers, as they are written.
+BETWEEN: Final = {
+    "plus": "+",
+    "added to": "+",
+    "minus": "−",
+    "times": "×",
+    "multiplied by": "×",
+    "divided by": "÷",
+    "percent of": "% of",
+}
+# Before two numbers, with what stands between them.
+BEFORE: Final = {
+    ("sum of", "and"): "+",
+    ("add", "and"): "+",
+    ("add", "to"): "+",
+    ("difference between", "and"): "−",
+    ("product of", "and"): "×",
+    ("multiply", "and"): "×",
+    ("multiply", "by"): "×",
+    ("divide", "by"): "÷",
+}
+SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "×": "times", "*": "times", "x": "times"}
+SIGNS_TOO: Final = {"÷": "divided by", "/": "divided by"}
+# Signs count between spaces alone: dates, telephone numbers and ranges have them, too.
+SIGN: Final = re.compile(r"(?<=\d) ([-+−×*x÷/]) (?=\d)")
+DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[a-z]+")
+A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
+LONGEST_CHARS: Final = 400  # ours: of the end of what was said, where the question is
+LARGEST: Final = 10**15  # ours: nobody says larger numbers
+PLACES: Final = 4  # of a result that does not end
+
+
+def computed(text: str) -> str | None:
+    """Return an exact calculation that a text asks for, such as `7 + 5 = 12`, or None."""
+    terms = _terms(text[-LONGEST_CHARS:])
+    for at, term in enumerate(terms):
+        if not isinstance(term, Fraction):
+            continue
+        numbers, signs = _chain(terms, at)
+        if not signs:
+            numbers, signs = _spelled_before(terms, at)
+        if signs:
+            return _written(numbers, signs)
+    return None
+
+
+def _terms(text: str) -> list[Fraction | str]:
+    """Return a text's numbers, and its other words."""
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower()).replace("%", " percent")
+    names = SIGNS | SIGNS_TOO
+    text = SIGN.sub(lambda found: f" {names[found[1]]} ", text)
+    words = TOKEN.findall(A_SCALE.sub("one ", text))
+    terms: list[Fraction | str] = []
+    at = 0
+    while at < len(words):
+        number, length = _number(words[at:])
+        terms.append(words[at] if number is None else number)
+        at += max(1, length)
+    return terms
+
+
+def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
+    """Return the number that words begin with, and how many of them it takes."""
+    if DIGITS.fullmatch(words[0]):
+        scale = SCALES.get(words[1], 1) if len(words) > 1 else 1
+        return Fraction(words[0]) * scale, 1 + (scale > 1)
+    whole = part = length = 0
+    is_after_ten = False
+    for at, word in enumerate(words):
+        value = SMALL.get(word)
+        if value is not None:
+            if part % HUNDRED and not (is_after_ten and 0 < value < 10):
+                break  # "five six" are two numbers
+            part += value
+            is_after_ten = value >= 20
+        elif word == "hundred" and 0 < part < HUNDRED:
+            part *= HUNDRED
+        elif word in SCALES and part:
+            whole, part = whole + part * SCALES[word], 0
+        elif word != "and" or not length or part % HUNDRED or not whole + part:
+            break
+        elif at + 1 == len(words) or words[at + 1] not in SMALL:
+            break
+        else:
+            continue
+        length = at + 1
+    return (Fraction(whole + part) if length else None), length
+
+
+def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:
+    """Return the numbers from a position on that operations join, and those."""
+    first = terms[at]
+    assert isinstance(first, Fraction)
+    numbers, signs = [first], list[str]()
+    while True:
+        for said, sign in BETWEEN.items():
+            end = at + 1 + len(said.split())
+            number = terms[end] if end < len(terms) else None
+            if list(terms[at + 1 : end]) == said.split() and isinstance(number, Fraction):
+                numbers.append(number)
+                signs.append(sign)
+                at = end
+                break
+        else:
+            return numbers, signs
+
+
+def _spelled_before(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:
+    """Return two numbers whose operation is said before them."""
+    first, second = terms[at], terms[at + 2] if at + 2 < len(terms) else None
+    assert isinstance(first, Fraction)
+    if not isinstance(second, Fraction):
+        return [first], []
+    before = " ".join(str(term) for term in terms[max(0, at - 2) : at])
+    for (said, between), sign in BEFORE.items():
+        if terms[at + 1] == between and before.split()[-len(said.split()) :] == said.split():
+            return [first, second], [sign]
+    if terms[at + 1] == "from" and before.endswith("subtract"):
+        return [second, first], ["−"]
+    return [first], []
+
+
+def _written(numbers: list[Fraction], signs: list[str]) -> str | None:
+    shown = _text(numbers[0])
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        shown += f"{'' if sign == '% of' else ' '}{sign} {_text(number)}"
+    result = _value(numbers, signs)
+    if result is None:
+        return f"{shown} cannot be computed: nothing can be divided by zero"
+    if max(abs(number) for number in (*numbers, result)) > LARGEST:
+        return None
+    exact = round(result, PLACES) == result
+    return f"{shown} {'=' if exact else '≈'} {_text(result)}"
+
+
+def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
+    """Compute: shares, products and quotients first; None divides by zero."""
+    terms = [numbers[0]]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        match sign:
+            case "+":
+                terms.append(number)
+            case "−":
+                terms.append(-number)
+            case "×":
+                terms[-1] *= number
+            case "% of":
+                terms[-1] *= number / HUNDRED
+            case _ if number:
+                terms[-1] /= number
+            case _:
+                return None
+    return sum(terms, Fraction(0))
+
+
+def _text(number: Fraction) -> str:
+    rounded = round(number, PLACES)
+    if rounded.denominator == 1:
+        return str(rounded.numerator)
+    return f"{float(rounded):.{PLACES}f}".rstrip("0")

@@ -33,7 +33,6 @@ class EndpointOptions:
     sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ
 
     def __post_init__(self) -> None:
-        """Refuse what could never be meant."""
         if not 0 < self.threshold <= 1:
             raise ValueError(f"threshold must be in (0, 1], not {self.threshold}")
         if self.window_samples < 1 or self.sample_rate_hz < 1:
@@ -46,7 +45,6 @@ class EndpointOptions:
     def from_config(
         cls, config: VadConfig, max_speech_duration_s: float = math.inf
     ) -> EndpointOptions:
-        """Take over what a client asked for."""
         return cls(
             threshold=config.threshold,
             min_speech_duration_ms=config.min_speech_duration_ms,
@@ -71,7 +69,6 @@ class EndpointOptions:
         return self.max_speech_duration_s * self.sample_rate_hz
 
     def to_samples(self, duration_ms: int) -> int:
-        """Convert milliseconds to samples."""
         return duration_ms * self.sample_rate_hz // MS_PER_S
 
 
@@ -125,7 +122,6 @@ class Endpointer:
 
     @property
     def is_speaking(self) -> bool:
-        """Speech has started and not ended."""
         return self._speech_start_samples is not None
 
     @property
@@ -138,7 +134,6 @@ class Endpointer:
 
     @property
     def clock_samples(self) -> int:
-        """How much of the stream has been judged."""
         return self._clock_samples
 
     @property
@@ -166,7 +161,6 @@ class Endpointer:
         return [self._end_speech()] if self.is_speaking else []
 
     def reset(self) -> None:
-        """Forget everything and start the clock at sample 0."""
         self._clock_samples = 0
         self._speech_start_samples = None
         self._silence_start_samples = None

@@ -116,18 +116,15 @@ class Progress:
         self._total_bytes, self._before = total_bytes, 0
 
     def show(self, done_bytes: int) -> None:
-        """Add what is here of the present file; written at most every half second."""
         if self._clock() - self._written_s >= WRITE_S:
             self._written_s = self._clock()
             self._write("fetching", min(self._before + done_bytes, self._total_bytes))
 
     def add(self, size: int) -> None:
-        """Count a file as complete."""
         self._before += size
         self.show(0)
 
     def end(self, problem: str | None = None) -> None:
-        """Write that nothing more comes."""
         self._write("failed" if problem else "complete", self._before, problem)
 
     def _write(self, state: str, done_bytes: int, problem: str | None = None) -> None:

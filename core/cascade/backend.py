@@ -77,7 +77,6 @@ class CascadeBackend:
 
     @property
     def media(self) -> MediaProcesses:
-        """What decodes pictures and videos."""
         return self._base.media
 
     @property
@@ -100,7 +99,6 @@ class CascadeBackend:
         return self._base.count_tokens(text) if self._parts is None else count_tokens(text)
 
     def load(self, engine: Engine, report: Report) -> None:
-        """Load the small model, and the cascade now or when its files have come."""
         self._base.load(engine, report)
         if self._waits:
             self._watch.start()
@@ -119,19 +117,16 @@ class CascadeBackend:
         return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexMode:
-        """Return a fresh voice chat."""
         parts = self._parts
         if parts is None:
             return self._base.open_half_duplex(threads)
         return CascadeHalfDuplexView(parts, threads)
 
     def open_duplex(self, threads: Threads) -> DuplexMode:
-        """Return a fresh full-duplex conversation."""
         parts = self._parts
         return CascadeDuplexView(parts, threads) if parts else self._base.open_duplex(threads)
 
     def open_chat(self, threads: Threads) -> ChatMode:
-        """Return a fresh one-shot chat."""
         parts = self._parts
         return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)
 
@@ -148,7 +143,6 @@ class CascadeBackend:
         return self._base.memory_mb()
 
     def facts(self) -> ModelFacts:
-        """Describe what talks with those who begin now."""
         parts = self._parts
         if parts is None:
             return self._base.facts()
@@ -156,7 +150,6 @@ class CascadeBackend:
         return ModelFacts(name=names, kind=ModelKind.CASCADE, device="cpu", try_saying=TRY_SAYING)
 
     def close(self) -> None:
-        """End the watch and the processes."""
         self._is_closing.set()
         if self._watch.is_alive():
             self._watch.join()

@@ -17,7 +17,6 @@ class CascadeChatView(CascadeView):
     _request: ChatRequest
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
-        """Take in a whole history."""
         self._lines, self._request = [], request
         await self._check_voice_sent(request.tts.ref_audio_data)
         return await self._feed(*[await self._line(message) for message in request.messages])
@@ -38,7 +37,6 @@ class CascadeChatView(CascadeView):
                 yield await _joined(pieces)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Answer a request at once."""
         return await answer_at_once(self, request)
 
 

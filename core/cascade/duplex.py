@@ -61,7 +61,6 @@ class _Piece:
     sound: FloatArray
 
     def take(self, samples: int) -> tuple[str, FloatArray]:
-        """Take out so many samples, and the words that are heard in them."""
         share = min(1.0, samples / max(1, len(self.sound)))
         count = len(self.words) if share == 1.0 else round(len(self.words) * share)
         taken, self.words = self.words[:count], self.words[count:]
@@ -104,7 +103,6 @@ class _Reply:
                 self.is_made = True
 
     def take(self, samples: int) -> tuple[str, FloatArray]:
-        """Hand out at most so many samples with their words."""
         texts, sounds = [], [np.zeros(0, np.float32)]
         while self._ready and samples > 0:
             text, sound = self._ready[0].take(samples)
@@ -158,7 +156,6 @@ class CascadeDuplexView(CascadeView):
         config: DuplexConfig,
         early_audio: bool = False,
     ) -> str:
-        """Begin a fresh conversation; the one before is forgotten."""
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         if self._reply is not None:
             await self._end_reply()
@@ -177,13 +174,11 @@ class CascadeDuplexView(CascadeView):
         return tuple(self._listening.said)
 
     def stop(self) -> None:
-        """End the reply under way."""
         super().stop()
         if self._reply is not None:
             self._reply.abandon()
 
     def set_break(self) -> None:
-        """Make the next unit listen."""
         self._listening.has_break = True
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PictureAhead:
@@ -341,7 +336,6 @@ class CascadeDuplexView(CascadeView):
         )
 
     async def _end_reply(self) -> None:
-        """Say nothing more; what was handed out is what was said."""
         reply, self._reply = self._reply, None
         assert reply is not None, "there is one"
         await reply.close()
@@ -380,7 +374,6 @@ class _Listening:
         return must
 
     def spoke(self, text: str, length_s: float) -> None:
-        """Note what is being played."""
         self.said.extend(words_of(text))
         self._heard_until_s = max(self._heard_until_s, self.hearing.heard_s) + length_s
 

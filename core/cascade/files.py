@@ -28,7 +28,6 @@ class CascadeFiles:
 
 
 def files_in(folder: Path) -> CascadeFiles:
-    """Return where the files are or will be."""
     return CascadeFiles(folder / "language.gguf", folder / "whisper", folder / "voice")
 
 

@@ -35,7 +35,6 @@ class Hearing:
 
     @property
     def has_speech(self) -> bool:
-        """There was voice in this turn."""
         return self.speech_s > 0
 
     @property
@@ -58,7 +57,6 @@ class Hearing:
             self._take(window, is_voice=bool(probability >= THRESHOLD))
 
     def clear(self) -> None:
-        """Begin another turn."""
         self._turn = []
         self.speech_s = self.silence_s = 0.0
 

@@ -139,7 +139,6 @@ class LlamaProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number, while there is one."""
         return None if self._process is None else self._process.pid
 
     def kill(self) -> None:
@@ -153,7 +152,6 @@ class LlamaProcess:
                     stream.close()
 
     def close(self) -> None:
-        """End the process for good."""
         self._is_closed = True
         self.kill()
 
@@ -206,7 +204,6 @@ class LocalLanguage:
             yield delta
 
     def close(self) -> None:
-        """End the process."""
         self._process.close()
 
 

@@ -67,9 +67,7 @@ class Language(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """End what runs for it."""
-        ...
+    def close(self) -> None: ...
 
 
 class Voice(Protocol):

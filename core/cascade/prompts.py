@@ -43,7 +43,6 @@ def count_tokens(text: str) -> int:
 
 
 def tokens_of(lines: Sequence[Line]) -> int:
-    """Return about how many tokens lines have."""
     return sum(count_tokens(line.content) + TOKENS_PER_LINE for line in lines)
 
 
@@ -126,7 +125,6 @@ BLIND: Final = "I can't see anything: there is no picture, so perhaps the camera
 
 
 def asks_to_see(question: str) -> bool:
-    """Return whether a question is about what is to be seen."""
     return SIGHT.search(question.lower()) is not None
 
 

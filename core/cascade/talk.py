@@ -66,14 +66,12 @@ class CascadeView(LinesMode[Line]):
     """What the conversations of all modes have in common."""
 
     def __init__(self, parts: Parts, threads: Threads) -> None:
-        """Begin with nothing said."""
         super().__init__(threads)
         self._parts = parts
         self._began = parts.now()
 
     @property
     def kv_cache_length(self) -> int:
-        """About how many tokens the conversation has."""
         return tokens_of(self._lines)
 
     # --- input ---
@@ -213,14 +211,12 @@ class CascadeStreamingView(CascadeView):
     """A conversation of turns."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Take in messages; sound is heard, and pictures are described."""
         await self._check_voice_sent(request.streaming.ref_audio_data)
         return await self._feed(*[await self._line(message) for message in request.messages])
 
     def reply(
         self, session_id: str, wanted: streaming.Generate
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed."""
         start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
         speaks = wanted.generate_audio
         return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
@@ -244,7 +240,6 @@ class CascadeHalfDuplexView(CascadeView):
         config: half_duplex.HalfDuplexConfig,
         session_id: str,
     ) -> str:
-        """Begin a fresh conversation."""
         self._check_voice(voice)
         self._config = config
         self._lines = []
@@ -258,7 +253,6 @@ class CascadeHalfDuplexView(CascadeView):
         await self._feed(Line("user", words))
 
     def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the user's turn."""
         speaks = self._config.tts.enabled
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
         if self._has_heard:

@@ -65,7 +65,6 @@ def is_over(text: str, silence_s: float) -> bool:
 
 
 def is_stop(text: str) -> bool:
-    """Return whether the user wants silence, and nothing else."""
     words = set(words_of(text)) - POLITE
     return bool(words) and words <= STOPS
 

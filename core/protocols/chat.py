@@ -66,7 +66,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        """Busy from the request to the end."""
         is_free = self._phase in (ChatPhase.WAITING, ChatPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
 
@@ -78,14 +77,12 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
 
     def ask(self, event: Received) -> list[Effect]:
-        """Feed the request."""
         assert isinstance(event.message, ChatSocketRequest)
         self._request = event.message
         self._phase = ChatPhase.PREFILLING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prefilled(self, event: PrefillDone) -> list[Effect]:
-        """Answer it."""
         assert self._request is not None
         self._work = None
         self._input_tokens = event.input_tokens
@@ -94,7 +91,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [done, self._begin(Generate(self._request))]
 
     def piece(self, event: ChunkReady) -> list[Effect]:
-        """Pass a piece of the reply on, or keep a whole reply's sound for the end."""
         assert self._request is not None
         chunk = event.chunk
         if not self._request.streaming:
@@ -105,12 +101,10 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
 
     def generated(self, event: GenerateDone) -> list[Effect]:
-        """The reply is complete."""
         self._work = None
         return self._done(event.text, event.token_stats.generated_tokens, event.stopped)
 
     def failed(self, event: TurnFailed) -> list[Effect]:
-        """There is no reply."""
         self._work = None
         return self.fail(event.error)
 
@@ -124,16 +118,13 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
-        """The prefill has ended, however it did."""
         self._work = None
         return self._done("", 0, True)
 
     def close(self, event: Event) -> list[Effect]:
-        """The client wants nothing any more."""
         return self._end(close=Close())
 
     def time_out(self, event: Event) -> list[Effect]:
-        """No request came in time."""
         return self.fail(SessionTimeoutError("No request came in time."))
 
     def _done(self, text: str, generated_tokens: int, stopped: bool) -> list[Effect]:

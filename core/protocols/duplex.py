@@ -75,14 +75,12 @@ class DuplexMachine(DuplexContext):
 
     @property
     def status(self) -> WorkerStatus:
-        """Active from the first moment: the worker is taken."""
         if self._phase == DuplexPhase.PAUSED:
             return WorkerStatus.DUPLEX_PAUSED
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.DUPLEX_ACTIVE
 
     @property
     def unit(self) -> UnitPhase:
-        """What the engine does for the present unit."""
         if isinstance(self._work, Step):
             return UnitPhase.STEPPING
         return UnitPhase.FINALIZING if isinstance(self._work, Finalize) else UnitPhase.IDLE
@@ -116,7 +114,6 @@ class DuplexMachine(DuplexContext):
         return [*effects, *self._begin_unit(event.at_s), *self._units.prefetch()]
 
     def prefetched(self, event: Prefetched) -> list[Effect]:
-        """Encode what came meanwhile."""
         self._units.prefetched()
         return self._units.prefetch()
 
@@ -141,7 +138,6 @@ class DuplexMachine(DuplexContext):
     # --- units ---
 
     def sound_ready(self, event: SoundReady) -> list[Effect]:
-        """Send the beginning of a unit's sound ahead."""
         return [Send(self._units.part(event.pcm, event.at_s))]
 
     def step_done(self, event: StepDone) -> list[Effect]:
@@ -155,13 +151,11 @@ class DuplexMachine(DuplexContext):
         return full or [*effects, self._begin(Finalize())]
 
     def rebased(self, event: PrefillDone) -> list[Effect]:
-        """The conversation goes on where it was."""
         self._work = None
         self.rebase.done()
         return self._begin_unit(event.at_s)
 
     def finalize_done(self, event: FinalizeDone) -> list[Effect]:
-        """The next unit may begin."""
         self._work = None
         effects: list[Effect] = []
         self._units.finalized(event.finalize_ms)
@@ -172,7 +166,6 @@ class DuplexMachine(DuplexContext):
         return full or [*effects, *self._begin_unit(event.at_s)]
 
     def interrupt(self, event: Received) -> list[Effect]:
-        """Let the next unit listen."""
         return [Interrupt(), Send(Interrupted())]
 
     # --- pauses and limits ---
@@ -194,7 +187,6 @@ class DuplexMachine(DuplexContext):
         ]
 
     def resume(self, event: Received) -> list[Effect]:
-        """Go on."""
         self._phase = DuplexPhase.ACTIVE
         self._since_s = event.at_s
         effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]

@@ -92,7 +92,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
 
     @property
     def is_preparing(self) -> bool:
-        """A prompt is being fed, at the beginning or in the middle."""
         return isinstance(self._work, Prefill)
 
     def _stopped_message(self) -> Stopped:
@@ -102,11 +101,9 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     # --- preparation ---
 
     def open(self, event: Opened) -> list[Effect]:
-        """The client has so long to prepare."""
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
     def prepare(self, event: Received) -> list[Effect]:
-        """Feed the system prompt."""
         assert isinstance(event.message, Prepare)
         self._prepare = event.message
         self.rebase.first = event.message
@@ -114,7 +111,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self.rebase.first_prompt()))]
 
     def prepared(self, event: PrefillDone) -> list[Effect]:
-        """The client may begin."""
         self._work = None
         self._phase = DuplexPhase.ACTIVE
         self._ready_s = self._since_s = event.at_s
@@ -158,7 +154,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         return [Send(TextAdded(text=text, start_ms=heard_ms))]
 
     def _note_speech(self) -> None:
-        """Note that the user spoke; the words may follow."""
         if self._keeps_history:
             self._note_said()
             self.rebase.history.add(Speaker.USER, USER_SPOKE)

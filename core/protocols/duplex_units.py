@@ -61,7 +61,6 @@ class Backlog:
         self.dropped_frames = 0
 
     def __len__(self) -> int:
-        """How many chunks wait."""
         return len(self._waiting)
 
     @property
@@ -71,7 +70,6 @@ class Backlog:
         return [*(frame for frame in given if frame.is_separate), *self._held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> None:
-        """Take in a chunk that arrived at `at_s`; pictures that waited for one go with it."""
         if len(self._waiting) >= self._max_chunks:
             self._waiting.popleft()
             self.dropped_chunks += 1
@@ -83,7 +81,6 @@ class Backlog:
         self._last = entry
 
     def add_frame(self, data: str, at_s: float) -> None:
-        """Take in a picture: for the oldest chunk that waits, else for the next to come."""
         frame = self._number(data, is_separate=True)
         last = self._last
         if last is not None and not last.has_own_frame and not last.frames:
@@ -99,15 +96,12 @@ class Backlog:
             self.dropped_frames += 1
 
     def drop_held_frames(self) -> None:
-        """Forget the pictures that wait for a chunk; they do not count as surplus."""
         self._held.clear()
 
     def next_undetected(self) -> AudioChunk | None:
-        """Return the oldest chunk that detection has not heard."""
         return next((entry.chunk for entry in self._waiting if not entry.is_detected), None)
 
     def detected(self, chunk: AudioChunk) -> None:
-        """Note that detection has heard a chunk, if it still waits."""
         for entry in self._waiting:
             if entry.chunk is chunk:
                 entry.is_detected = True
@@ -170,7 +164,6 @@ class PrefetchPlan:
         return prefetch
 
     def taken(self, frames: Iterable[Frame]) -> None:
-        """A unit has begun with these pictures."""
         self._asked = _without(self._asked, frames)
         self._left = self._max_new
 
@@ -290,39 +283,32 @@ class DuplexUnits:
 
     @property
     def is_speaking(self) -> bool:
-        """The model is in the middle of a turn."""
         return self._writer.is_speaking
 
     @property
     def is_prefetching(self) -> bool:
-        """Pictures are encoded ahead of their unit."""
         return self._prefetch_plan.is_prefetching
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
-        """Take in audio; returns warnings of what it pushed out."""
         chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
         self._backlog.add_chunk(chunk, at_s, is_detected=is_detected)
         return self._warn_of_drops(chunks, frames)
 
     def add_frame(self, data: str, at_s: float) -> list[Effect]:
-        """Take in a picture; returns a warning if it pushed one out."""
         chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
         self._backlog.add_frame(data, at_s)
         return self._warn_of_drops(chunks, frames)
 
     def drop_held_frames(self) -> None:
-        """Forget the pictures that wait for a chunk."""
         self._backlog.drop_held_frames()
 
     def detect_next(self) -> list[Effect]:
-        """Let detection hear the oldest chunk it has not heard, one at a time."""
         if self._detecting is not None:
             return []
         self._detecting = self._backlog.next_undetected()
         return [] if self._detecting is None else [Detect(self._detecting)]
 
     def detected(self) -> None:
-        """Detection has heard its chunk."""
         if self._detecting is not None:
             self._backlog.detected(self._detecting)
         self._detecting = None
@@ -333,7 +319,6 @@ class DuplexUnits:
         return [] if effect is None else [effect]
 
     def prefetched(self) -> None:
-        """The pictures that were asked for are encoded."""
         self._prefetch_plan.is_prefetching = False
 
     def begin_next(self, now_s: float) -> tuple[list[Effect], Step | None]:
@@ -369,7 +354,6 @@ class DuplexUnits:
         return self._writer.write_part(sound, self._wall_clock_ms(now_s))
 
     def finalized(self, finalize_ms: float) -> None:
-        """Note what a unit's bookkeeping took; the next result counts it."""
         self._finalize_ms += finalize_ms
 
     def result(self, done: StepDone, now_s: float) -> Result:

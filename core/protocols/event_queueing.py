@@ -103,17 +103,14 @@ class EventQueueingMachine(QueueingMachine):
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
     def place_known(self, event: PlaceTaken) -> list[QueueEffect]:
-        """Shorten a wait that is going to be too long."""
         if event.place.estimated_wait_s > self._wait.max_wait_s:
             return [StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
         return []
 
     def give_up(self, event: TimerFired) -> list[QueueEffect]:
-        """The wait was too long."""
         return self._fail(QueueFullError())
 
     def keep(self, event: ClientSaid) -> list[QueueEffect]:
-        """Keep an event for the worker."""
         self._events.append(event)
         sounds = [kept for kept in self._events if kept.kind == AUDIO]
         sound_chars = sum(len(kept.text) for kept in sounds)
@@ -134,7 +131,6 @@ class EventQueueingMachine(QueueingMachine):
         return [StopTimer(TimerName.WAIT), ConnectWorker()]
 
     def begin(self, event: WorkerConnected) -> list[QueueEffect]:
-        """Pass on what was kept, then everything."""
         self._phase = QueueingPhase.RELAYING
         kept, self._events = self._events, []
         return [*(Forward(said.text) for said in kept), StartRelay()]

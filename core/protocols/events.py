@@ -58,12 +58,10 @@ class Event:
     at_s: float = field(default=0.0, kw_only=True)
 
     def __init_subclass__(cls) -> None:
-        """Derive the word."""
         cls.KIND = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
     def kind(self) -> str:
-        """The event's word in the transition tables."""
         return self.KIND
 
 
@@ -81,7 +79,6 @@ class Received(Event):
 
     @property
     def kind(self) -> str:
-        """The message's type."""
         return self.message.type
 
 
@@ -114,7 +111,6 @@ class TimerFired(Event):
 
     @property
     def kind(self) -> str:
-        """The timer's name with `_timer`."""
         return f"{self.name}_timer"
 
 
@@ -217,7 +213,6 @@ class Segment:
 
     @property
     def duration_ms(self) -> int:
-        """Length with padding."""
         return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
@@ -323,7 +318,6 @@ class ClientSaid(Event):
 
     @property
     def kind(self) -> str:
-        """The message's type."""
         return self.message_type
 
 

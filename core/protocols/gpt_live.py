@@ -106,22 +106,18 @@ class GptLiveMachine:
 
     @property
     def phase(self) -> DuplexPhase:
-        """Where the session stands."""
         return self._talk.machine.phase
 
     @property
     def is_closed(self) -> bool:
-        """Nothing will be asked for any more."""
         return self._talk.machine.is_closed
 
     @property
     def status(self) -> WorkerStatus:
-        """What the worker is doing because of this session."""
         return self._talk.machine.status
 
     @property
     def is_kept(self) -> bool:
-        """The client does not object to a recording."""
         return self._session.is_kept
 
     @property
@@ -130,7 +126,6 @@ class GptLiveMachine:
         return tuple(self._talk.seen)
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take in an event and return what is to be done, in order."""
         self._talk.seen.clear()
         if self.is_closed:
             return []
@@ -142,7 +137,6 @@ class GptLiveMachine:
     # --- the beginning ---
 
     def start(self, event: Received) -> list[Effect]:
-        """Feed the system prompt."""
         assert isinstance(event.message, SessionStart)
         settings = event.message.session
         self._events.open(settings)
@@ -164,16 +158,13 @@ class GptLiveMachine:
         return [*effects, *self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))]
 
     def too_early(self, event: Received) -> list[Effect]:
-        """Refuse what comes before the beginning."""
         return [self._error(event, "session_not_started", "Send 'session.start' first.")]
 
     def started_already(self, event: Received) -> list[Effect]:
-        """Refuse a second beginning."""
         text = "The session has been started already."
         return [self._error(event, "session_already_started", text)]
 
     def not_started(self, event: TimerFired) -> list[Effect]:
-        """No session began in time."""
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
             for effect in self._said(self._talk.handle(event))
@@ -182,12 +173,10 @@ class GptLiveMachine:
     # --- what the client says ---
 
     def hear(self, event: Received) -> list[Effect]:
-        """Take in sound."""
         assert isinstance(event.message, Heard)
         return self._said(self._talk.hear(event.message.samples, event.at_s))
 
     def see(self, event: Received) -> list[Effect]:
-        """Take in a picture for the next unit."""
         assert isinstance(event.message, InputImageAppend)
         frame = duplex.VideoFrame(frame=event.message.image)
         return self._said(self._talk.handle(Received(frame, at_s=event.at_s)))
@@ -228,7 +217,6 @@ class GptLiveMachine:
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
 
     def change(self, event: Received) -> list[Effect]:
-        """Change what may be changed."""
         assert isinstance(event.message, SessionUpdate)
         if not self._events.change(event.message.session):
             param, text = "session.delegation.type", "The type of delegation is fixed at the start."
@@ -249,7 +237,6 @@ class GptLiveMachine:
         return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Received) -> list[Effect]:
-        """End the session."""
         return self._said(self._talk.handle(Received(Stop(), at_s=event.at_s)))
 
     # --- the clock ---
@@ -287,11 +274,9 @@ class GptLiveMachine:
     # --- what the engine says ---
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Break the model off if the user begins to speak while it can be heard."""
         return self._said(self._talk.detected(event))
 
     def rebased(self, event: PrefillDone) -> list[Effect]:
-        """Words that were appended are in."""
         talk = self._talk
         effects = talk.handle(event)
         sent = [
@@ -303,7 +288,6 @@ class GptLiveMachine:
         return [*sent, *self._said([*effects, *talk.go_on(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
-        """Tell the duplex mode."""
         effects = self._said(self._talk.handle(event))
         return [*effects, *self._said(self._talk.go_on(event.at_s))]
 
@@ -314,7 +298,6 @@ class GptLiveMachine:
     # --- helpers ---
 
     def _said(self, effects: Sequence[Effect]) -> list[Effect]:
-        """Say in this protocol what the duplex mode says."""
         return [said for effect in effects for said in self._in_our_words(effect)]
 
     def _in_our_words(self, effect: Effect) -> list[Effect]:
@@ -341,7 +324,6 @@ class GptLiveMachine:
 
 
 def _name_of(event: Received) -> str | None:
-    """Return the client's name for its event."""
     assert isinstance(event.message, ClientMessage)
     return event.message.event_id
 

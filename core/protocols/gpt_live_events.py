@@ -57,14 +57,12 @@ class LiveEvents:
     """
 
     def __init__(self, names: LiveNames, max_session_s: float) -> None:
-        """Begin; `open` gives the session its settings."""
         self._names = names
         self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_LIFE_S)
         self.settings = SessionSettings(model=names.model)
         self._count = 0
 
     def open(self, settings: SessionSettings) -> None:
-        """Take over what the client wants."""
         self.settings = settings
 
     def change(self, changes: SessionChanges) -> bool:
@@ -81,7 +79,6 @@ class LiveEvents:
     def session(
         self, kind: Literal["session.started", "session.updated"], reply_to: str | None
     ) -> Send:
-        """The session as it is."""
         return Send(SessionEvent(type=kind, session=self._resource(), **self._ids(reply_to)))
 
     def notes(self) -> list[Send]:
@@ -98,13 +95,11 @@ class LiveEvents:
         return [self.info(code, text) for code, text in notes]
 
     def closed(self, reason: Closing, heard_ms: int) -> Send:
-        """The session is over."""
         usage = Usage(seconds=heard_ms / 1_000)
         event = SessionClosed(reason=reason, session=self._resource(), usage=usage, **self._ids())
         return Send(event)
 
     def spoken(self, piece: Piece) -> list[Send]:
-        """A piece of sound, behind the words that belong to it."""
         sound = Send(Spoken(samples=piece.samples))
         if not piece.text:
             return [sound]
@@ -131,24 +126,20 @@ class LiveEvents:
         return [Send(words)]
 
     def acknowledged(self, kind: str, reply_to: str | None, at_ms: int | None = None) -> Send:
-        """Something the client asked for is done."""
         fields = {"type": f"session.{kind}", "start_ms": at_ms, "end_ms": at_ms}
         return Send(Acknowledged.model_validate(fields | self._ids(reply_to)))
 
     def usage(self, heard_ms: int, usage_ratio: float) -> Send:
-        """How long the session is, and how full."""
         window = ContextWindow(usage_ratio=usage_ratio)
         usage = Usage(seconds=heard_ms / 1_000)
         return Send(UsageUpdated(usage=usage, context_window=window, **self._ids()))
 
     def info(self, code: str, message: str) -> Send:
-        """Something the client may want to know."""
         return Send(InfoEvent(code=code, message=message, **self._ids()))
 
     def error(
         self, code: str, message: str, param: str | None = None, reply_to: str | None = None
     ) -> Send:
-        """The client did something wrong."""
         problem = Problem(
             type="invalid_request_error",
             code=code,
@@ -159,7 +150,6 @@ class LiveEvents:
         return Send(ErrorEvent(error=problem, **self._ids(reply_to)))
 
     def failed(self, error: ErrorMessage) -> Send:
-        """Return what a client reads of an error of ours."""
         cause = error_event(error, "").error
         problem = Problem(type=cause.type, code=cause.code, message=cause.message)
         return Send(ErrorEvent(error=problem, **self._ids()))

@@ -90,7 +90,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        """Busy from the first moment: the worker is taken."""
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     def _row(self, kind: str) -> Row[Any, Effect] | None:
@@ -103,18 +102,15 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- preparation ---
 
     def open(self, event: Opened) -> list[Effect]:
-        """The client has so long to prepare."""
         return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
     def prepare(self, event: Received) -> list[Effect]:
-        """Feed the system prompt."""
         assert isinstance(event.message, Prepare)
         self._timeout_s = event.message.config.session.timeout_s
         self._phase = HalfDuplexPhase.PREPARING
         return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
 
     def prepared(self, event: PrefillDone) -> list[Effect]:
-        """The client may speak."""
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._ready_s = event.at_s
@@ -150,11 +146,9 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- answering ---
 
     def piece(self, event: ChunkReady) -> list[Effect]:
-        """Pass a piece of the reply on."""
         return [Send(self._reply.add(event.chunk, event.at_s))]
 
     def turn_done(self, event: GenerateDone) -> list[Effect]:
-        """Listen again, or answer the next segment of the same chunk."""
         self._work = None
         message = TurnDone(
             turn_index=self._turn_index,

@@ -63,11 +63,9 @@ class Hearing:
         self._is_warned = False
 
     def begin(self, at_s: float) -> None:
-        """Note when `prepared` was sent."""
         self._ready_s = at_s
 
     def hear(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
-        """Take in sound that arrived at a time."""
         samples = len(chunk.audio_base64) // SAMPLE_BYTES
         ignored = self._ignored_samples(samples, at_s)
         self._to_ignore_samples -= ignored
@@ -84,7 +82,6 @@ class Hearing:
         return effects
 
     def detect_next(self) -> list[Effect]:
-        """Let detection hear the next chunk if it is free."""
         if self._is_detecting or not self._waiting:
             return []
         self._is_detecting = True
@@ -107,7 +104,6 @@ class Hearing:
         self._happenings.extend(happenings)
 
     def next_happening(self) -> Happening | None:
-        """Hand out the oldest thing that was found."""
         return self._happenings.popleft() if self._happenings else None
 
     def drop_waiting_sound(self) -> None:
@@ -116,7 +112,6 @@ class Hearing:
         self._waiting_samples = 0
 
     def drop_segments(self) -> None:
-        """Drop the segments that wait for their answer."""
         self._happenings.clear()
 
     def _take_oldest(self) -> Detect:

@@ -24,7 +24,6 @@ class LiveInput:
     """The sound of one client on its way to the model and to voice detection."""
 
     def __init__(self) -> None:
-        """Begin with nothing heard; `begin` starts the clock."""
         self.is_muted = False
         self._unit = bytearray()  # the beginning of the unit that is not full yet
         self._undetected = bytearray()
@@ -35,11 +34,9 @@ class LiveInput:
 
     @property
     def heard_ms(self) -> int:
-        """How long the session's sound is."""
         return self._heard_bytes * MS_PER_S // BYTES_PER_S
 
     def begin(self, at_s: float) -> None:
-        """Start the clock, behind what was heard already."""
         self._began_s = at_s - self._heard_bytes / BYTES_PER_S
         self._last_s = at_s
 
@@ -61,7 +58,6 @@ class LiveInput:
         self._take(bytes(max(0, now - self._heard_bytes)))
 
     def take_unit(self) -> bytes | None:
-        """Take out a full unit, if there is one."""
         if len(self._unit) < UNIT_BYTES:
             return None
         unit = bytes(self._unit[:UNIT_BYTES])

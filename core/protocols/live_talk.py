@@ -69,12 +69,10 @@ class LiveTalk(UnitTalk):
         return self.handle(Received(first, at_s=at_s))
 
     def begin(self, at_s: float) -> None:
-        """Start the clocks of both directions."""
         self.input.begin(at_s)
         self.sender.begin(at_s)
 
     def pause(self) -> None:
-        """Stop the clocks of both directions."""
         self._is_paused = True
 
     def resume(self, at_s: float) -> None:
@@ -84,14 +82,12 @@ class LiveTalk(UnitTalk):
         self.sender.resume(at_s)
 
     def hear(self, samples: bytes, at_s: float) -> list[Effect]:
-        """Take in what the client says."""
         if self._is_played_over:
             samples = bytes(len(samples))
         self.input.hear(samples, at_s)
         return self.go_on(at_s)
 
     def due(self, at_s: float) -> list[Piece]:
-        """Take out the sound that is due."""
         pieces = self.sender.due(at_s)
         for piece in pieces:
             if piece.text:
@@ -140,7 +136,6 @@ class LiveTalk(UnitTalk):
         return effects
 
     def end_play_over(self) -> None:
-        """Play the model's sound again."""
         self._is_played_over = False
 
     # --- helpers ---

@@ -100,7 +100,6 @@ class SessionNames:
 
 
 def warn(problem: OmniError) -> Send:
-    """Warn the client of something that does not end the connection."""
     return Send(WarningMessage.of(problem))
 
 
@@ -117,7 +116,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
 
     @property
     def phase(self) -> PhaseT:
-        """Where the session stands."""
         return self._phase
 
     @property
@@ -127,7 +125,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
 
     @property
     def is_working(self) -> bool:
-        """The engine works for this session."""
         return self._work is not None
 
     @property
@@ -163,7 +160,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}."))]
 
     def _begin(self, work: WorkEffect) -> WorkEffect:
-        """Ask for engine work."""
         assert self._work is None, f"{work} while {self._work} is under way"
         self._work = work
         return work
@@ -176,13 +172,11 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return [Cancel()]
 
     def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
-        """Close the machine: say the last words, release, close the socket if there is one."""
         self._phase = self._closed
         closing: list[Effect] = [] if close is None else [close]
         return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
 
     def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
-        """Warn, but only the first time for this topic."""
         if topic in self._warned:
             return []
         self._warned.add(topic)
@@ -199,7 +193,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
     # --- what every protocol does in every open phase ---
 
     def fail(self, error: OmniError) -> list[Effect]:
-        """End with an error."""
         fields = describe_error(error)
         return self._end(ErrorMessage.of(error), close=Close(fields.close_code, fields.code))
 
@@ -208,17 +201,14 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return []
 
     def reject(self, event: Rejected) -> list[Effect]:
-        """Answer what cannot be understood."""
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self.fail(event.error)
 
     def notice(self, event: Noticed) -> list[Effect]:
-        """Pass on what the engine left out."""
         return [warn(event.problem)]
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
-        """Say what the user said."""
         segment, problem = event.segment, event.problem
         message = UserTranscript(
             text=event.text,
@@ -231,11 +221,9 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return [Send(message)]
 
     def leave(self, event: Disconnected) -> list[Effect]:
-        """The client is gone."""
         return self._end(close=None)
 
     def engine_failed(self, event: EngineFailed) -> list[Effect]:
-        """The engine cannot go on."""
         return self.fail(event.error)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
@@ -332,7 +320,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [] if self._phase == self._stopping else super()._not_allowed(event)
 
     def stop(self, event: Event) -> list[Effect]:
-        """End the session; if work is under way, when it has ended."""
         if self._work is None:
             return self.finish_stop(event)
         self._phase = self._stopping
@@ -365,7 +352,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [warn(AlreadyPreparedError())]
 
     def time_out(self, event: Event) -> list[Effect]:
-        """No `prepare` came in time."""
         return self.fail(SessionTimeoutError("The session was not prepared in time."))
 
 

@@ -44,7 +44,6 @@ class Piece:
 
     @property
     def end_ms(self) -> int:
-        """Where it ends."""
         return self.start_ms + PIECE_MS
 
 
@@ -56,7 +55,6 @@ class PacedSender:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing; `begin` starts the clock."""
         self._began_s: float | None = None
         self._sent = 0  # pieces
         self._held = 0  # of them, those that were silent because sound was held
@@ -68,7 +66,6 @@ class PacedSender:
 
     @property
     def is_audible(self) -> bool:
-        """Sound is on its way."""
         return bool(self._sounds)
 
     def begin(self, at_s: float) -> None:
@@ -112,7 +109,6 @@ class PacedSender:
         self.is_held = True
 
     def release(self) -> None:
-        """Go on with the sound where it was held."""
         self.is_held = False
 
     def is_too_late(self, at_s: float) -> bool:

@@ -112,12 +112,10 @@ class QueueingMachine:
 
     @property
     def phase(self) -> QueueingPhase:
-        """Where the socket stands."""
         return self._phase
 
     @property
     def is_closed(self) -> bool:
-        """The socket is closed or gone."""
         return self._phase == QueueingPhase.CLOSED
 
     def handle(self, event: Event) -> list[QueueEffect]:
@@ -136,7 +134,6 @@ class QueueingMachine:
     # --- waiting ---
 
     def open(self, event: Opened) -> list[QueueEffect]:
-        """Queue at once, or wait for the first turn."""
         if self._queues_per_turn:
             return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
         self._phase = QueueingPhase.WAITING
@@ -150,7 +147,6 @@ class QueueingMachine:
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
     def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
-        """Send the client its place."""
         return [Send(Queued(**asdict(event.place))), self._update_timer()]
 
     def place_changed(self, event: PlaceChanged) -> list[QueueEffect]:
@@ -191,7 +187,6 @@ class QueueingMachine:
         return [ReleaseWorker(is_clean=True)]
 
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
-        """Pass on what was held, then everything."""
         self._phase = QueueingPhase.RELAYING
         held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
         self._held = None
@@ -242,11 +237,9 @@ class QueueingMachine:
         return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
 
     def close(self, event: ClientSaid) -> list[QueueEffect]:
-        """The client needs this socket no more."""
         return self._end(Close(), is_clean=True)
 
     def time_out(self, event: TimerFired) -> list[QueueEffect]:
-        """No turn began for too long."""
         return self._fail(SessionTimeoutError())
 
     def reject(self, event: Rejected) -> list[QueueEffect]:
@@ -264,7 +257,6 @@ class QueueingMachine:
         return []
 
     def leave(self, event: Disconnected) -> list[QueueEffect]:
-        """The client is gone; what it left the worker with is not known."""
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:

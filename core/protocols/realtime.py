@@ -52,7 +52,6 @@ class RealtimeMachine(UnitResponses):
     # --- the session ---
 
     def open(self, event: Opened) -> list[Effect]:
-        """Tell the settings."""
         self._phase = RealtimePhase.IDLE
         self._choose_engine()
         limit_s = self._limits.max_session_s
@@ -64,7 +63,6 @@ class RealtimeMachine(UnitResponses):
         ]
 
     def update(self, event: Received) -> list[Effect]:
-        """Change settings; they count from the next response on."""
         message = event.message
         assert isinstance(message, SessionUpdate)
         before, after = self._config, self._config.patched(message.session)
@@ -89,14 +87,12 @@ class RealtimeMachine(UnitResponses):
         return [*effects, *self._send(events.session("updated", self._wire()))]
 
     def expire(self, event: TimerFired) -> list[Effect]:
-        """The session has been as long as it may be."""
         text = "The session has reached its longest duration."
         return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
 
     # --- the user's sound ---
 
     def append(self, event: Received) -> list[Effect]:
-        """Take sound."""
         message = event.message
         assert isinstance(message, BufferAppend)
         buffer = self._ears.buffer
@@ -150,7 +146,6 @@ class RealtimeMachine(UnitResponses):
         return self._commit(self._ears.buffer.end_ms)
 
     def clear(self, event: Received) -> list[Effect]:
-        """Forget what was heard."""
         self._ears.drop()
         return self._send(RealtimeEvent("input_audio_buffer.cleared"))
 
@@ -176,7 +171,6 @@ class RealtimeMachine(UnitResponses):
     # --- items ---
 
     def create_item(self, event: Received) -> list[Effect]:
-        """Add a client's item."""
         message = event.message
         assert isinstance(message, ItemCreate)
         item_id = message.item.id or self._start.new_id("item")
@@ -195,7 +189,6 @@ class RealtimeMachine(UnitResponses):
         return [*added, *self._show(item.content)]
 
     def retrieve_item(self, event: Received) -> list[Effect]:
-        """Tell an item with its sound."""
         message = event.message
         assert isinstance(message, ItemRetrieve)
         item = self._store.get(message.item_id)
@@ -228,7 +221,6 @@ class RealtimeMachine(UnitResponses):
         return self._send(sent)
 
     def delete_item(self, event: Received) -> list[Effect]:
-        """Forget an item."""
         message = event.message
         assert isinstance(message, ItemDelete)
         if message.item_id not in self._store:

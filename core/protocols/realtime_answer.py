@@ -43,7 +43,6 @@ class Ending:
 
     @property
     def details(self) -> Json | None:
-        """What clients read of it."""
         if self.status == "completed":
             return None
         if self.status == "failed":
@@ -121,21 +120,17 @@ class Answer:
 
     @property
     def is_outside(self) -> bool:
-        """It is no part of the conversation."""
         return self._belonging.store is None
 
     @property
     def has_output(self) -> bool:
-        """Something of it was sent."""
         return bool(self._done) or self._open is not None
 
     @property
     def open_item_id(self) -> str | None:
-        """The item that grows."""
         return None if self._open is None else self._open.item.id
 
     def created(self) -> RealtimeEvent:
-        """Tell that there is a response."""
         return RealtimeEvent(
             "response.created", {"response": self._wire("in_progress", None, None)}
         )
@@ -229,7 +224,6 @@ class Answer:
     # --- its items ---
 
     def _message(self) -> list[RealtimeEvent]:
-        """Have a message open."""
         if self._open is not None:
             return []
         item = Item(self._new_id("item"), role="assistant")
@@ -253,7 +247,6 @@ class Answer:
         return sent
 
     def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
-        """Close the item that grows."""
         opened, self._open = self._open, None
         if opened is None:
             return []

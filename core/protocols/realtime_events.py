@@ -70,7 +70,6 @@ def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
 def error(
     code: str, message: str, *, param: str | None = None, event_id: str | None = None
 ) -> RealtimeEvent:
-    """Say what a client's event got wrong, or what went wrong here."""
     is_ours = code in ("internal_error", "server_overloaded")
     kind = "server_error" if is_ours else "invalid_request_error"
     fields = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
@@ -78,24 +77,20 @@ def error(
 
 
 def session(kind: str, wire: Json) -> RealtimeEvent:
-    """Give the settings: `created` or `updated`."""
     return RealtimeEvent(f"session.{kind}", {"session": wire})
 
 
 def conversation_created(conversation_id: str) -> RealtimeEvent:
-    """Name the conversation."""
     fields = {"id": conversation_id, "object": "realtime.conversation"}
     return RealtimeEvent("conversation.created", {"conversation": fields})
 
 
 def speech_started(item_id: str, start_ms: int) -> RealtimeEvent:
-    """The user began to speak."""
     fields = {"audio_start_ms": start_ms, "item_id": item_id}
     return RealtimeEvent("input_audio_buffer.speech_started", fields)
 
 
 def speech_stopped(item_id: str, end_ms: int) -> RealtimeEvent:
-    """The user's turn ended with silence."""
     fields = {"audio_end_ms": end_ms, "item_id": item_id}
     return RealtimeEvent("input_audio_buffer.speech_stopped", fields)
 
@@ -107,7 +102,6 @@ def timeout_triggered(item_id: str, start_ms: int, end_ms: int) -> RealtimeEvent
 
 
 def committed(item_id: str, previous_item_id: str | None) -> RealtimeEvent:
-    """What the microphone heard becomes an item."""
     fields = {"previous_item_id": previous_item_id, "item_id": item_id}
     return RealtimeEvent("input_audio_buffer.committed", fields)
 
@@ -119,7 +113,6 @@ def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeE
 
 
 def truncated(item_id: str, content_index: int, audio_end_ms: int) -> RealtimeEvent:
-    """An item is shorter now."""
     fields = {
         "item_id": item_id,
         "content_index": content_index,
@@ -129,7 +122,6 @@ def truncated(item_id: str, content_index: int, audio_end_ms: int) -> RealtimeEv
 
 
 def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
-    """Give the user's words."""
     usage = {"type": "duration", "seconds": seconds}
     return RealtimeEvent(
         "conversation.item.input_audio_transcription.completed",
@@ -138,7 +130,6 @@ def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
 
 
 def not_transcribed(item_id: str, problem: OmniError) -> RealtimeEvent:
-    """Say why there are no words."""
     code = SOCKET_CODES.get(problem.code, problem.code.value)
     error = {"type": "server_error", "code": code, "message": problem.message}
     fields = {"item_id": item_id, "content_index": 0, "error": error}

@@ -39,7 +39,6 @@ class InputBuffer:
     """Sound that is no item yet."""
 
     def __init__(self, max_buffer_s: float = 600.0) -> None:
-        """Begin without sound."""
         self._max_buffer_s = max_buffer_s
         self._format = AudioFormat()
         self._pcm = bytearray()
@@ -48,12 +47,10 @@ class InputBuffer:
 
     @property
     def format(self) -> AudioFormat:
-        """How the sound is written."""
         return self._format
 
     @property
     def end_ms(self) -> int:
-        """How much sound was appended in all."""
         return int(self._end_ms)
 
     @property
@@ -76,7 +73,6 @@ class InputBuffer:
         return self._from_ms + self.held_ms
 
     def use(self, written: AudioFormat) -> None:
-        """Take sound in another format from now on; what is held in the old one is dropped."""
         if written != self._format:
             self._from_ms = self._end_ms
             self._pcm.clear()
@@ -116,7 +112,6 @@ class InputBuffer:
         return sound
 
     def clear(self) -> None:
-        """Drop everything that is held."""
         self._drop(len(self._pcm) - len(self._pcm) % self._format.sample_bytes)
 
     def _drop(self, size: int) -> None:
@@ -146,7 +141,6 @@ class SpeechFinder:
     """Finds where speech begins and ends, from a probability for each window."""
 
     def __init__(self) -> None:
-        """Begin at position 0, in silence."""
         self._clock_ms = 0
         self._free_from_ms = 0  # no segment begins before
         self._onset_ms: int | None = None  # of speech that may be long enough
@@ -157,7 +151,6 @@ class SpeechFinder:
 
     @property
     def is_open(self) -> bool:
-        """Somebody speaks."""
         return self._opened_ms is not None
 
     def judge(
@@ -282,7 +275,6 @@ class Ears:
     """
 
     def __init__(self) -> None:
-        """Begin in silence."""
         self.buffer = InputBuffer()
         self.finder = SpeechFinder()
         self.item_id = ""
@@ -292,11 +284,9 @@ class Ears:
 
     @property
     def is_open(self) -> bool:
-        """Somebody speaks."""
         return bool(self.item_id)
 
     def open(self, item_id: str, start_ms: int) -> None:
-        """Somebody began to speak."""
         self.item_id, self.start_ms = item_id, start_ms
 
     def take(self, end_ms: int) -> tuple[str, Sound]:
@@ -307,13 +297,11 @@ class Ears:
         return item_id, self.buffer.cut(start_ms, end_ms)
 
     def drop(self) -> None:
-        """Forget the sound, and the segment with it."""
         self.buffer.clear()
         self.finder.close(self.buffer.end_ms)
         self.item_id = ""
 
     def use(self, written: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
-        """Hear by new settings from now on."""
         self.buffer.use(written)
         if rules is None:
             self.buffer.forget_unjudged()

@@ -91,7 +91,6 @@ class Content:
         return replace(self, text=text[:chars].rstrip(), sound=cut, marks=(*kept, (chars, stop)))
 
     def wire(self, *, with_sound: bool = False) -> Json:
-        """Return it as clients read it."""
         match self.type:
             case "input_audio" | "output_audio":
                 wire: Json = {"type": self.type, "transcript": self.text}
@@ -135,7 +134,6 @@ class Item:
     revision: int = 0
 
     def wire(self, *, with_sound: bool = False) -> Json:
-        """Return it as clients read it; what it does not have is absent."""
         wire: Json = {
             "id": self.id,
             "object": "realtime.item",
@@ -152,7 +150,6 @@ class Item:
 
     @property
     def text(self) -> str:
-        """Its words."""
         return "".join(part.text or "" for part in self.content)
 
     @property
@@ -162,7 +159,6 @@ class Item:
 
     @property
     def sound_ms(self) -> int:
-        """How much sound it holds."""
         return sum(part.sound.duration_ms for part in self.content if part.sound and part.sound.pcm)
 
 
@@ -209,20 +205,16 @@ class ItemStore:
     """The conversation."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
-        """Begin without items."""
         self._limits = limits or StoreLimits()
         self._items: dict[str, Item] = {}
 
     def __iter__(self) -> Iterator[Item]:
-        """Iterate over the items, oldest first."""
         return iter(tuple(self._items.values()))
 
     def __contains__(self, item_id: object) -> bool:
-        """Whether there is an item of this name."""
         return item_id in self._items
 
     def get(self, item_id: str) -> Item | None:
-        """Return an item, None if there is none of this name."""
         return self._items.get(item_id)
 
     def previous_of(self, item_id: str) -> str | None:
@@ -236,7 +228,6 @@ class ItemStore:
 
     @property
     def last_id(self) -> str | None:
-        """The name of the last item."""
         return next(reversed(self._items), None)
 
     def add(self, item: Item, after: str | None = None) -> str | None:
@@ -262,7 +253,6 @@ class ItemStore:
             self._items[item.id] = item
 
     def delete(self, item_id: str) -> None:
-        """Take an item out."""
         self._items.pop(item_id, None)
 
     def drop_oldest(self, count: int) -> int:

@@ -113,7 +113,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def __init__(
         self, names: SessionNames, start: RealtimeStart, limits: RealtimeLimits | None = None
     ) -> None:
-        """Begin before the socket is accepted."""
         super().__init__(names, RealtimePhase.OPENING, RealtimePhase.CLOSED)
         self._limits = limits or RealtimeLimits()
         self._start = start
@@ -129,12 +128,10 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        """Busy from the first moment: the worker is taken."""
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     @property
     def _is_live(self) -> bool:
-        """The duplex engine answers."""
         return False
 
     # --- responses ---
@@ -160,7 +157,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*self._end_segment(), *self._respond(patch)]
 
     def cancel_response(self, event: Received) -> list[Effect]:
-        """End a response as it is."""
         message = event.message
         assert isinstance(message, ResponseCancel)
         known = [*([self._active] if self._active is not None else []), *self._outside]
@@ -209,7 +205,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*self._end_answer(making, ending), *self._make_next()]
 
     def engine_failed(self, event: EngineFailed) -> list[Effect]:
-        """Close what can be closed, and say why."""
         ending = Ending("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
         for answer in [*([self._active] if self._active else []), *self._outside]:
@@ -224,7 +219,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*begun, *self._make_next()]
 
     def _begin_answer(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
-        """Begin a response of the conversation."""
         metadata = patch.metadata if patch is not None else None
         belonging = Belonging(self._store, self._start.conversation_id, metadata)
         answer = Answer(output, belonging, self._start.new_id)
@@ -275,7 +269,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def _end_answer(
         self, answer: Answer, ending: Ending, stats: TokenStats | None = None
     ) -> list[Effect]:
-        """End a response."""
         sent = answer.finish(ending, stats or TokenStats())
         if answer is self._active:
             self._active = None
@@ -293,7 +286,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     @property
     def _has_spoken(self) -> bool:
-        """The model's voice was heard in the conversation."""
         return self._audible_until_s > 0
 
     def _is_alive(self, answer: Answer) -> bool:
@@ -373,7 +365,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return self._config.wire(self._start.session_id, self._start.model, expires_at)
 
     def _send(self, *sent: RealtimeEvent) -> list[Effect]:
-        """Send events, spelled for this client."""
         effects: list[Effect] = []
         for event in sent:
             spelled = events.in_beta(event) if self._start.is_beta else event
@@ -385,12 +376,10 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def _wrong(
         self, event: Received, code: str, text: str, param: str | None = None
     ) -> list[Effect]:
-        """Say what is wrong with a client's event."""
         event_id = event.message.event_id if isinstance(event.message, NamedEvent) else None
         return self._send(events.error(code, text, param=param, event_id=event_id))
 
     def fail(self, error: OmniError) -> list[Effect]:
-        """End with an error."""
         code = SOCKET_CODES.get(error.code, error.code.value)
         return self._close_with(events.error(code, error.message), error.close_code)
 

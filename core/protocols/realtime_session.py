@@ -56,7 +56,6 @@ class OutputConfig:
 
     @property
     def speaks(self) -> bool:
-        """It has sound."""
         return self.modality == "audio"
 
 
@@ -108,7 +107,6 @@ class SessionConfig:
         return replace(changed, tracing=patch.tracing) if "tracing" in given else changed
 
     def for_response(self, patch: ResponsePatch | None) -> OutputConfig:
-        """Return how one response is made."""
         if patch is None:
             return self.output
         return _patched(self.output, patch, patch.audio.output if patch.audio else None)
@@ -123,7 +121,6 @@ class SessionConfig:
         return "live" if is_semantic and not has_tools else "turn"
 
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
-        """Return the session object that clients read."""
         detection, words = self.turn_detection, self.transcription
         return {
             "type": "realtime",
@@ -165,7 +162,6 @@ def format_wire(written: AudioFormat) -> Json:
 
 
 def choice_wire(choice: ToolChoice) -> str | Json:
-    """Return a tool choice as clients read it."""
     return choice if isinstance(choice, str) else choice.model_dump()
 
 

@@ -29,7 +29,6 @@ class RealtimeTalk(UnitTalk):
     """The units of one Realtime session."""
 
     def __init__(self, names: SessionNames, limits: RealtimeLimits, count: CountTokens) -> None:
-        """Begin before the system prompt; arguments as of `UnitTalk`."""
         unbounded = DuplexLimits(
             max_session_s=0.0,
             idle_timeout_s=0.0,
@@ -49,7 +48,6 @@ class RealtimeTalk(UnitTalk):
         return self.machine.is_preparing or self.machine.unit is not UnitPhase.IDLE
 
     def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
-        """Feed the system prompt."""
         self.has_begun = True
         self.input.begin(at_s)
         effects = self.handle(Received(first, at_s=at_s))

@@ -63,19 +63,16 @@ class TurnRequest:
 
     @property
     def max_tokens(self) -> int:
-        """Most text tokens."""
         limit = self.output.max_output_tokens
         return limit if isinstance(limit, int) else MOST_TOKENS
 
     @property
     def heard_ms(self) -> int:
-        """How much sound there is in the conversation."""
         parts = [part for turn in self.turns for part in turn.content]
         return sum(part.sound.duration_ms for part in parts if part.sound and part.sound.pcm)
 
 
 def offer_of(output: OutputConfig) -> Offer:
-    """Return which functions a response may call."""
     choice, tools = output.tool_choice, output.tools
     if choice == "none":
         return Offer()

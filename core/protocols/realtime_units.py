@@ -87,7 +87,6 @@ class UnitResponses(ResponseMachine):
         limits: RealtimeLimits | None = None,
         count_tokens: CountTokens = len,
     ) -> None:
-        """Begin before the socket is accepted; the default counts too many tokens."""
         super().__init__(names, start, limits)
         self._count_tokens = count_tokens
         self._talk = RealtimeTalk(names, self._limits, count_tokens)
@@ -99,7 +98,6 @@ class UnitResponses(ResponseMachine):
 
     @property
     def unit_request(self) -> TurnRequest | None:
-        """What the newest response by units answers."""
         return self._state.request
 
     @property
@@ -109,11 +107,9 @@ class UnitResponses(ResponseMachine):
 
     @property
     def is_working(self) -> bool:
-        """The engine works for this session."""
         return super().is_working or self._talk.machine.is_working
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take in an event; see `SessionMachine`."""
         self._state.now_s = event.at_s
         self._talk.seen.clear()
         return super().handle(event)
@@ -143,7 +139,6 @@ class UnitResponses(ResponseMachine):
         return self._respond(None)
 
     def made(self, event: GenerateDone) -> list[Effect]:
-        """See `ResponseMachine`."""
         return [*super().made(event), *self._go_on()]
 
     def failed(self, event: TurnFailed) -> list[Effect]:
@@ -162,7 +157,6 @@ class UnitResponses(ResponseMachine):
         return [*effects, *self._go_on()]
 
     def see(self, event: Received) -> list[Effect]:
-        """Take in a picture for the next unit."""
         assert isinstance(event.message, InputImageAppend)
         if not self._is_live:
             text = "Pictures outside items are seen where the model decides when to speak."
@@ -215,7 +209,6 @@ class UnitResponses(ResponseMachine):
 
     @property
     def _first(self) -> duplex.Prepare:
-        """What a session of the duplex engine begins with."""
         output, is_new = self._config.output, self._store.last_id is None
         first = duplex.Prepare(early_audio=True)
         config: dict[str, float | bool] = {"generate_audio": output.speaks}
@@ -235,7 +228,6 @@ class UnitResponses(ResponseMachine):
     # --- units ---
 
     def _begin_talk(self) -> list[Effect]:
-        """Feed the system prompt, once."""
         if self._talk.has_begun:
             return []
         first = self._first
@@ -262,7 +254,6 @@ class UnitResponses(ResponseMachine):
         return [*effects, StartTimer(TimerName.PACE, FILL_S)] if is_awaited else effects
 
     def _said(self, made: Sequence[Effect], event: Event | None) -> list[Effect]:
-        """Say in this protocol what the duplex machine says."""
         effects: list[Effect] = []
         for effect in made:
             match effect:
@@ -282,14 +273,12 @@ class UnitResponses(ResponseMachine):
         return [*effects, *self.fail(InternalError())] if self._talk.machine.is_closed else effects
 
     def _begun(self, sound: bytes) -> list[Effect]:
-        """The beginning of a unit's sound is there."""
         if self._talk.drops_unit or self._is_elsewhere:
             return []
         opened, answer = self._opened()
         return [*opened, *self._speak(answer, "", sound)]
 
     def _ended(self, result: duplex.Result, sound: bytes) -> list[Effect]:
-        """A unit is complete."""
         state = self._state
         if not self._talk.end_unit(result) or self._is_elsewhere:
             return []

@@ -68,12 +68,10 @@ class SpokenHistory:
     """What was said so far, as far as it is known in words."""
 
     def __init__(self, count_tokens: CountTokens) -> None:
-        """Begin with nothing said."""
         self._count = count_tokens
         self._items: deque[tuple[Speaker, str]] = deque(maxlen=ITEMS_MAX)
 
     def clear(self) -> None:
-        """Forget it all."""
         self._items.clear()
 
     def add(self, speaker: Speaker, text: str) -> None:
@@ -173,7 +171,6 @@ class Rebase:
         self.is_stale = True
 
     def begin(self) -> Prepare:
-        """Return what the new session begins with."""
         self._going_in, self._waiting, self.is_stale = self._waiting, [], False
         self._typed_chars = 0
         self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
@@ -187,7 +184,6 @@ class Rebase:
         )
 
     def done(self) -> None:
-        """The new session has begun."""
         done, self._going_in = self._going_in, []
         self.must_speak |= self._must_speak_then
         self._must_speak_then = False

@@ -17,7 +17,6 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """What was said so far."""
         return "".join(self._texts)
 
     @property

@@ -99,7 +99,6 @@ class Turn:
         self.kv_tokens = done.kv_tokens
 
     def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
-        """Return the cost of the whole turn."""
         return TokenStats(
             cached_tokens=self.cached_tokens or 0,
             input_tokens=self.input_tokens,
@@ -120,7 +119,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     @property
     def status(self) -> WorkerStatus:
-        """Busy during a turn only."""
         is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
 
@@ -128,7 +126,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return ROWS.get((self._phase, kind))
 
     def open(self, event: Opened) -> list[Effect]:
-        """The gateway has so long to begin a turn."""
         return [self._idle_timer(self._limits.open_timeout_s)]
 
     # --- prefill ---
@@ -186,7 +183,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     # --- generate ---
 
     def generate(self, event: Received) -> list[Effect]:
-        """Answer what was fed."""
         assert isinstance(event.message, streaming.Generate)
         if self._turn.prefill is None:  # the cache was missed, and nothing fed since
             return self._not_allowed(event)
@@ -195,11 +191,9 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
 
     def piece(self, event: ChunkReady) -> list[Effect]:
-        """Pass a piece of the reply on."""
         return [Send(self._turn.reply.add(event.chunk, event.at_s))]
 
     def generated(self, event: GenerateDone) -> list[Effect]:
-        """End the turn."""
         self._work = None
         self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
@@ -234,7 +228,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [Interrupt()]
 
     def cancelled(self, event: Event) -> list[Effect]:
-        """The prefill has ended, however it did."""
         self._work = None
         return self.cancel_turn(event)
 
@@ -245,11 +238,9 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]
 
     def close(self, event: Event) -> list[Effect]:
-        """The gateway needs this socket no more."""
         return self._end(close=Close())
 
     def time_out(self, event: TimerFired) -> list[Effect]:
-        """Nothing came for too long."""
         return self.fail(SessionTimeoutError())
 
     # --- helpers ---

@@ -48,12 +48,10 @@ class UnitTalk(ABC):
 
     @property
     def rebase(self) -> Rebase:
-        """Words that reach the model between units."""
         return self.machine.rebase
 
     @property
     def is_active(self) -> bool:
-        """Units may begin."""
         return self.machine.phase is DuplexPhase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
@@ -63,7 +61,6 @@ class UnitTalk(ABC):
         return self._passed_on(made)
 
     def fail(self, error: OmniError) -> list[Effect]:
-        """End with an error."""
         return self._passed_on(self.machine.fail(error))
 
     def break_off(self, at_s: float) -> list[Effect]:
@@ -82,7 +79,6 @@ class UnitTalk(ABC):
         return [kept for effect in made if (kept := self._taken_in(effect)) is not None]
 
     def _note(self, result: duplex.Result) -> None:
-        """A unit has ended; ask for a new session in time before the context is full."""
         self.drops_unit = False
         self.model_speaks = not result.is_listen and not result.end_of_turn
         limits, length = self._limits, result.kv_cache_length

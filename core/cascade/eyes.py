@@ -39,11 +39,6 @@ class NanoEyes:
     """Asks the embedded model about a picture."""
 
     def __init__(self, open_chat: Callable[[Threads], ChatMode]) -> None:
-        """Begin.
-
-        Args:
-            open_chat: returns a fresh one-shot chat with nano.
-        """
         self._open_chat = open_chat
 
     async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:

@@ -110,12 +110,6 @@ class LlamaProcess:
     def __init__(
         self, model: Path, program: Sequence[str] = (sys.executable, "-m", PROGRAM)
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            model: Weights, GGUF.
-            program: What is run, for tests; the file is its argument.
-        """
         self._command = [*program, str(model)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None

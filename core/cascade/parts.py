@@ -87,13 +87,7 @@ class Eyes(Protocol):
     """Tells what is to be seen on a picture."""
 
     async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
-        """Answer a question about a picture; None if it cannot be answered from the picture.
-
-        Args:
-            picture: RGB.
-            question: what the user asked.
-            threads: of the session that asks.
-        """
+        """Answer a question about an RGB picture; None if the picture does not answer it."""
         ...
 
 

@@ -38,12 +38,7 @@ def words_of(text: str) -> list[str]:
 
 
 def heard_text(text: str, speech_s: float) -> str:
-    """Return a transcript without what is no speech; empty if nothing was said.
-
-    Args:
-        text: the transcript.
-        speech_s: how much voice there was in the sound.
-    """
+    """Return a transcript without what is no speech; `speech_s` of its sound is voice."""
     said = NOT_SPEECH.sub(" ", text).strip()
     words = words_of(said)
     is_noise = speech_s < SHORT_SPEECH_S and " ".join(words) in NOTHING
@@ -51,12 +46,6 @@ def heard_text(text: str, speech_s: float) -> str:
 
 
 def is_over(text: str, silence_s: float) -> bool:
-    """Return whether the user's turn has ended.
-
-    Args:
-        text: what was heard of it.
-        silence_s: since the last of it.
-    """
     words = words_of(text)
     if silence_s >= LONG_PAUSE_S:
         return True
@@ -76,12 +65,7 @@ def is_backchannel(text: str) -> bool:
 
 
 def is_echo(text: str, said: Sequence[str]) -> bool:
-    """Return whether what was heard is what the loudspeaker says.
-
-    Args:
-        text: what was heard.
-        said: words that were or are being said, in small letters.
-    """
+    """Return whether what was heard is what the loudspeaker says; `said` is in small letters."""
     words = words_of(text)
     known = set(said)
     found = sum(word in known for word in words)

@@ -37,10 +37,7 @@ class HibariVoice:
     name = "hibari"
 
     def __init__(self, folder: Path) -> None:
-        """Load it.
-
-        Args:
-            folder: holds the voice's graph at any depth.
+        """Load the voice's graph from a folder, at any depth.
 
         Raises:
             ModelError: there is none.

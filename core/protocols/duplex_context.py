@@ -69,14 +69,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         *,
         keeps_history: bool = True,
     ) -> None:
-        """Begin before the session is prepared.
-
-        Args:
-            names: What it is called.
-            limits: What it may take.
-            count_tokens: Counts a text's tokens; the default counts too many.
-            keeps_history: What is said is noted here, and by nothing around this machine.
-        """
+        """Begin; without `keeps_history` what is said is noted around this machine."""
         self._limits = limits or DuplexLimits()
         phases = (DuplexPhase.WAITING, DuplexPhase.STOPPING, DuplexPhase.CLOSED)
         super().__init__(names, *phases, self._limits.stop_grace_s)

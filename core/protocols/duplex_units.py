@@ -42,13 +42,6 @@ class Backlog:
     """The chunks that wait, each with the pictures that will go with it."""
 
     def __init__(self, max_chunks: int, max_frames: int, frame_grace_s: float) -> None:
-        """Create an empty one.
-
-        Args:
-            max_chunks: Most chunks that wait.
-            max_frames: Most pictures of one unit.
-            frame_grace_s: How long a chunk waits for its picture when pictures follow chunks.
-        """
         self._max_chunks = max_chunks
         self._max_frames = max_frames
         self._frame_grace_s = frame_grace_s
@@ -146,11 +139,7 @@ class PrefetchPlan:
         self._asked: tuple[Frame, ...] = ()  # and neither taken by a unit nor dropped since
 
     def next_prefetch(self, waiting: Iterable[Frame]) -> Prefetch | None:
-        """Return what is to be encoded and dropped now, if anything, and note that it is.
-
-        Args:
-            waiting: The pictures that wait for their unit, oldest first.
-        """
+        """Return what is to be encoded and dropped now, if anything, and note that it is."""
         if self.is_prefetching:
             return None
         now = tuple(waiting)

@@ -91,14 +91,6 @@ class GptLiveMachine:
     def __init__(
         self, names: SessionNames, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
-        """Begin by waiting for `session.start`.
-
-        Args:
-            names: What the session is called.
-            limits: Of its duplex mode.
-            live: How the client knows it.
-            count: Counts a text's tokens as the model does.
-        """
         self._talk = LiveTalk(names, limits, count, transcribes=live.transcribes)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count

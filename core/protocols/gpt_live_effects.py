@@ -49,12 +49,7 @@ OUR_WORDS: Final = {
 def passed_on(
     row: Row[Any, Effect], action: Callable[[Any, Any], list[Effect]]
 ) -> Row[Any, Effect]:
-    """Return the row by which an event reaches a row of the duplex machine.
-
-    Args:
-        row: Of the duplex machine.
-        action: Passes the event on.
-    """
+    """Return the row by which an event reaches a row of the duplex machine."""
     phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
     words = " ".join(OUR_WORDS.get(word, word) for word in row.effects.split())
     goes_on = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""

@@ -36,14 +36,6 @@ class LiveTalk(UnitTalk):
     def __init__(
         self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
     ) -> None:
-        """Begin before the system prompt.
-
-        Args:
-            names: What the session is called.
-            limits: Of its duplex mode.
-            count: Counts a text's tokens as the model does.
-            transcribes: What the user says is written down.
-        """
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(names, limits, count)
         self._transcribes = transcribes
@@ -56,13 +48,7 @@ class LiveTalk(UnitTalk):
     def prepare(
         self, first: duplex.Prepare, said: Sequence[tuple[Speaker, str]], at_s: float
     ) -> list[Effect]:
-        """Feed the system prompt.
-
-        Args:
-            first: What the talk begins with.
-            said: What was said before it.
-            at_s: The time.
-        """
+        """Feed the system prompt, with what was said before the talk."""
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)

@@ -235,12 +235,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
 def common_rows(
     phases: tuple[StrEnum, ...], closed: StrEnum
 ) -> tuple[Row[SessionMachine[Any], Effect], ...]:
-    """Return the rows that hold in every protocol.
-
-    Args:
-        phases: All phases but `closed`.
-        closed: The last phase.
-    """
+    """Return the rows that hold in every protocol; `phases` are all but `closed`."""
     machine = SessionMachine
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),

@@ -99,13 +99,6 @@ class Answer:
     """
 
     def __init__(self, output: OutputConfig, belonging: Belonging, new_id: NewId) -> None:
-        """Begin a response.
-
-        Args:
-            output: How it is made.
-            belonging: What it is part of.
-            new_id: Makes names.
-        """
         self.id = new_id("resp")
         self.output = output
         self.request: TurnRequest | None = None
@@ -136,13 +129,7 @@ class Answer:
         )
 
     def say(self, text: str, sound: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
-        """Take a piece of the reply; words come before their sound.
-
-        Args:
-            text: Its words.
-            sound: Its sound.
-            is_marked: They belong together; otherwise `mark` says where they end.
-        """
+        """Take a piece of the reply, words before sound; unless it `is_marked`, call `mark`."""
         if self.failure is not None:
             return []
         sent: list[RealtimeEvent] = []

@@ -80,12 +80,7 @@ class InputBuffer:
             self._format = written
 
     def append(self, pcm: bytes, *, is_judged: bool) -> None:
-        """Take sound; an odd byte waits for its other half.
-
-        Args:
-            pcm: In the present format.
-            is_judged: Detection shall hear it.
-        """
+        """Take sound in the present format; an odd byte waits for its other half."""
         self._pcm += pcm
         if is_judged:
             self._unjudged += pcm

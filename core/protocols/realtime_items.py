@@ -165,13 +165,6 @@ class Item:
 def item_of(
     given: MessageItem | FunctionCallItem | FunctionOutputItem, item_id: str, written: AudioFormat
 ) -> Item:
-    """Return a client's item.
-
-    Args:
-        given: As the client sent it.
-        item_id: Its name.
-        written: How the session's input sound is written.
-    """
     match given:
         case FunctionCallItem():
             call_id = given.call_id or item_id

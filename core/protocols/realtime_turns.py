@@ -88,14 +88,7 @@ def offer_of(output: OutputConfig) -> Offer:
 def request_of(
     items: Iterable[Item], output: OutputConfig, response_id: str, *, is_outside: bool
 ) -> TurnRequest:
-    """Return what the model is asked.
-
-    Args:
-        items: The conversation, oldest first.
-        output: How the response is made.
-        response_id: Its name.
-        is_outside: It is no part of the conversation.
-    """
+    """Return what the model is asked about a conversation, oldest item first."""
     offer, known = offer_of(output), list(items)
     texts = [item.text for item in known if item.role == "system"]
     system = "\n\n".join(text for text in (output.instructions, *texts, offer.prompt) if text)

@@ -113,12 +113,6 @@ class Rebase:
     """
 
     def __init__(self, first: Prepare, count_tokens: CountTokens) -> None:
-        """Begin.
-
-        Args:
-            first: What the first session begins with.
-            count_tokens: Counts as the model does.
-        """
         self.first = first
         self.history = SpokenHistory(count_tokens)
         self.is_stale = False
@@ -136,12 +130,7 @@ class Rebase:
         self.is_stale = True
 
     def type(self, text: str, *, must_speak: bool) -> bool:
-        """Take in what the user typed; say whether it found room.
-
-        Args:
-            text: The words.
-            must_speak: The first unit that knows them speaks.
-        """
+        """Note what the user typed; return whether it found room."""
         if self._typed_chars + len(text) > ITEM_MAX_CHARS:
             return False
         self._typed_chars += len(text) + 1

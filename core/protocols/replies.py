@@ -25,12 +25,7 @@ class Reply:
         return self._playback_end_s
 
     def add(self, piece: StreamingChunk, at_s: float) -> Chunk:
-        """Take in a piece and return its message.
-
-        Args:
-            piece: As the view made it.
-            at_s: When it is sent.
-        """
+        """Return the message of a piece that is sent at a time."""
         self._texts.append(piece.text_delta or "")
         self._next_index = piece.chunk_index + 1
         self._is_final_sent = piece.is_final

@@ -204,7 +204,7 @@ class StreamResampler:
             return samples
         frame = av.AudioFrame(format="flt", layout="mono", samples=len(samples))
         frame.sample_rate = self._from_rate_hz
-        frame.planes[0].update(np.ascontiguousarray(samples))
+        frame.planes[0].update(samples.tobytes())
         return _joined(self._stream.resample(frame))
 
     def finish(self) -> FloatArray:
@@ -227,8 +227,7 @@ def check_audible(samples: FloatArray) -> None:
 
 def _joined(frames: list[av.AudioFrame]) -> FloatArray:
     """Return the samples [T] of frames of mono float32."""
-    pieces = [np.frombuffer(frame.planes[0], np.float32, frame.samples) for frame in frames]
-    return pieces[0].copy() if len(pieces) == 1 else np.concatenate([*pieces, NO_SAMPLES])
+    return np.concatenate([NO_SAMPLES, *(frame.to_ndarray()[0] for frame in frames)])
 
 
 def _in_range(samples: FloatArray) -> FloatArray:

@@ -116,7 +116,7 @@ class RunningRecordings:
         """Delete a recording from every worker's disk; one that does not answer keeps a copy.
 
         Raises:
-            SessionInUseError: It is being written or uploaded.
+            SessionInUseError: It is being written.
         """
         answers = self._ask_all("DELETE", f"/recordings/{recording_id}").values()
         if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers):

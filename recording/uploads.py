@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from core.errors import SessionInUseError
-from core.files import FILE_MODE, SAFE_FLAGS, atomic_write
+from core.files import FILE_MODE, SAFE_FLAGS, replacing
 from recording.bucket import (
     BLOCK_BYTES,
     SEAL_FILE,
@@ -30,6 +29,7 @@ from recording.bucket import (
     Seal,
     SealedFile,
     SealError,
+    delete_sealed,
     hash_file,
     is_whole,
     names_in,
@@ -113,7 +113,6 @@ class Uploader:
         self._wait = wait or self._stopping.wait
         self._clock = clock
         self._threads: list[threading.Thread] = []
-        self._busy: set[str] = set()  # being sealed or deleted
         self._lock = threading.Lock()
         self._checkpoints: dict[str, _Checkpoint] = {}  # of running recordings
         self.unsealed = Unsealed()
@@ -129,18 +128,6 @@ class Uploader:
         self._stopping.set()
         for thread in self._threads:
             thread.join(CLOSE_S)
-
-    def delete(self, folder: Path) -> None:
-        """Delete a recording of this disk.
-
-        Raises:
-            SessionInUseError: It is being written or uploaded.
-            OSError: It is not there, or cannot be deleted.
-        """
-        with self._claimed(folder.name) as is_ours:
-            if not is_ours:
-                raise SessionInUseError("This recording is being uploaded.")
-            delete_recording(folder)
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
@@ -220,31 +207,35 @@ class Uploader:
             return False
 
     def _seal(self, folder: Path, meta: Meta) -> None:
-        with self._claimed(folder.name) as is_ours:
-            if not is_ours or not folder.is_dir():
+        """Upload a recording. If another thread or process deletes it meanwhile, nothing stays."""
+        try:
+            self._upload(folder, meta)
+        except OSError:
+            if folder.is_dir():
+                raise
+            delete_sealed(self._bucket, folder.name)
+
+    def _upload(self, folder: Path, meta: Meta) -> None:
+        recording_id, files = folder.name, []
+        names, added = names_in(folder)
+        for name in names:
+            if self._stopping.is_set():
                 return
-            recording_id, files = folder.name, []
-            names, added = names_in(folder)
-            for name in names:
-                if self._stopping.is_set():
-                    return
-                path = folder / name
-                files.append(
-                    SealedFile(name=name, size_bytes=path.stat().st_size, sha256=hash_file(path))
-                )
-                self._bucket.put(place(recording_id, name), path)
-            for name in added:  # by a gateway that had no store; what came later stays
-                if self._bucket.read(place(recording_id, name)) is None:
-                    self._bucket.put(place(recording_id, name), folder / name)
-            sealed_at = datetime.fromtimestamp(self._clock(), UTC)
-            seal = Seal(
-                sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta
-            )
-            if not is_whole(self._bucket, recording_id, seal):
-                raise SealError(f"{recording_id} is not complete in the store")
-            self._bucket.put(place(recording_id, SEAL_FILE), seal.to_json().encode())
-            atomic_write(folder / SEALED_FILE, self._bucket.url.encode())
-            os.utime(folder / SEALED_FILE, (self._clock(),) * 2)
+            path = folder / name
+            size_bytes = path.stat().st_size
+            files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=hash_file(path)))
+            self._bucket.put(place(recording_id, name), path)
+        for name in added:  # by a gateway that had no store; what came later stays
+            if self._bucket.read(place(recording_id, name)) is None:
+                self._bucket.put(place(recording_id, name), folder / name)
+        sealed_at = datetime.fromtimestamp(self._clock(), UTC)
+        seal = Seal(sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta)
+        if not is_whole(self._bucket, recording_id, seal):
+            raise SealError(f"{recording_id} is not complete in the store")
+        self._bucket.put(place(recording_id, SEAL_FILE), seal.to_json().encode())
+        with replacing(folder / SEALED_FILE) as mark:  # fails if the folder was deleted
+            mark.write_text(self._bucket.url, encoding="utf8")
+            os.utime(mark, (self._clock(),) * 2)
 
     def _tidy(self, sealed: list[Path]) -> None:
         """Remove folders that were kept long enough, if the store still has what was sealed."""
@@ -257,7 +248,7 @@ class Uploader:
                 logger.error("recording %s is incomplete in the store: sealed anew", folder.name)
                 mark.unlink(missing_ok=True)
             else:  # without a seal it was deleted there
-                self.delete(folder)
+                delete_recording(folder)
 
     def _is_due(self, mark: Path) -> bool:
         with contextlib.suppress(OSError):
@@ -283,18 +274,6 @@ class Uploader:
                     content = _blocks(folder / name, found.st_size)
                     self._bucket.put(place(folder.name, name), content)
                     versions[name] = version
-
-    @contextlib.contextmanager
-    def _claimed(self, recording_id: str) -> Iterator[bool]:
-        with self._lock:
-            is_ours = recording_id not in self._busy
-            self._busy.add(recording_id)
-        try:
-            yield is_ours
-        finally:
-            if is_ours:
-                with self._lock:
-                    self._busy.discard(recording_id)
 
 
 @dataclass

@@ -15,7 +15,6 @@ from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
 from core.serving.recording_observer import Snapshot
 from core.serving.slots import Owner
-from recording.cleanup import delete_recording
 from recording.listing import ListedRecording, list_folder
 from recording.names import recording_folders
 from recording.recovery import recover_all
@@ -152,13 +151,6 @@ class Recordings:
                 with suppress(OSError):  # it was deleted meanwhile
                     found.append(list_folder(folder))
         return found
-
-    def delete(self, folder: Path) -> None:
-        """Delete a recording from this disk; blocks. Raises `SessionInUseError`."""
-        if self._uploader is None:
-            delete_recording(folder)
-        else:
-            self._uploader.delete(folder)
 
     def close(self) -> None:
         """End every recording and wait until all is written; blocks."""

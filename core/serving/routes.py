@@ -48,6 +48,7 @@ from core.serving.transcribers import passages_of
 from core.serving.wire import end_task
 from core.transcription import Passage, TranscriptionOptions
 from recording.answers import file_answer
+from recording.cleanup import delete_recording
 from recording.folder import is_live
 from recording.listing import RecordingPage, page_of
 from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
@@ -271,7 +272,7 @@ def _add_recordings(router: APIRouter) -> None:
 
     @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
     async def delete(recording_id: str, recordings: Here) -> None:
-        await asyncio.to_thread(recordings.delete, _folder(recordings, recording_id))
+        await asyncio.to_thread(delete_recording, _folder(recordings, recording_id))
 
 
 def _folder(recordings: Recordings, recording_id: str) -> Path:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
 
-from core.errors import SessionInUseError
 from recording import uploads
 from recording.bucket import (
     SEAL_FILE,
@@ -26,6 +24,7 @@ from recording.bucket import (
     place,
     read_seal,
 )
+from recording.cleanup import delete_recording
 from recording.folder import RecordingLock, write_owner
 from recording.names import SEALED_FILE, recording_folder, recording_folders
 from recording.uploads import HOUR_S, Uploader, UploadRules
@@ -206,25 +205,22 @@ def test_a_running_talk_is_uploaded_now_and_then_without_a_seal(tmp_path: Path) 
     lock.release()
 
 
-def test_a_recording_is_not_deleted_while_it_is_uploaded(tmp_path: Path) -> None:
-    bench, reached, goes_on = make(tmp_path, "a"), threading.Event(), threading.Event()
+@pytest.mark.parametrize("last", ["meta.json", SEAL_FILE])
+def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path, last: str) -> None:
+    bench = make(tmp_path, "a", "b")
 
-    class SlowBucket(FlakyBucket):
+    class DeletedMeanwhile(FlakyBucket):
         def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
-            reached.set()
-            assert goes_on.wait(60)
             super().put(name, content)
+            if name == place("a", last):  # by any process: a worker beside this one, a cleanup
+                delete_recording(bench.folder("a"))
 
-    seen = uploader(SlowBucket(), tmp_path)
-    thread = threading.Thread(target=seen.look)
-    thread.start()
-    assert reached.wait(60)
-    with pytest.raises(SessionInUseError):
-        seen.delete(bench.folder("a"))
-    goes_on.set()
-    thread.join(60)
-    seen.delete(bench.folder("a"))
-    assert not bench.folder("a").exists()
+    bucket = DeletedMeanwhile()
+    assert uploader(bucket, tmp_path).look()
+    assert place("a", last) in bucket.puts
+    assert bucket.look("sessions") == (["b"], set())
+    check_equal(bucket, bench.folder("b"))
+    assert [one.name for one in recording_folders(tmp_path)] == ["b"]
 
 
 def test_workers_of_one_folder_have_one_uploader(tmp_path: Path) -> None:

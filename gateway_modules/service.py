@@ -325,7 +325,8 @@ def _recordings(settings: Settings, pool: WorkerPool, state: Store) -> Recording
         secret=secret.get_secret_value() if secret is not None else None,
         tls=client_context(settings),
     )
-    return ObjectStore(Bucket(open_store(place), place), running, data_dir, state)
+    bucket, is_direct = Bucket(open_store(place), place), settings.recording.direct
+    return ObjectStore(bucket, running, data_dir, state, is_direct=is_direct)
 
 
 def _files(settings: Settings, recordings: RecordingStore, state: Store) -> SessionFiles:

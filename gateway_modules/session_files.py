@@ -45,20 +45,6 @@ UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once
 UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
 HEAD_BYTES: Final = 12
 
-# Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
-MEDIA_TYPES: Final = MappingProxyType(
-    {
-        ".wav": "audio/wav",
-        ".jpg": "image/jpeg",
-        ".jpeg": "image/jpeg",
-        ".png": "image/png",
-        ".webm": "video/webm",
-        ".mp4": "video/mp4",
-        ".mp3": "audio/mpeg",
-        ".vtt": "text/vtt",
-    }
-)
-ANY_BYTES: Final = "application/octet-stream"
 UPLOAD_SUFFIXES: Final = MappingProxyType(
     {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
 )
@@ -156,8 +142,8 @@ class SessionFiles:
             raise StillWritingError()
         raise NotFoundError("This recording holds nothing.")
 
-    def asset(self, recording_id: str, name: str) -> tuple[StoredFile, str]:
-        """Return a file of a recording and its media type.
+    def asset(self, recording_id: str, name: str) -> StoredFile:
+        """Return a file of a recording.
 
         Raises:
             BadRequestError: The path climbs, is absolute, or cannot be one.
@@ -170,7 +156,7 @@ class SessionFiles:
         file = self._recordings.file(recording_id, name)
         if file is None:
             raise NotFoundError("There is no such file.")
-        return file, MEDIA_TYPES.get(Path(name).suffix.lower(), ANY_BYTES)
+        return file
 
     def all_of(self, recording_id: str) -> list[StoredFile]:
         """Return every file of a recording that may be served; see `check`."""

@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from core.schemas.limits import MIB
 from recording.listing import ListedRecording
-from recording.names import COMMENT_FILE, OWNER_FILE, SESSIONS_FOLDER, UPLOAD_STEM
+from recording.names import COMMENT_FILE, OWNER_FILE, SESSIONS_FOLDER, UPLOAD_STEM, media_type
 from recording.records import Meta, Record
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ INSTALL: Final = "recording.store needs the package obstore: pip install 'minicp
 BLOCK_BYTES: Final = MIB  # fetched at a time
 PART_BYTES: Final = 5 * MIB  # of a large object on its way up; S3 takes none smaller
 RETRY_S: Final = 5.0  # callers have a longer patience of their own
+# A player asks the same signed URL for further ranges as long as somebody watches.
+SIGNED_URL_AGE: Final = timedelta(hours=1)
 
 
 class BucketError(OSError):
@@ -99,9 +101,31 @@ class Bucket:
             OSError: The file cannot be read.
         """
         import obstore
+        from obstore.store import LocalStore
 
+        has_types = not isinstance(self._store, LocalStore)
         with _refusals():
-            obstore.put(self._store, name, content, chunk_size=PART_BYTES, max_concurrency=1)
+            obstore.put(
+                self._store,
+                name,
+                content,
+                attributes={"Content-Type": media_type(name)} if has_types else None,
+                chunk_size=PART_BYTES,
+                max_concurrency=1,
+            )
+
+    def signed_url(self, name: str) -> str:
+        """Return an address at which anybody may read an object for `SIGNED_URL_AGE`.
+
+        Raises:
+            BucketError: The credentials cannot sign.
+        """
+        import obstore
+        from obstore.store import AzureStore, GCSStore, S3Store
+
+        assert isinstance(self._store, S3Store | GCSStore | AzureStore), "the settings see to it"
+        with _refusals():
+            return obstore.sign(self._store, "GET", name, SIGNED_URL_AGE)
 
     def read(self, name: str) -> bytes | None:
         """Return a small object; None if it is not there.

@@ -11,7 +11,8 @@ import secrets
 import string
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 from core.errors import InvalidSessionIdError
@@ -38,6 +39,21 @@ REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
 REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
 DOOMED_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
+
+# Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
+MEDIA_TYPES: Final = MappingProxyType(
+    {
+        ".wav": "audio/wav",
+        ".jpg": "image/jpeg",
+        ".jpeg": "image/jpeg",
+        ".png": "image/png",
+        ".webm": "video/webm",
+        ".mp4": "video/mp4",
+        ".mp3": "audio/mpeg",
+        ".vtt": "text/vtt",
+    }
+)
+ANY_BYTES: Final = "application/octet-stream"
 
 USER_AUDIO: Final = "user_audio"
 USER_FRAMES: Final = "user_frames"
@@ -130,6 +146,11 @@ def asset_path(folder: Path, relative: str) -> Path | None:
         return path if path.resolve() == path and path.is_file() else None
     except (OSError, RuntimeError):  # a name too long for the file system, a circle of links
         return None
+
+
+def media_type(name: str) -> str:
+    """Return what a file of a recording is served as."""
+    return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), ANY_BYTES)
 
 
 def user_audio(index: int, extra: int = 0) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -18,6 +19,7 @@ from core.store import Store
 from recording.bucket import (
     DELETING_FILE,
     Bucket,
+    BucketError,
     ObjectFound,
     Seal,
     delete_sealed,
@@ -43,7 +45,13 @@ class ObjectStore:
     """A `RecordingStore`. Seals do not change, so they are remembered."""
 
     def __init__(
-        self, bucket: Bucket, running: RunningRecordings, data_dir: Path, state: Store
+        self,
+        bucket: Bucket,
+        running: RunningRecordings,
+        data_dir: Path,
+        state: Store,
+        *,
+        is_direct: bool = False,
     ) -> None:
         """Use a store.
 
@@ -52,12 +60,17 @@ class ObjectStore:
             running: The others.
             data_dir: Where files on their way in are kept.
             state: Keeps the list.
+            is_direct: Clients fetch files from the store by signed URLs.
+
+        Raises:
+            ValueError: The store's credentials cannot sign.
         """
         self._bucket = bucket
         self._running = running
         self._data_dir = data_dir
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
+        self.media_origin = _signing_origin(bucket) if is_direct else ""
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
@@ -128,8 +141,8 @@ class ObjectStore:
         self._running.append_diagnostic(recording_id, line)
 
     def delete(self, recording_id: str) -> None:
-        is_sealed = self._seal(recording_id) is not None
         self._running.delete(recording_id)
+        is_sealed = self._seal(recording_id) is not None  # perhaps only just now
         self._seals.pop(recording_id, None)
         self._forget_listed(recording_id)  # first: what is half deleted must not be listed
         if is_sealed:
@@ -174,7 +187,8 @@ class ObjectStore:
         def blocks(start: int, stop: int) -> Iterator[bytes]:
             return self._bucket.blocks(place(recording_id, name), start, stop)
 
-        return StoredFile(name, size_bytes, mark, blocks)
+        sign = partial(self._bucket.signed_url, place(recording_id, name))
+        return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
 
     def _beside(self, recording_id: str, name: str, found: ObjectFound) -> StoredFile:
         mark = f"{found.changed_at.timestamp()}-{found.size_bytes:x}"
@@ -213,3 +227,11 @@ class ObjectStore:
     def _forget_listed(self, recording_id: str) -> None:
         with suppress(OSError), self._state.transaction() as state:
             state.execute("DELETE FROM recordings WHERE id = ?", (recording_id,))
+
+
+def _signing_origin(bucket: Bucket) -> str:
+    try:
+        url = urlsplit(bucket.signed_url(SESSIONS_FOLDER))
+    except BucketError as error:
+        raise ValueError(f"recording.direct: URLs cannot be signed: {error.strerror}") from error
+    return f"{url.scheme}://{url.netloc}"

@@ -41,16 +41,24 @@ class StoredFile:
         size_bytes: its size.
         mark: changes when the file does.
         blocks: reads it.
+        signed_url: returns where clients may fetch it instead; blocks.
     """
 
     name: str
     size_bytes: int
     mark: str
     blocks: Blocks
+    signed_url: Callable[[], str] | None = None
 
 
 class RecordingStore(Protocol):
-    """All recordings. What the disk or the network refuses is an OSError."""
+    """All recordings. What the disk or the network refuses is an OSError.
+
+    Attributes:
+        media_origin: Of the addresses that clients are redirected to; "" if they never are.
+    """
+
+    media_origin: str
 
     def check(self, recording_id: str) -> None:
         """Return if there is such a recording.
@@ -116,6 +124,8 @@ class RecordingStore(Protocol):
 
 class FolderStore:
     """The recordings of one data folder."""
+
+    media_origin = ""
 
     def __init__(self, data_dir: Path, state: Store) -> None:
         """Take where they are, and where it is kept what was read of them."""

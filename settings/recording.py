@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from settings.fields import GIGABYTES_MAX, DayLimit, GigabyteLimit, RecordingPlace, Section
+
+SIGNING_STORES = ("s3://", "gs://", "az://")
 
 
 class RecordingSettings(Section):
@@ -22,6 +26,11 @@ class RecordingSettings(Section):
         description="Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; "
         "empty: they stay in the data folder.",
     )
+    direct: bool = Field(
+        False,
+        description="Clients fetch sound, pictures and films of the store (s3, gs, az) by signed "
+        "URLs of its own, which end after an hour; the store has to allow it to pages.",
+    )
     keep_local_h: float = Field(
         24, ge=0, description="A worker keeps what the store has for so long, hours."
     )
@@ -30,6 +39,12 @@ class RecordingSettings(Section):
         ge=0,
         description="Upload what a running talk has so often, s; 0: never.",
     )
+
+    @model_validator(mode="after")
+    def _check_direct(self) -> Self:
+        if self.direct and not self.store.startswith(SIGNING_STORES):
+            raise ValueError("direct needs a store that signs URLs: s3://, gs:// or az://")
+        return self
 
     @property
     def summary(self) -> str:

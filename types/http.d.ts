@@ -387,6 +387,7 @@ declare namespace Http {
     max_storage_gb: number; // Room for recordings, GB; -1: any.
     min_free_gb: number; // Nothing is recorded with less of the disk free, GB.
     store: string; // Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in the data folder.
+    direct: boolean; // Clients fetch sound, pictures and films of the store (s3, gs, az) by signed URLs of its own, which end after an hour; the store has to allow it to pages.
     keep_local_h: number; // A worker keeps what the store has for so long, hours.
     checkpoint_upload_s: number; // Upload what a running talk has so often, s; 0: never.
   };

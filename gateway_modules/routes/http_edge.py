@@ -31,7 +31,7 @@ from gateway_modules.admin.audit import BodyStart, entry_of
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
 from gateway_modules.web.answers import error_answer
-from gateway_modules.web.files import CONTENT_SECURITY_POLICY, NO_STORE, is_immutable
+from gateway_modules.web.files import NO_STORE, content_policy, is_immutable
 from gateway_modules.web.long_text import PARTS_MARK
 from gateway_modules.web.rates import LEASE_MARK, AddressBuckets, ByteLease
 
@@ -60,7 +60,6 @@ MS_PER_S: Final = 1_000
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
         "Referrer-Policy": "same-origin",
@@ -91,6 +90,7 @@ class HttpEdge:
         self._app = app
         self._gateway = gateway
         self._rates = AddressBuckets(per_minute, per_minute / SECONDS_PER_MINUTE, time.monotonic)
+        self._policy = content_policy(gateway.recordings.media_origin)
         self._log = structlog.get_logger("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,6 +136,7 @@ class HttpEdge:
             if message["type"] == "http.response.start":
                 answer.status = message["status"]
                 headers = MutableHeaders(scope=message)
+                headers.setdefault("Content-Security-Policy", self._policy)
                 add_headers(headers, request_id)
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)

@@ -45,7 +45,7 @@ async def page(request: Request, name: str) -> Response:
     content = await asyncio.to_thread(path.read_bytes)
     if NONCE_PLACE not in content:
         return await gateway.web_files.answer(path, request.headers)
-    content, policy = with_nonce(content)
+    content, policy = with_nonce(content, gateway.recordings.media_origin)
     headers = {"Content-Security-Policy": policy, "Cache-Control": NO_CACHE}
     return HTMLResponse(content, headers=headers)
 

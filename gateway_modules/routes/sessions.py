@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
 from core.errors import ForbiddenError, NotFoundError
 from core.schemas.common import WireModel
@@ -17,10 +18,14 @@ from gateway_modules.service import GatewayHere
 from gateway_modules.session_files import SessionFiles, Upload, zipped
 from gateway_modules.web.answers import problems
 from gateway_modules.web.client_request import receive_file
+from gateway_modules.web.files import NO_STORE
 from recording.answers import Download, file_answer
+from recording.names import media_type
 
 ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
 # What clients upload is shown, never run: not as a page, not as a script.
+# Browsers follow no redirect of subtitles to another origin.
+DIRECT_TYPES = ("audio/", "image/", "video/")
 ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'self'; sandbox"),)
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
@@ -115,10 +120,17 @@ async def recording(recording_id: RecordingId, files: Files) -> Response:
     responses=problems(400, 404),
 )
 async def asset(recording_id: RecordingId, path: str, request: Request, files: Files) -> Response:
-    """Return a file of the recording, or the range of it that is asked for."""
-    file, media_type = await asyncio.to_thread(files.asset, recording_id, path)
-    is_head = request.method == "HEAD"
-    return file_answer(file, request.headers, media_type, dict(ASSET_HEADERS), is_head=is_head)
+    """Return a file of the recording, or the range of it that is asked for.
+
+    Where `recording.direct` is set, sound, pictures and films are answered with a redirect to the
+    object store (302).
+    """
+    file = await asyncio.to_thread(files.asset, recording_id, path)
+    kind, is_head = media_type(file.name), request.method == "HEAD"
+    if file.signed_url is not None and kind.startswith(DIRECT_TYPES) and not is_head:
+        url = await asyncio.to_thread(file.signed_url)
+        return RedirectResponse(url, HTTPStatus.FOUND, {"Cache-Control": NO_STORE})
+    return file_answer(file, request.headers, kind, dict(ASSET_HEADERS), is_head=is_head)
 
 
 @router.get(

@@ -59,20 +59,6 @@ NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
 """A page with this gets a fresh nonce in it, for libraries that bring a style sheet of their own
 (wavesurfer.js writes one into each waveform)."""
 
-RULES: Final = (
-    "default-src 'self'",
-    # WebAssembly for voice detection in the browser; no text is ever run as a program.
-    "script-src 'self' 'wasm-unsafe-eval'",
-    "connect-src 'self' blob:",
-    "img-src 'self' blob: data:",
-    "media-src 'self' blob:",
-    "worker-src 'self'",
-    "object-src 'none'",
-    "base-uri 'none'",
-    "form-action 'self'",
-    "frame-ancestors 'none'",
-)
-CONTENT_SECURITY_POLICY: Final = "; ".join((*RULES, "style-src 'self'"))
 IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 8246
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
 
@@ -209,16 +195,42 @@ def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL, mtime=0)
 
 
-def with_nonce(page: bytes) -> tuple[bytes, str]:
+def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
+    """Return the Content-Security-Policy of the pages.
+
+    Args:
+        media_origin: Where recordings are fetched from, beside this server.
+        style_nonce: Of the style sheets that a library writes into a page.
+    """
+    media = f" {media_origin}" if media_origin else ""
+    nonce = f" 'nonce-{style_nonce}'" if style_nonce else ""
+    rules = (
+        "default-src 'self'",
+        # WebAssembly for voice detection in the browser; no text is ever run as a program.
+        "script-src 'self' 'wasm-unsafe-eval'",
+        f"connect-src 'self' blob:{media}",
+        f"img-src 'self' blob: data:{media}",
+        f"media-src 'self' blob:{media}",
+        "worker-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        f"style-src 'self'{nonce}",
+    )
+    return "; ".join(rules)
+
+
+def with_nonce(page: bytes, media_origin: str = "") -> tuple[bytes, str]:
     """Return a page with a fresh nonce in its place, and the policy that goes with it.
 
     Args:
         page: HTML that holds `NONCE_PLACE`.
+        media_origin: As for `content_policy`.
     """
     nonce = secrets.token_urlsafe(NONCE_BYTES)
     filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
-    policy = "; ".join((*RULES, f"style-src 'self' 'nonce-{nonce}'"))
-    return page.replace(NONCE_PLACE, filled, 1), policy
+    return page.replace(NONCE_PLACE, filled, 1), content_policy(media_origin, nonce)
 
 
 def is_immutable(scope: Scope) -> bool:

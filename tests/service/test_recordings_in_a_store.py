@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import zipfile
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,15 +11,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from config import Settings
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.serving.fake_backend import FakeBackend
-from recording.bucket import DELETING_FILE, SEAL_FILE, Bucket, open_store, place, read_seal
+from core.store import Store
+from gateway_modules import service
+from recording.bucket import (
+    DELETING_FILE,
+    SEAL_FILE,
+    Bucket,
+    BucketError,
+    open_store,
+    place,
+    read_seal,
+)
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
+from recording.objects import ObjectStore
 from recording.records import Status
+from recording.running import RunningRecordings
 from recording.store import files_in
 from tests.fakes.gateway_stage import HURRY, Stage, settings_for, until
 from tests.service import workers
@@ -41,10 +55,13 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, *names: str, **recording: object) -> AsyncIterator[Site]:
+async def site(
+    folder: Path, *names: str, at_gateway: dict[str, object] | None = None, **recording: object
+) -> AsyncIterator[Site]:
     """Have a site for the block; the worker's disk holds these recordings when it starts."""
     url = (folder / "store").as_uri()
     keys = {"recording": {"store": url, **recording}}
+    gateway_keys = {"recording": at_gateway or keys["recording"]}
     bench = make_bench(folder / "worker")
     for name in names:
         end(record_duplex(bench, name, [listen(), speak("Yes.")]))
@@ -52,7 +69,7 @@ async def site(folder: Path, *names: str, **recording: object) -> AsyncIterator[
     worker_settings: Settings = workers.settings_for(folder / "worker", **keys)
     with workers.running_worker(worker_settings, FakeBackend) as worker:
         addresses = [f"127.0.0.1:{worker.port}"]
-        stage = Stage(settings_for(folder / "gateway", **keys), 0, HURRY, addresses)
+        stage = Stage(settings_for(folder / "gateway", **gateway_keys), 0, HURRY, addresses)
         await stage.start()
         try:
             found = Site(stage, bench, Bucket(open_store(url), url))
@@ -182,6 +199,64 @@ async def test_clean_up_deletes_the_seal_first_and_finishes_what_it_finds(folder
         assert (done.deleted, done.remaining) == (1, 1)
         (left,) = bucket.look("sessions")[0]
         assert here.seal_of(left)
+
+
+def test_media_are_fetched_from_the_store_by_signed_urls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed = "https://store.test/{}?signature=1"
+    folder_store = open_store((tmp_path / "store").as_uri())
+    monkeypatch.setattr(service, "open_store", lambda _: folder_store)
+    monkeypatch.setattr(Bucket, "signed_url", lambda _, name: signed.format(name))
+    direct = {"store": "s3://talks/live", "direct": True}
+
+    async def check() -> None:
+        async with site(tmp_path, "a", at_gateway=direct) as here:
+            http, url = here.stage.http, "/api/sessions/a/assets"
+            sent = await http.get(f"{url}/user_audio/000.wav", headers={"Range": "bytes=0-3"})
+            assert sent.status_code == 302 and sent.headers["cache-control"] == "no-store"
+            assert sent.headers["location"] == signed.format(place("a", "user_audio/000.wav"))
+            assert (await http.head(f"{url}/user_audio/000.wav")).status_code == 200
+            assert (await http.get(f"{url}/events.jsonl")).status_code == 200
+            for gone in (f"{url}/user_audio/999.wav", f"{url}/.owner", f"{url[:-8]}b/assets/x.wav"):
+                assert (await http.get(gone)).status_code == 404
+            assert (await http.get("/api/sessions/a/download")).status_code == 200
+            policy = (await http.get("/s/a")).headers["content-security-policy"]
+            rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+            opened = {name for name, places in rules.items() if "https://store.test" in places}
+            assert opened == {"connect-src", "img-src", "media-src"}
+            assert "store.test" in (await http.get("/admin")).headers["content-security-policy"]
+
+    asyncio.run(check())
+
+
+def test_signed_urls_hold_for_an_hour_and_need_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://s3.test:444")
+    bucket = Bucket(open_store("s3://talks/live"), "s3://talks/live")
+    url = urlsplit(bucket.signed_url(place("a", "x y.wav")))
+    assert (url.netloc, url.path) == ("s3.test:444", "/talks/live/sessions/a/x%20y.wav")
+    assert parse_qs(url.query)["X-Amz-Expires"] == ["3600"]
+    state = Store(tmp_path)
+    running = RunningRecordings(list)
+    store = ObjectStore(bucket, running, tmp_path, state, is_direct=True)
+    assert store.media_origin == "https://s3.test:444"
+
+    def refuse(_: Bucket, name: str) -> str:
+        raise BucketError(errno.EIO, "no key")
+
+    monkeypatch.setattr(Bucket, "signed_url", refuse)
+    with pytest.raises(ValueError, match="recording.direct: URLs cannot be signed: no key"):
+        ObjectStore(bucket, running, tmp_path, state, is_direct=True)
+
+
+@pytest.mark.parametrize("url", ["", "file:///srv/recordings"])
+def test_signed_urls_need_a_store_that_makes_them(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ValueError, match="direct needs a store that signs URLs"):
+        settings_for(tmp_path, recording={"store": url, "direct": True})
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "bucket", "S3://x"])

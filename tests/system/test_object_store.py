@@ -74,7 +74,8 @@ class Site:
         place = ("--port", str(self.workers[index]), "--name", f"w{index}")
         return self.start(f"w{index}", "worker.py", *self.config, *flags, *place)
 
-    def start_gateway(self) -> None:
+    def start_gateway(self, **environment: str) -> None:
+        self.environment |= environment
         workers = ",".join(f"{HOST}:{port}" for port in self.workers)
         flags = ("--http", "--port", str(self.gateway), "--workers", workers)
         self.start("gateway", "gateway.py", *self.config, *flags)
@@ -206,3 +207,27 @@ def check_all(made: Site, bucket: Bucket) -> None:
             assert made.ask(f"{url}/assets/{file.name}").content == content
             part = made.ask(f"{url}/assets/{file.name}", Range="bytes=1-20")
             assert (part.status_code, part.content) == (206, content[1:21])
+
+
+def test_media_come_from_the_store_by_signed_urls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site(tmp_path) as made:
+        bucket = bucket_of(made, monkeypatch)
+        made.start_worker(0)
+        made.start_gateway(OMNI_RECORDING_DIRECT="true")
+        asyncio.run(made.talk(1))
+        (folder,) = made.folders()
+        wait_until("it is sealed", lambda: read_seal(bucket, folder.name) is not None, LIMIT_S)
+        name, wanted = "user_audio/000.wav", "bytes=1-20"
+        sent = made.ask(f"/api/sessions/{folder.name}/assets/{name}", Range=wanted)
+        url, content = sent.headers["location"], (folder / name).read_bytes()
+        assert sent.status_code == 302 and url.startswith(f"http://{HOST}:{made.s3}/talks/live/")
+        whole = httpx.get(url, trust_env=False, timeout=LIMIT_S)
+        assert (whole.content, whole.headers["content-type"]) == (content, "audio/wav")
+        part = httpx.get(url, headers={"Range": wanted}, trust_env=False, timeout=LIMIT_S)
+        assert (part.status_code, part.content) == (206, content[1:21])
+        assert (
+            f"media-src 'self' blob: http://{HOST}:{made.s3};"
+            in (made.ask(f"/s/{folder.name}").headers["content-security-policy"])
+        )

@@ -227,8 +227,6 @@ class _Voice:
 
 @dataclass
 class _OpenTurn:
-    """The turn being recorded."""
-
     index: int
     request_ts_ms: float
     voice: _Voice

@@ -70,15 +70,7 @@ class SessionFiles:
         upload_bytes: int,
         min_free_gb: float,
     ) -> None:
-        """Take where they are.
-
-        Args:
-            recordings: Holds them.
-            state: Keeps who was last looked at.
-            comment_chars: Longest comment.
-            upload_bytes: Largest uploaded file.
-            min_free_gb: With less of the disk free no file is taken, GB.
-        """
+        """`state` keeps accesses; with less than `min_free_gb` free no upload is accepted."""
         self._recordings = recordings
         self._state = state
         self._comment_chars = comment_chars
@@ -88,7 +80,7 @@ class SessionFiles:
         self._uploading: set[str] = set()
 
     def check(self, recording_id: str) -> None:
-        """Return if there is such a recording, and record the access.
+        """Record the access to a recording.
 
         Raises:
             InvalidSessionIdError: The id may not be used.
@@ -98,16 +90,11 @@ class SessionFiles:
         touch_access(self._state, recording_id)
 
     def is_owner(self, recording_id: str, secret: str) -> bool:
-        """Whether a recording was made by the client that has this secret; see `check`."""
         self.check(recording_id)
         return is_owner(self._recordings.read(recording_id, OWNER_FILE), secret)
 
     def meta(self, recording_id: str) -> bytes:
-        """Return `meta.json`, and with it the name of the browser's own recording if there is one.
-
-        Raises:
-            NotFoundError: There is none.
-        """
+        """Return `meta.json` with the name of the browser's own recording, if there is one."""
         self.check(recording_id)
         content = self._recordings.read(recording_id, META_FILE)
         if content is None:
@@ -123,7 +110,7 @@ class SessionFiles:
         return content
 
     def recording(self, recording_id: str) -> bytes:
-        """Return `recording.json`; of a conversation that may go on, as it is so far.
+        """Return `recording.json`; of a conversation that may continue, as it is so far.
 
         Raises:
             StillWritingError: It is not complete yet.
@@ -143,12 +130,6 @@ class SessionFiles:
         raise NotFoundError("This recording holds nothing.")
 
     def asset(self, recording_id: str, name: str) -> StoredFile:
-        """Return a file of a recording.
-
-        Raises:
-            BadRequestError: The path climbs, is absolute, or cannot be one.
-            NotFoundError: There is no such file.
-        """
         parts = name.split("/")
         if "\0" in name or "\\" in name or ".." in parts or not all(parts):
             raise BadRequestError("This is no path inside a recording.")
@@ -159,24 +140,17 @@ class SessionFiles:
         return file
 
     def all_of(self, recording_id: str) -> list[StoredFile]:
-        """Return every file of a recording that may be served; see `check`."""
         self.check(recording_id)
         return self._recordings.files(recording_id)
 
     def comment(self, recording_id: str) -> str:
-        """Return the comment, "" if there is none."""
         self.check(recording_id)
         with suppress(UnicodeDecodeError):
             return (self._recordings.read(recording_id, COMMENT_FILE) or b"").decode()
         return ""
 
     def set_comment(self, recording_id: str, comment: str) -> int:
-        """Keep a comment, or delete it if it is empty; return its length, characters.
-
-        Raises:
-            TooBigError: It is too long.
-            OSError: It cannot be kept.
-        """
+        """Keep a comment, or delete it if it is empty; return its length in characters."""
         self.check(recording_id)
         text = comment.strip()
         if len(text) > self._comment_chars:
@@ -185,19 +159,12 @@ class SessionFiles:
         return len(text)
 
     def delete(self, recording_id: str) -> None:
-        """Delete a recording.
-
-        Raises:
-            NotFoundError: There is none.
-            SessionInUseError: It is still being written.
-            OSError: It cannot be deleted.
-        """
         self.check(recording_id)
         self._recordings.delete(recording_id)
 
     @contextmanager
     def counted_upload(self, recording_id: str) -> Iterator[None]:
-        """Count an upload to a recording for the block. Belongs to the event loop's thread.
+        """Count an upload to a recording for the block; called on the event loop.
 
         Raises:
             SessionInUseError: Another one to it is running.
@@ -218,13 +185,12 @@ class SessionFiles:
             self._uploading.remove(recording_id)
 
     def begin_upload(self, recording_id: str, media_type: str) -> Upload:
-        """Take in a browser's own recording, within `counted_upload`.
+        """Receive a browser's own recording, within `counted_upload`.
 
         Raises:
-            BadRequestError: It is of a kind that is not taken.
+            BadRequestError: Its media type is not accepted.
             NotFoundError: There is no such recording.
             RecordingStoppedError: The disk is nearly full.
-            OSError: It cannot be kept.
         """
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
@@ -241,12 +207,11 @@ class SessionFiles:
 
 
 class Upload:
-    """One file on its way in: it gets its name only when it is complete and what it says it is."""
+    """A file being uploaded; it gets its name when it is complete and of the right type."""
 
     def __init__(
         self, part: Path, suffix: str, limit_bytes: int, keep: Callable[[str], None]
     ) -> None:
-        """Begin a hidden file; `keep` gives it a name."""
         self._suffix = suffix
         self._limit_bytes = limit_bytes
         self._path = part
@@ -257,13 +222,7 @@ class Upload:
         self.size_bytes = 0
 
     def write(self, block: bytes) -> None:
-        """Add to it.
-
-        Raises:
-            TooBigError: It is too large.
-            BadRequestError: It does not begin as such a file does.
-            OSError: The disk is full.
-        """
+        """Raises TooBigError or, if it does not begin as its type does, BadRequestError."""
         self.size_bytes += len(block)
         if self.size_bytes > self._limit_bytes:
             raise TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
@@ -275,12 +234,7 @@ class Upload:
         self._file.write(block)
 
     def finish(self) -> str:
-        """Give it its name, in place of an earlier one; return the name.
-
-        Raises:
-            BadRequestError: It is too short to be such a file.
-            OSError: It cannot be kept.
-        """
+        """Name the file, in place of an earlier one; return the name."""
         if len(self._head) < HEAD_BYTES:
             self._check_head()
         self._file.close()
@@ -289,7 +243,7 @@ class Upload:
         return name
 
     def close(self) -> None:
-        """Leave nothing behind if it was not finished; doing so twice is fine."""
+        """Remove an unfinished file; harmless when repeated."""
         self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -305,7 +259,7 @@ class Upload:
 
 
 class _Sink(RawIOBase):
-    """Where a zip file is written: collects what is to be sent next."""
+    """Collects the next bytes of a zip file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,21 +268,18 @@ class _Sink(RawIOBase):
 
     # Any: whatever holds bytes; the type for that comes with Python 3.12.
     def write(self, block: Any) -> int:
-        """Take a part."""
         part = bytes(block)
         self._parts.append(part)
         self._position += len(part)
         return len(part)
 
     def tell(self) -> int:
-        """Say how much was written in all."""
         return self._position
 
     def flush(self) -> None:
         """Nothing waits anywhere else."""
 
     def taken(self) -> bytes:
-        """Return what was written since the last time."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 

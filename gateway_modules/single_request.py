@@ -38,14 +38,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True)
 class Assignment:
-    """A request that has a worker.
-
-    Attributes:
-        ticket: Its place; its worker is there.
-        session_id: Its own.
-        waited_s: How long it has waited.
-        estimated_s: How long that was expected to be.
-    """
+    """A request that has a worker, how long it waited and how long that was expected to be."""
 
     ticket: Ticket
     session_id: str

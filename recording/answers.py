@@ -17,7 +17,7 @@ ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
 class Download(StreamingResponse):
-    """Blocks that are made while they are sent; their maker ends when the client has gone."""
+    """A streamed response; its generator is closed when the client disconnects."""
 
     def __init__(
         self,
@@ -26,12 +26,10 @@ class Download(StreamingResponse):
         media_type: str = "application/zip",
         status: HTTPStatus = HTTPStatus.OK,
     ) -> None:
-        """Take what makes the blocks."""
         super().__init__(blocks, status, headers, media_type)
         self._blocks = blocks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the blocks."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -46,16 +44,9 @@ def file_answer(
     *,
     is_head: bool = False,
 ) -> Response:
-    """Return a file, or a range of it; several ranges at once are answered with the whole.
+    """Return a file, or one range of it; several ranges are answered with the whole file.
 
     Source: RFC 9110, sections 13.1.5 and 14.
-
-    Args:
-        file: What is sent.
-        asked: The request's headers.
-        media_type: What it is.
-        headers: Further ones of the answer.
-        is_head: Only the headers are asked for.
     """
     size, tag = file.size_bytes, f'"{file.mark}"'
     given = {**(headers or {}), "Accept-Ranges": "bytes", "ETag": tag}
@@ -75,7 +66,7 @@ def file_answer(
 
 
 def _span(asked: str, size: int) -> tuple[int, int] | None:
-    """Return the range [start, stop) that is asked for, empty if there is none; None for all."""
+    """Return the requested range [start, stop), empty if unsatisfiable; None for the whole."""
     found = ONE_RANGE.fullmatch(asked.replace(" ", ""))
     if found is None or not any(found.groups()):
         return None

@@ -74,8 +74,6 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class ObjectFound:
-    """One object in a list."""
-
     size_bytes: int
     changed_at: datetime
 
@@ -84,22 +82,11 @@ class Bucket:
     """Puts, fetches, lists and removes objects; any thread."""
 
     def __init__(self, store: ObjectStore, url: str) -> None:
-        """Use an object store.
-
-        Args:
-            store: As `open_store` returned it.
-            url: Where it is.
-        """
         self._store = store
         self.url = url
 
     def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
-        """Write an object in place of an earlier one; a large file goes in parts, one at a time.
-
-        Raises:
-            BucketError: The store is away, or refuses.
-            OSError: The file cannot be read.
-        """
+        """Write an object in place of an earlier one; a large file goes in parts, one at a time."""
         import obstore
         from obstore.store import LocalStore
 
@@ -115,11 +102,7 @@ class Bucket:
             )
 
     def signed_url(self, name: str) -> str:
-        """Return an address at which anybody may read an object for `SIGNED_URL_AGE`.
-
-        Raises:
-            BucketError: The credentials cannot sign.
-        """
+        """Return a URL at which anybody may read an object for `SIGNED_URL_AGE`."""
         import obstore
         from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -128,11 +111,7 @@ class Bucket:
             return obstore.sign(self._store, "GET", name, SIGNED_URL_AGE)
 
     def read(self, name: str) -> bytes | None:
-        """Return a small object; None if it is not there.
-
-        Raises:
-            BucketError: The store is away, or refuses.
-        """
+        """Return a small object; None if it is not there."""
         import obstore
         from obstore.exceptions import NotFoundError
 
@@ -143,11 +122,7 @@ class Bucket:
                 return None
 
     def blocks(self, name: str, start: int, stop: int) -> Iterator[bytes]:
-        """Yield bytes [start, stop) of an object, a block a request.
-
-        Raises:
-            BucketError: The store is away, or the object is gone.
-        """
+        """Yield bytes [start, stop) of an object, a block a request."""
         import obstore
 
         for begin in range(start, stop, BLOCK_BYTES):
@@ -157,11 +132,7 @@ class Bucket:
             yield block
 
     def objects(self, folder: str) -> dict[str, ObjectFound]:
-        """Return what lies below a folder, by its name there.
-
-        Raises:
-            BucketError: The store is away, or refuses.
-        """
+        """Return the objects below a folder, by their names relative to it."""
         import obstore
 
         with _refusals():
@@ -215,11 +186,10 @@ class Seal(Record):
 
     @property
     def size_bytes(self) -> int:
-        """Size of all files."""
         return sum(one.size_bytes for one in self.files)
 
     def listed(self, recording_id: str, beside: set[str]) -> ListedRecording:
-        """Return what a list shows; `beside` names the objects directly in its folder."""
+        """Return the list's row; `beside` names the objects directly in the folder."""
         return ListedRecording(
             id=recording_id,
             app_type=self.meta.app_type,
@@ -239,16 +209,11 @@ class SealError(OSError):
 
 
 def place(recording_id: str, name: str = "") -> str:
-    """Return the name of a recording's object, or of its folder."""
     return f"{SESSIONS_FOLDER}/{recording_id}" + (f"/{name}" if name else "")
 
 
 def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
-    """Return a recording's seal; None if it has none, and so does not exist.
-
-    Raises:
-        BucketError: The store is away, or refuses.
-    """
+    """Return a recording's seal; None if it has none, and so does not exist."""
     content = bucket.read(place(recording_id, SEAL_FILE))
     try:
         return None if content is None else Seal.model_validate_json(content)
@@ -257,44 +222,31 @@ def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
 
 
 def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
-    """Whether the store lists every file with its size.
-
-    Raises:
-        BucketError: The store is away, or refuses.
-    """
+    """Whether the store lists every file with its size."""
     found = bucket.objects(place(recording_id))
     sizes = {name: one.size_bytes for name, one in found.items()}
     return all(sizes.get(one.name) == one.size_bytes for one in seal.files)
 
 
 def delete_sealed(bucket: Bucket, recording_id: str) -> None:
-    """Delete a recording: from the first moment on it does not exist, whenever this is cut short.
-
-    Raises:
-        BucketError: The store is away, or refuses; `finish_deleting` goes on.
-    """
+    """Delete a recording. It is gone at once; `finish_deleting` continues after an error."""
     bucket.put(place(recording_id, DELETING_FILE), b"")
     bucket.remove([place(recording_id, SEAL_FILE)])
     finish_deleting(bucket, recording_id)
 
 
 def finish_deleting(bucket: Bucket, recording_id: str) -> None:
-    """Delete what is left of a recording without a seal.
-
-    Raises:
-        BucketError: The store is away, or refuses.
-    """
+    """Delete the rest of a recording without a seal."""
     names = bucket.objects(place(recording_id)).keys() - {DELETING_FILE}
     bucket.remove([place(recording_id, name) for name in [*names, DELETING_FILE]])
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file is not for readers."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
 def is_beside(name: str) -> bool:
-    """Whether a file is added to a recording from outside, and no part of its seal."""
+    """Whether a file is added to a recording from outside, and not part of its seal."""
     return name == COMMENT_FILE or name.startswith(f"{UPLOAD_STEM}.")
 
 
@@ -308,11 +260,6 @@ def names_in(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def hash_file(path: Path) -> str:
-    """Return a file's SHA-256.
-
-    Raises:
-        OSError: It cannot be read.
-    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(HASH_BYTES):

@@ -38,8 +38,6 @@ from recording.timeline import Timeline
 
 @dataclass(frozen=True)
 class Identity:
-    """What must be known of a session before anything else."""
-
     session_id: str
     app_type: RequestType
     worker_id: str
@@ -51,26 +49,25 @@ class MediaFiles:
     """The media of one recording: which exist, which are whole."""
 
     def __init__(self, folder: Path) -> None:
-        """Look at nothing yet."""
         self._folder = folder
         self._sound = cache(self._look_at_sound)
 
     def sound(self, name: str | None) -> WavShape | None:
-        """Return the shape of a sound file, mended if need be; None if it cannot be heard."""
+        """Return a sound file's shape, repaired if truncated; None if it is unusable."""
         return self._sound(name) if name is not None else None
 
     def picture(self, name: str | None) -> str | None:
-        """Return the name of a picture that is whole, None otherwise."""
+        """Return the name of a picture that is whole, else None."""
         path = self._path(name)
         return name if path is not None and is_whole_picture(path) else None
 
     def video(self, name: str | None) -> str | None:
-        """Return the name of a video that is not empty, None otherwise."""
+        """Return the name of a video that is not empty, else None."""
         path = self._path(name)
         return name if path is not None and path.stat().st_size > 0 else None
 
     def numbered(self, subfolder: str, pattern: re.Pattern[str]) -> dict[tuple[int, ...], str]:
-        """Return the files whose names fit, by the numbers in them."""
+        """Return the files whose names match, by the numbers in them."""
         try:
             found = sorted(os.listdir(self._folder / subfolder))
         except OSError:
@@ -97,14 +94,7 @@ def identify(
 ) -> Identity:
     """Find out what session a folder holds.
 
-    Args:
-        folder: The recording's folder.
-        timeline: The lines that could be read; they know best.
-        meta: What `meta.json` says, asked next.
-        recording: What `recording.json` says, asked after that; the files' names come last.
-
-    Raises:
-        OSError: The folder cannot be read.
+    The timeline is preferred, then `meta.json`, then `recording.json`; the files' names come last.
     """
     if timeline.session is not None:
         line = timeline.session
@@ -127,16 +117,7 @@ def identify(
 
 
 def build_recording(folder: Path, timeline: Timeline, identity: Identity) -> Recording:
-    """Put together what `recording.json` says.
-
-    Args:
-        folder: The recording's folder; WAV files cut short in it are mended.
-        timeline: The lines that could be read.
-        identity: Which session it is.
-
-    Raises:
-        OSError: A file is there but cannot be read or mended.
-    """
+    """Build `recording.json`; truncated WAV files in the folder are repaired."""
     media = MediaFiles(folder)
     replay = names.REPLAY_SOUND_FILE if readable_wav(folder / names.REPLAY_SOUND_FILE) else None
     video = names.REPLAY_VIDEO_FILE if is_whole_mp4(folder / names.REPLAY_VIDEO_FILE) else None
@@ -159,7 +140,6 @@ def build_recording(folder: Path, timeline: Timeline, identity: Identity) -> Rec
 
 
 def length(recording: Recording | None) -> int:
-    """Return the number of a recording's chunks or turns."""
     match recording:
         case DuplexRecording():
             return len(recording.chunks)
@@ -255,7 +235,7 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
 
 
 def _checked(said: TurnInput, media: MediaFiles) -> TurnInput:
-    """Leave out of a turn's input what cannot be opened any more."""
+    """Remove from a turn's input the files that are unusable."""
     sound = media.sound(said.audio)
     audio = said.audio if sound else None
     if isinstance(said, VoiceInput):
@@ -273,7 +253,7 @@ def _checked(said: TurnInput, media: MediaFiles) -> TurnInput:
 
 
 def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:
-    """Make a turn's input out of a sound file that no line names."""
+    """Make a turn's input of a sound file that no line names."""
     sound = media.sound(name)
     if sound is None:
         return None

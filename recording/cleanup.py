@@ -74,8 +74,6 @@ class CleanupReport(Record):
 
 @dataclass(frozen=True)
 class _Session:
-    """What decides about one recording."""
-
     recording_id: str
     size_bytes: int
     is_live: bool
@@ -85,8 +83,6 @@ class _Session:
 
 @dataclass
 class _Cleanup:
-    """One run."""
-
     now: datetime
     is_dry: bool
     accesses: Mapping[str, datetime]
@@ -98,7 +94,7 @@ class _Cleanup:
     recovered: int = 0
 
     def look_at(self, folder: Path) -> None:
-        """Take in one folder; one that is no recording any more is dealt with at once."""
+        """Examine a folder; one that is no recording any more is deleted at once."""
         self.scanned += 1
         try:
             session = self._examined(folder)
@@ -109,7 +105,7 @@ class _Cleanup:
             self.sessions.append(session)
 
     def delete(self, session: _Session, reason: Reason) -> bool:
-        """Delete one recording, or note that it would be; False if it could not be."""
+        """Delete a recording, or note that it would be; False if that failed."""
         if not self._remove(session.recording_id, session.size_bytes, reason):
             return False
         self.sessions.remove(session)
@@ -234,15 +230,11 @@ def _clean(
 
 
 class Listing(Protocol):
-    """Recordings that know their size and their beginning."""
+    """A store's list, and deletion, which raises SessionInUseError for a running recording."""
 
-    def listed(self) -> list[ListedRecording]:
-        """Return every recording."""
-        ...
+    def listed(self) -> list[ListedRecording]: ...
 
-    def delete(self, recording_id: str) -> None:
-        """Delete one; SessionInUseError if it is still being written."""
-        ...
+    def delete(self, recording_id: str) -> None: ...
 
 
 def cleanup_listed(
@@ -309,19 +301,18 @@ def _report(run: _Cleanup) -> CleanupReport:
 
 
 class CleanupSchedule:
-    """Cleans up soon after the start, after sessions have ended, and every hour."""
+    """Runs soon after the start, after sessions have ended, and every hour."""
 
     def __init__(self, clean: Callable[[], CleanupReport]) -> None:
-        """Do nothing yet; `clean` blocks and is called in a thread."""
         self._clean = clean
         self._requested = asyncio.Event()
 
     def request(self) -> None:
-        """Say that a session has ended: clean up within a minute."""
+        """Run within a minute: a session has ended."""
         self._requested.set()
 
     async def run(self) -> None:
-        """Clean up in a thread, again and again, until cancelled. The caller owns the task."""
+        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
         await asyncio.sleep(FIRST_RUN_S)
         while True:
             self._requested.clear()

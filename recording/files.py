@@ -43,20 +43,16 @@ LONG_BOX: Final = struct.Struct(">Q")
 
 @dataclass(frozen=True)
 class WavShape:
-    """What a WAV file holds."""
-
     rate_hz: int
     channels: int
     samples: int  # per channel
 
     @property
     def duration_ms(self) -> int:
-        """Length, ms."""
         return round(1_000 * self.samples / self.rate_hz)
 
 
 def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
-    """Return the head of a WAV file with so many bytes of 16-bit PCM behind it."""
     frame_bytes = channels * SAMPLE_BYTES
     return WAV_HEADER.pack(
         b"RIFF",
@@ -76,13 +72,10 @@ def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
 
 
 def readable_wav(path: Path) -> WavShape | None:
-    """Return what a WAV file holds, first mending one that was cut short.
+    """Return a WAV file's shape, first repairing a truncated one.
 
     Returns:
         None if it is missing, empty, or not a file the recorder wrote.
-
-    Raises:
-        OSError: It cannot be read or mended.
     """
     try:
         with path.open("rb") as file:
@@ -116,11 +109,7 @@ def picture_extension(head: bytes) -> str | None:
 
 
 def is_whole_picture(path: Path) -> bool:
-    """Whether a picture has its beginning and its end.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Whether a picture has its beginning and its end."""
     try:
         with path.open("rb") as file:
             head = file.read(PICTURE_HEAD_BYTES)
@@ -143,11 +132,7 @@ def is_whole_picture(path: Path) -> bool:
 
 
 def is_whole_mp4(path: Path) -> bool:
-    """Whether all boxes of an MP4 file are there, by their sizes.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Whether all boxes of an MP4 file are there, by their sizes."""
     try:
         with path.open("rb") as file:
             size_bytes = file.seek(0, 2)

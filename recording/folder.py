@@ -41,7 +41,7 @@ _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 
 
 def read_meta(folder: Path) -> Meta | None:
-    """Return what `meta.json` holds; None if it is missing or damaged."""
+    """Return `meta.json`; None if it is missing or damaged."""
     try:
         return parse_meta((folder / META_FILE).read_bytes())
     except OSError:
@@ -49,7 +49,7 @@ def read_meta(folder: Path) -> Meta | None:
 
 
 def parse_meta(content: bytes | None) -> Meta | None:
-    """Return what the content of a `meta.json` says; None if it is missing or damaged."""
+    """Return None if it is missing or damaged."""
     try:
         return None if content is None else Meta.model_validate_json(content)
     except ValidationError:
@@ -57,16 +57,11 @@ def parse_meta(content: bytes | None) -> Meta | None:
 
 
 def write_meta(folder: Path, meta: Meta) -> None:
-    """Replace `meta.json`.
-
-    Raises:
-        OSError: The disk is full, or refuses.
-    """
     atomic_write(folder / META_FILE, meta.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
 def read_recording(folder: Path) -> Recording | None:
-    """Return what `recording.json` holds; None if it is missing or damaged."""
+    """Return `recording.json`; None if it is missing or damaged."""
     try:
         return _RECORDING.validate_json((folder / RECORDING_FILE).read_bytes())
     except (OSError, ValidationError):
@@ -74,21 +69,16 @@ def read_recording(folder: Path) -> Recording | None:
 
 
 def write_recording(folder: Path, recording: Recording) -> None:
-    """Replace `recording.json`.
-
-    Raises:
-        OSError: The disk is full, or refuses.
-    """
     atomic_write(folder / RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
 def content_size_bytes(folder: Path) -> int:
-    """Return the size of what the recorder wrote, without what is said about it or added to it."""
+    """Return the size of what the recorder wrote, without `meta.json` and files added later."""
     return folder_size_bytes(folder) - _added_size_bytes(folder)
 
 
 def total_size_bytes(folder: Path, meta: Meta | None) -> int:
-    """Return the size of all of a recording's files; of one that ended, without a look at each."""
+    """Return the size of all files; of a finished recording from `meta.json`."""
     if meta is None or meta.size_bytes is None or not meta.is_over:
         return folder_size_bytes(folder)
     return meta.size_bytes + _added_size_bytes(folder)
@@ -106,16 +96,12 @@ def _added_size_bytes(folder: Path) -> int:
 
 
 def write_owner(folder: Path, secret: str) -> None:
-    """Keep the hash of the owner's secret.
-
-    Raises:
-        OSError: The disk is full, or refuses.
-    """
+    """Store the hash of the owner's secret."""
     atomic_write(folder / OWNER_FILE, _hash(secret))
 
 
 def is_owner(kept: bytes | None, secret: str) -> bool:
-    """Whether this is the secret whose hash was kept; False if the recording has no owner."""
+    """Whether `kept` is the hash of this secret; False if the recording has no owner."""
     return kept is not None and hmac.compare_digest(kept, _hash(secret))
 
 
@@ -127,11 +113,7 @@ class RecordingLock:
     """Held by the process that writes a recording."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock of a new recording.
-
-        Raises:
-            OSError: The disk is full, or refuses.
-        """
+        """Lock a new recording."""
         self._path = folder / LOCK_FILE
         self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
         try:
@@ -145,13 +127,13 @@ class RecordingLock:
             raise
 
     def release(self) -> None:
-        """Remove the file and release the lock; called once."""
+        """Called once."""
         remove_lock(self._path.parent)
         os.close(self._descriptor)
 
 
 def remove_lock(folder: Path) -> None:
-    """Remove a lock file that its process left behind; that there is none is fine."""
+    """Remove a lock file that its process left behind, if there is one."""
     with contextlib.suppress(OSError):
         (folder / LOCK_FILE).unlink()
 
@@ -182,30 +164,18 @@ class LowDiskError(OSError):
 
 
 def check_room(folder: Path, min_free_gb: float) -> None:
-    """Refuse to take more of a disk that is nearly full.
-
-    Args:
-        folder: Where something is to be written.
-        min_free_gb: What has to stay free, GB; 0: nothing.
-
-    Raises:
-        LowDiskError: Less is free.
-        OSError: The folder is not there.
-    """
+    """Raises LowDiskError if less than `min_free_gb` is free; 0 checks nothing."""
     if min_free_gb and shutil.disk_usage(folder).free < min_free_gb * GIGABYTE:
         raise LowDiskError(errno.ENOSPC, f"less than {min_free_gb:g} GB are free")
 
 
 def append_sound(path: Path, header: bytes, samples: bytes) -> None:
-    """Add PCM to a WAV file that stays readable in between.
+    """Append PCM to a WAV file, or make it; it stays readable in between.
 
     Args:
-        path: Made if need be, with its folder.
+        path: Its folder is made if need be.
         header: What the file begins with once `samples` are in it.
-        samples: What to add.
-
-    Raises:
-        OSError: The disk is full, or refuses.
+        samples: What to append.
     """
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
@@ -221,7 +191,7 @@ def append_sound(path: Path, header: bytes, samples: bytes) -> None:
 
 
 def mend_head(path: Path, head: bytes, size_bytes: int) -> None:
-    """Replace a file's first bytes and cut it to a size; doing so twice changes nothing more."""
+    """Replace a file's first bytes and truncate it; harmless when repeated."""
     descriptor = os.open(path, os.O_WRONLY | SAFE_FLAGS)
     try:
         os.ftruncate(descriptor, size_bytes)
@@ -241,11 +211,7 @@ def folder_size_bytes(folder: Path) -> int:
 
 
 def newest_change_s(folder: Path) -> float:
-    """Return when a folder or a file directly in it was last written, Unix seconds.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Return when a folder or a file directly in it was last written, Unix seconds."""
     newest = folder.stat().st_mtime
     with os.scandir(folder) as entries:
         for entry in entries:

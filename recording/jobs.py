@@ -36,19 +36,19 @@ PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 
 
 class Backlog:
-    """How many bytes wait to be written, in the whole process."""
+    """Bytes that wait to be written, in the whole process."""
 
     def __init__(
         self, limit_bytes: int = BACKLOG_BYTES, reserve_bytes: int = RESERVE_BYTES
     ) -> None:
-        """Set the limit, and how much of it only vital jobs may use."""
+        """Only vital jobs may use the last `reserve_bytes`."""
         self._lock = threading.Lock()
         self._limit_bytes = limit_bytes
         self._reserve_bytes = min(reserve_bytes, limit_bytes)
         self._used_bytes = 0
 
     def take(self, size_bytes: int, *, is_vital: bool) -> bool:
-        """Make room for a job; False if there is none."""
+        """Reserve bytes for a job; False if there is no room."""
         limit = self._limit_bytes - (0 if is_vital else self._reserve_bytes)
         with self._lock:
             if self._used_bytes + size_bytes > limit:
@@ -57,14 +57,11 @@ class Backlog:
             return True
 
     def give_back(self, size_bytes: int) -> None:
-        """Free the room of a job that is done."""
         with self._lock:
             self._used_bytes -= size_bytes
 
 
 class ReplayMaker(Protocol):
-    """Builds the merged replay of a recording from its folder."""
-
     def make(self, folder: Path) -> None:
         """Build it; blocks until it is there or cannot be made."""
 
@@ -88,12 +85,6 @@ class RecorderThreads:
         *,
         backlog: Backlog | None = None,
     ) -> None:
-        """Start nothing yet; threads begin with the first job.
-
-        Args:
-            replays: Builds merged replays; without it none are made.
-            backlog: What may wait; the usual limits by default.
-        """
         self.replays = replays
         self.backlog = backlog or Backlog()
         self._writers = ThreadPoolExecutor(WRITER_THREADS, "recording-write")
@@ -160,12 +151,7 @@ class RecordingJobs:
     """
 
     def __init__(self, threads: RecorderThreads, on_failure: Callable[[OSError], None]) -> None:
-        """Accept jobs; they wait until `open` has run.
-
-        Args:
-            threads: What runs them.
-            on_failure: Called once, on a writing thread, with what the disk said.
-        """
+        """Jobs wait until `open` has run. `on_failure` is called once, on a writing thread."""
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
@@ -176,7 +162,6 @@ class RecordingJobs:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing more is written."""
         return self._is_stopped
 
     def open(self, work: Callable[[], None]) -> None:
@@ -227,7 +212,7 @@ class RecordingJobs:
         return True
 
     def stop(self) -> None:
-        """Write nothing more; what waits is dropped as its turn comes."""
+        """Write nothing more; waiting jobs are dropped."""
         with self._changed:
             self._is_stopped = True
 
@@ -237,7 +222,7 @@ class RecordingJobs:
             return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
 
     def _is_next(self, job: _Job) -> bool:
-        """Put a job into its lane; True if nothing is before it. Under the lock."""
+        """Append a job to its lane; True if it is the first. Under the lock."""
         if job.lane is None:
             return True
         lane = self._lanes.setdefault(job.lane, deque())
@@ -245,7 +230,7 @@ class RecordingJobs:
         return len(lane) == 1
 
     def _after(self, job: _Job) -> _Job | None:
-        """Take a finished job out of its lane; return what comes next in it."""
+        """Remove a finished job from its lane; return the next one."""
         if job.lane is None:
             return None
         with self._changed:
@@ -301,7 +286,6 @@ class ReplayProcess:
     """Runs `python -m recording.replay FOLDER`, one at a time, at low priority."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
         self._is_stopped = False
@@ -333,7 +317,7 @@ class ReplayProcess:
             logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
 
     def stop(self) -> None:
-        """Give up the replay being made, if any, and make no more."""
+        """Terminate the running build, if any, and start no more."""
         with self._lock:
             self._is_stopped = True
             if self._child is not None:

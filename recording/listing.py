@@ -64,8 +64,6 @@ class RecordingPage(Record):
 
 @dataclass(frozen=True)
 class _Known:
-    """A recording as it was when its folder was last changed at this time."""
-
     changed_ns: int
     listed: ListedRecording
 
@@ -83,14 +81,6 @@ KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, s
 def page_of(
     everything: Iterable[ListedRecording], offset: int, limit: int, order: Order = Order.NEWEST
 ) -> RecordingPage:
-    """Return a part of the list.
-
-    Args:
-        everything: All recordings.
-        offset: How many to pass over.
-        limit: Most to return.
-        order: Which come first.
-    """
     found = sorted(everything, key=KEYS[order])
     return RecordingPage(
         total=len(found),
@@ -100,7 +90,7 @@ def page_of(
 
 
 def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
-    """Return the recordings of a data folder; the store keeps what was read."""
+    """Return the recordings of a data folder; the store caches what was read."""
     before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
     gone = set(before)
     listed, changed = [], []
@@ -122,18 +112,13 @@ def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
 
 
 def list_folder(folder: Path) -> ListedRecording:
-    """Return what one recording is.
-
-    Raises:
-        OSError: It is not there.
-    """
     return _look(folder, None).listed
 
 
 def touch_access(store: Store, recording_id: str) -> None:
-    """Record that somebody looks at a recording, so that it is deleted later than others.
+    """Record an access, so that the recording is deleted later than others.
 
-    Looking at a recording must not fail for this, so what the disk refuses is passed over.
+    Reading a recording must not fail for this, so errors of the disk are ignored.
     """
     now_s = time.time()
     sql = "SELECT 1 FROM accesses WHERE recording_id = ? AND at_s > ?"
@@ -143,13 +128,11 @@ def touch_access(store: Store, recording_id: str) -> None:
 
 
 def last_accesses(store: Store) -> dict[str, datetime]:
-    """Return when somebody last looked at each recording."""
     rows = store.rows("SELECT * FROM accesses")
     return {recording_id: datetime.fromtimestamp(at_s, UTC) for recording_id, at_s in rows}
 
 
 def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
-    """Forget recordings that are gone."""
     if recording_ids:
         with suppress(OSError), store.transaction() as state:
             rows = ((one,) for one in recording_ids)
@@ -157,7 +140,7 @@ def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
 
 
 def _look(folder: Path, before: tuple[int, str] | None) -> _Known:
-    """Return what a recording is; a time of change of 0 says that it has to be read again."""
+    """Describe a recording; `changed_ns` 0 says that it has to be read again."""
     changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
     is_running = is_live(folder)
     if before is not None and before[0] == changed_ns and not is_running:

@@ -30,12 +30,11 @@ def keep(sound: Sound) -> Sound:
 
 
 def size_bytes(sound: Sound) -> int:
-    """Return the memory a sound takes."""
     return sound.nbytes if isinstance(sound, np.ndarray) else len(sound)
 
 
 def count_samples(sound: Sound) -> int:
-    """Return how many samples a sound has, without decoding it; nothing is known of WAV files."""
+    """Return the number of samples without decoding; WAV files are not understood."""
     if isinstance(sound, np.ndarray):
         return len(sound)
     if isinstance(sound, bytes):
@@ -100,11 +99,7 @@ def video_suffix(wished: str) -> str:
 
 
 def content_bytes(content: Picture) -> bytes:
-    """Return the file's bytes.
-
-    Raises:
-        PictureError: The text is not Base64.
-    """
+    """Raises PictureError if the text is not Base64."""
     if isinstance(content, bytes):
         return content
     try:

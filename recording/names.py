@@ -71,11 +71,7 @@ TURN_AUDIO_NAME: Final = re.compile(r"turn_(\d+)\.wav", re.ASCII)
 
 
 def check_recording_id(recording_id: str) -> str:
-    """Return the id of a recording if it may be used as the name of a folder.
-
-    Raises:
-        InvalidSessionIdError: It is empty, longer than 96 or has a character outside A-Za-z0-9_-.
-    """
+    """Raises InvalidSessionIdError if an id is empty, too long or has other characters."""
     if RECORDING_ID_PATTERN.fullmatch(recording_id) is None:
         raise InvalidSessionIdError(
             "A recording's id has 1 to 96 characters out of A-Z, a-z, 0-9, _ and -."
@@ -84,11 +80,7 @@ def check_recording_id(recording_id: str) -> str:
 
 
 def generate_session_id(prefix: str) -> str:
-    """Return a new, unguessable id such as `stm_4f0q9z2k7a`.
-
-    Args:
-        prefix: What it is for, `stm` or `chat`; an underline at its end is not doubled.
-    """
+    """Return a new, unguessable id such as `stm_4f0q9z2k7a`."""
     tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
     return check_recording_id(f"{prefix.rstrip('_')}_{tail}")
 
@@ -107,16 +99,12 @@ def generate_recording_id(client_session_id: str, now: datetime) -> str:
 
 
 def recording_folder(data_dir: Path | str, recording_id: str) -> Path:
-    """Return the folder of one recording; it need not exist.
-
-    Raises:
-        InvalidSessionIdError: The id may not be used.
-    """
+    """Return the folder of one recording, which need not exist."""
     return Path(data_dir) / SESSIONS_FOLDER / check_recording_id(recording_id)
 
 
 def recording_folders(data_dir: Path | str) -> Iterator[Path]:
-    """Yield the folders of all recordings; links and foreign names are passed over."""
+    """Yield the folders of all recordings; links and foreign names are skipped."""
     root = Path(data_dir) / SESSIONS_FOLDER
     if not root.is_dir():
         return
@@ -127,15 +115,10 @@ def recording_folders(data_dir: Path | str) -> Iterator[Path]:
 
 
 def asset_path(folder: Path, relative: str) -> Path | None:
-    """Turn a client's path inside a recording into a file that may be served.
+    """Resolve a client's path inside a recording to a file that may be served.
 
-    Args:
-        folder: The recording's folder.
-        relative: What the client asks for, with slashes.
-
-    Returns:
-        A regular file below `folder`; None if there is none, or if the path is absolute, climbs,
-        goes through a link, or names something hidden.
+    None if there is none, or if the path is absolute, climbs, goes through a link, or names
+    something hidden.
     """
     parts = relative.split("/")
     if "\0" in relative or "\\" in relative or any(not part or part[0] == "." for part in parts):
@@ -149,35 +132,29 @@ def asset_path(folder: Path, relative: str) -> Path | None:
 
 
 def media_type(name: str) -> str:
-    """Return what a file of a recording is served as."""
     return MEDIA_TYPES.get(PurePosixPath(name).suffix.lower(), ANY_BYTES)
 
 
 def user_audio(index: int, extra: int = 0) -> str:
-    """What the user said in a chunk or turn; `extra` is 0 for its first piece."""
+    """`extra` numbers further pieces of a chunk or turn, from 1."""
     return f"{USER_AUDIO}/{index:03d}{f'_{extra}' if extra else ''}.wav"
 
 
 def user_frame(index: int, extra: int, extension: str) -> str:
-    """A camera picture of a chunk; `extra` is 0 for the first."""
     return f"{USER_FRAMES}/{index:03d}{f'_{extra}' if extra else ''}.{extension}"
 
 
 def unit_audio(turn: int, index: int) -> str:
-    """What the model said in one unit."""
     return f"{AI_AUDIO}/turn_{turn}_chunk_{index:03d}.wav"
 
 
 def turn_audio(turn: int) -> str:
-    """What the model said in one turn of a turn-based conversation."""
     return f"{AI_AUDIO}/turn_{turn}.wav"
 
 
 def user_image(index: int, extension: str) -> str:
-    """A picture the user attached."""
     return f"{USER_IMAGES}/img_{index}.{extension}"
 
 
 def user_video(index: int, extension: str) -> str:
-    """A video the user attached."""
     return f"{USER_VIDEOS}/vid_{index}.{extension}"

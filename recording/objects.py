@@ -42,7 +42,7 @@ SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is 
 
 
 class ObjectStore:
-    """A `RecordingStore`. Seals do not change, so they are remembered."""
+    """A `RecordingStore`. Seals do not change, so they are cached."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ObjectStore:
         self._running.close()
 
     def _finish_deleting(self, days: float) -> None:
-        """Delete what is half deleted, and what nobody has sealed for as long as one is kept."""
+        """Finish half-deleted recordings, and delete those unsealed for the retention time."""
         sealed = {one.id for one in self._sealed()}
         oldest = datetime.now(UTC) - timedelta(days=days) if days > 0 else None
         for recording_id in self._ids():

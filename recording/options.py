@@ -31,8 +31,6 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a recorder takes the time from."""
-
     monotonic_s: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = _utc_now
 
@@ -60,15 +58,13 @@ class RecorderOptions:
 
 @dataclass
 class Trouble:
-    """What went wrong so far."""
-
     on_warning: Callable[[RecordingStoppedError], None] | None
     lock: threading.Lock = field(default_factory=threading.Lock)
     problem: str | None = None
     files_left_out: int = 0
 
     def note(self, text: str) -> bool:
-        """Remember the first thing that went wrong; True if this is it."""
+        """Keep the first problem; True if this is it."""
         with self.lock:
             is_first, self.problem = self.problem is None, self.problem or text
         return is_first
@@ -81,8 +77,6 @@ class Trouble:
 
 @dataclass
 class DiagnosticsLimit:
-    """Size of a client's diagnostics so far."""
-
     total_bytes: int = 0
     second: int = -1
     in_second: int = 0

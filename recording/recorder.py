@@ -89,11 +89,9 @@ class SessionRecorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether events are still written."""
         return self._ended is None and not self._jobs.is_stopped
 
     def elapsed_ms(self) -> float:
-        """Return the time since the session's start, ms."""
         return 1_000 * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
@@ -350,7 +348,7 @@ class SessionRecorder:
         self._close(meta)
 
     def _close(self, meta: Meta | None) -> None:
-        """Let go of the folder, then say how it ended."""
+        """Release the folder, then resolve the future."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -35,7 +35,6 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return the text that goes into a file; absent fields are left out."""
         return self.model_dump_json(indent=indent, exclude_none=True)
 
 
@@ -79,7 +78,6 @@ class Meta(Record):
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be recorded."""
         return self.status in {Status.READY, Status.FAILED}
 
 
@@ -116,7 +114,6 @@ class ChunkResult(Record):
     def of(
         cls, result: Result, *, turn: int, prefill_ms: float | None, ai_audio: str | None
     ) -> Self:
-        """Take from a `result` message what the timeline keeps."""
         timing = ChunkTiming(
             prefill_ms=result.prefill_ms if prefill_ms is None else prefill_ms,
             llm_ms=result.cost_llm_ms,

@@ -42,13 +42,9 @@ KILLED_TEXT: Final = "The program writing it ended before the session did."
 
 
 def write_results(folder: Path) -> Meta:
-    """Write `recording.json`, then `meta.json` with status finalizing.
+    """Write `recording.json`, then `meta.json` with status finalizing, which is returned.
 
-    Args:
-        folder: The recording's folder; no other writer is active.
-
-    Returns:
-        What `meta.json` holds.
+    No other writer may be active.
 
     Raises:
         OSError: The disk is full, or refuses; what was there before is kept.
@@ -69,26 +65,16 @@ def write_results(folder: Path) -> Meta:
 
 
 def write_checkpoint(folder: Path) -> None:
-    """Write `recording.json` as it would be now; no file may be added to meanwhile.
-
-    Raises:
-        OSError: The disk is full, or refuses.
-    """
+    """Write `recording.json` as it would be now; no file may be added to meanwhile."""
     timeline = read_timeline(folder / TIMELINE_FILE)
     identity = identify(folder, timeline, read_meta(folder), None)
     write_recording(folder, build_recording(folder, timeline, identity))
 
 
 def mark_ready(folder: Path) -> Meta | None:
-    """Say that nothing more will be written, and how large it became.
+    """Set the final status and size; return `meta.json`, None if there is none to read.
 
     The status becomes failed where there is nothing to show though the session was cut off.
-
-    Returns:
-        What `meta.json` holds; None if there is none to read.
-
-    Raises:
-        OSError: The disk is full, or refuses.
     """
     _remove_unfinished(folder)
     meta = read_meta(folder)
@@ -115,14 +101,8 @@ def needs_recovery(folder: Path) -> bool:
 def recover_session(folder: Path) -> Meta:
     """Make a recording readable whose process was killed at any moment.
 
-    Reads what is whole of the timeline and of the media files, mends sound cut short, and writes
+    Reads what is whole of the timeline and of the media files, repairs truncated audio, and writes
     `recording.json` and `meta.json` anew. A recording that is whole comes out as it was.
-
-    Args:
-        folder: The recording's folder.
-
-    Returns:
-        What `meta.json` holds now.
 
     Raises:
         SessionInUseError: It is still being written.
@@ -136,15 +116,10 @@ def recover_session(folder: Path) -> Meta:
 
 
 def recover_all(data_dir: Path | str) -> list[str]:
-    """Recover every recording that a killed process or a full disk left behind.
+    """Recover every recording that a killed process or a full disk left behind; return their ids.
 
     A worker calls this when it starts, in a thread; a cleanup does it too. Others wait meanwhile.
-
-    Args:
-        data_dir: The data folder.
-
-    Returns:
-        The ids of those recovered. One that cannot be read or written is logged and passed over.
+    One that cannot be read or written is logged and skipped.
     """
     place = Path(data_dir) / SESSIONS_FOLDER
     if not place.is_dir():
@@ -212,12 +187,12 @@ def _presumed_end(folder: Path, created: datetime) -> EndLine:
 
 
 def title_of(created: datetime) -> str:
-    """Return the neutral name of a recording: month, day and time, UTC."""
+    """Month, day and time, UTC."""
     return f"{created.astimezone(UTC):%m-%d %H:%M}"
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove what a recorder or its replay left; a comment may just be on its way in."""
+    """Remove what a recorder or its replay left; a comment may just be uploading."""
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
         if not path.name.startswith(f".{COMMENT_FILE}"):
             with contextlib.suppress(OSError):

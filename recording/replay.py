@@ -36,8 +36,6 @@ LOW_PRIORITY: Final = 10  # added to a process's niceness
 
 @dataclass(frozen=True)
 class ReplayFiles:
-    """What was made; None for what there is nothing to make of."""
-
     sound: Path | None = None
     video: Path | None = None
 

@@ -46,19 +46,17 @@ class Span:
 
     @property
     def samples(self) -> int:
-        """Length at 16 kHz."""
         whole = round(self.source_samples * REPLAY_RATE_HZ / self.rate_hz)
         return whole if self.limit is None else min(whole, self.limit)
 
     @property
     def end(self) -> int:
-        """First sample after it."""
         return self.start + self.samples
 
 
 @dataclass
 class CaptionTurn:
-    """The words of one turn: each joins those before it, all go together."""
+    """The words of one turn: each is appended to those shown, all disappear together."""
 
     words: list[tuple[int, str]] = field(default_factory=list)
     end: int = 0  # when they go
@@ -77,7 +75,6 @@ class ReplayPlan:
 
     @property
     def samples(self) -> int:
-        """Length of the whole."""
         ends = (span.end for span in itertools.chain(self.user, self.ai))
         return max(self.least, max(ends, default=0))
 
@@ -106,8 +103,6 @@ def plan_replay(folder: Path, recording: Recording, timing: ReplayTiming = "sess
 
 
 class _DuplexPlanner:
-    """Goes through a duplex session chunk by chunk."""
-
     def __init__(self, folder: Path, recording: DuplexRecording, timing: ReplayTiming) -> None:
         unit_ms = recording.config.get("chunk_ms", UNIT_MS)
         self._unit = (unit_ms if isinstance(unit_ms, int) else UNIT_MS) * SAMPLES_PER_MS
@@ -121,7 +116,6 @@ class _DuplexPlanner:
         self._words: CaptionTurn | None = None  # of the turn, while it can go on
 
     def add(self, chunk: Chunk) -> None:
-        """Take in the next chunk."""
         user = _span(self._folder, chunk.user_audio, self._now)
         duration = user.samples if user else self._unit
         self._starts.append((self._heard, self._now))

@@ -52,15 +52,7 @@ CHANNELS: Final = 2
 
 
 def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
-    """Write the whole replay.
-
-    Args:
-        path: Where; overwritten.
-        plan: What is heard when.
-
-    Raises:
-        OSError: A file cannot be read, or the disk is full.
-    """
+    """Write the WAV file of a replay, in place of an earlier one."""
     total = plan.samples
     with path.open("wb") as file:
         file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, total * CHANNELS * SAMPLE_BYTES))
@@ -129,7 +121,6 @@ def _to_pcm(samples: npt.NDArray[np.float32]) -> Pcm:
 
 
 def _read(span: Span) -> Iterator[Pcm]:
-    """Yield the samples of a span's files as they are."""
     for path in span.files:
         with path.open("rb") as file:
             file.seek(WAV_HEADER_BYTES)
@@ -144,7 +135,7 @@ class ReplayTooSlowError(Exception):
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """How the video is made; tests set what a machine happens to have."""
+    """`codec` is FFmpeg's name, the best available by default; tests set the others."""
 
     codec: str | None = None  # FFmpeg's name; the best there is by default
     limit_s: float = TIME_LIMIT_S
@@ -252,7 +243,7 @@ def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _letterboxed(path: Path) -> Image.Image | None:
-    """Open a picture and fit it into the frame; None if it cannot be opened."""
+    """Fit a picture into the frame; None if it cannot be opened."""
     try:
         picture = read_picture(path, allowed=FRAME_LIMITS)
     except PictureError:

@@ -30,8 +30,6 @@ ASKED_AT_ONCE: Final = 16  # workers
 
 @dataclass(frozen=True)
 class _Held:
-    """What a worker has."""
-
     url: str
     listed: ListedRecording
 
@@ -48,7 +46,7 @@ class RunningRecordings:
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask nobody yet.
+        """Nobody is asked yet.
 
         Args:
             workers: Returns host and port of each.
@@ -71,16 +69,14 @@ class RunningRecordings:
         )
 
     def listed(self) -> list[ListedRecording]:
-        """Return what has no seal yet, as it was two seconds ago at most."""
+        """Return the unsealed recordings, as they were two seconds ago at most."""
         return [one.listed for one in self._known().values()]
 
     def look(self, recording_id: str) -> ListedRecording | None:
-        """Return one that has no seal yet."""
         held = self._holding(recording_id)
         return None if held is None else held.listed
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        """Return a small file; None if it is not there."""
         held = self._holding(recording_id)
         if held is None:
             return None
@@ -88,11 +84,9 @@ class RunningRecordings:
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
-        """Return a file that may be served; None if there is none."""
         return next((one for one in self.files(recording_id) if one.name == name), None)
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        """Return all that may be served."""
         held = self._holding(recording_id)
         if held is None:
             return []
@@ -107,7 +101,7 @@ class RunningRecordings:
         ]
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        """Keep what a client measured, if its recording is being written."""
+        """Ignored if the recording is not being written."""
         held = self._holding(recording_id)
         if held is not None:
             self._call("POST", f"{held.url}/recordings/{recording_id}/diagnostics", line)
@@ -125,7 +119,6 @@ class RunningRecordings:
             self._held = (float("-inf"), {})
 
     def close(self) -> None:
-        """Close all connections."""
         self._http.close()
 
     def _holding(self, recording_id: str) -> _Held | None:

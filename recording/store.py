@@ -94,7 +94,7 @@ class RecordingStore(Protocol):
         ...
 
     def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
-        """Take in a complete file; of those it replaces none is left."""
+        """Move a complete file in; of those it replaces none is left."""
         ...
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
@@ -123,12 +123,9 @@ class RecordingStore(Protocol):
 
 
 class FolderStore:
-    """The recordings of one data folder."""
-
     media_origin = ""
 
     def __init__(self, data_dir: Path, state: Store) -> None:
-        """Take where they are, and where it is kept what was read of them."""
         self._data_dir = data_dir
         self._state = state
 
@@ -188,14 +185,13 @@ class FolderStore:
 
 
 def files_in(folder: Path) -> list[StoredFile]:
-    """Return all of a folder that may be served, by name."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     found = [file_in(folder, name) for name in names]
     return [one for one in found if one is not None]
 
 
 def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredFile | None:
-    """Return a file of a folder; None for what is not there or hidden, but for these names."""
+    """Return a file; None if it is missing or hidden, unless its name is in `hidden`."""
     path = folder / name if name in hidden else asset_path(folder, name)
     if path is None:
         return None

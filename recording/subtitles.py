@@ -39,20 +39,15 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 
 @dataclass(frozen=True)
 class Cue:
-    """A text and when it is shown, ms."""
-
     start_ms: int
     end_ms: int
     text: str
 
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
-    """Return the subtitles of a replay: the words of a turn join those before it, all go together.
+    """Return the subtitles of a replay: words accumulate over a turn, then all disappear.
 
     What the user said stands above what the model says, behind a dash.
-
-    Args:
-        plan: The replay; no cue outlasts it.
     """
     model = _cues_of_turns(plan.captions, plan.samples)
     user = _cues_of_turns(plan.user_captions, plan.samples)
@@ -93,11 +88,7 @@ def webvtt(cues: list[Cue]) -> str:
 
 
 def add_track(file: OutputContainer, cues: list[Cue]) -> Iterator[Packet[Stream]]:
-    """Add a track of subtitles to an MP4 file, before anything is written to it.
-
-    Returns:
-        The packets of the track, to be written after that.
-    """
+    """Add a subtitle track to an MP4 file before anything is written to it; return its packets."""
     stream = file.add_stream("mov_text")
     stream.codec_context.subtitle_header = STYLE_HEADER
     stream.time_base = MS

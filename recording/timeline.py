@@ -130,7 +130,7 @@ class Timeline:
     end: EndLine | None = None
 
     def add(self, line: Line) -> None:
-        """Take in the next line; of two about the same thing the later counts."""
+        """Add the next line; of two about the same thing the later counts."""
         match line:
             case SessionLine():
                 self.session = line
@@ -152,7 +152,7 @@ class Timeline:
                 self.end = line
 
     def complete_from(self, recording: Recording) -> None:
-        """Take from an earlier `recording.json` what lines no longer tell."""
+        """Fill in from an earlier `recording.json` what lines no longer say."""
         self.events = self.events or list(recording.events)
         if isinstance(recording, DuplexRecording):
             self.chunks = {chunk.index: chunk for chunk in recording.chunks} | self.chunks
@@ -172,7 +172,7 @@ class Timeline:
                 )
 
     def reply(self, turn_index: int) -> str:
-        """Return the text the model answered in a turn, as far as it is known."""
+        """Return the model's reply in a turn, as far as it is known."""
         end = self.ends.get(turn_index)
         if end is not None and end.text is not None:
             return end.text
@@ -180,16 +180,11 @@ class Timeline:
 
 
 def encode_line(line: Line) -> bytes:
-    """Return a line as it is in the file."""
     return line.to_json().encode() + b"\n"
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Read all lines that can be read; a torn or damaged one is passed over.
-
-    Raises:
-        OSError: The file is there but cannot be read.
-    """
+    """Read all readable lines; a torn or damaged one is skipped."""
     timeline = Timeline()
     for raw in _raw_lines(path):
         try:

@@ -118,13 +118,13 @@ class Uploader:
         self.unsealed = Unsealed()
 
     def start(self) -> None:
-        """Begin; called once, after recovery."""
+        """Called once, after recovery."""
         thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def close(self) -> None:
-        """Stop; a transfer that does not end soon is left to its fate, and repeated later."""
+        """Stop; a transfer that does not end soon is abandoned, and repeated later."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(CLOSE_S)
@@ -151,7 +151,7 @@ class Uploader:
         return True
 
     def look(self) -> bool:
-        """Seal what is complete, remove what may go; False if the store refused something."""
+        """Seal complete recordings, remove expired copies; False if the store refused something."""
         unsealed, sealed, running = dict[Path, Meta](), list[Path](), list[Path]()
         for folder in recording_folders(self._data_dir):
             if _sealed_in(folder) == self._bucket.url:
@@ -306,14 +306,12 @@ def _is_away(failed: list[OSError]) -> bool:
 
 
 def _sealed_in(folder: Path) -> str | None:
-    """Return which store has a recording."""
     with contextlib.suppress(OSError):
         return (folder / SEALED_FILE).read_text(encoding="utf8")
     return None
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether some store has a recording."""
     return (folder / SEALED_FILE).is_file()
 
 

@@ -46,15 +46,10 @@ class AuditLog:
     """The newest `ENTRIES_MAX` entries; what is older is gone."""
 
     def __init__(self, store: Store) -> None:
-        """Take what keeps them."""
         self._store = store
 
     def append(self, entry: AuditEntry) -> None:
-        """Add an entry.
-
-        Raises:
-            OSError: The disk is full, or refuses.
-        """
+        """Raises OSError: The disk is full, or refuses."""
         with self._store.transaction() as state:
             state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
             state.execute(
@@ -62,7 +57,7 @@ class AuditLog:
             )
 
     def newest(self, limit: int) -> list[AuditEntry]:
-        """Return the latest entries, newest first; damaged ones are passed over."""
+        """Return entries, newest first; damaged ones are skipped."""
         entries: list[AuditEntry] = []
         sql = "SELECT entry FROM audit ORDER BY number DESC LIMIT ?"
         for (text,) in self._store.rows(sql, (limit,)):
@@ -75,12 +70,10 @@ class BodyStart:
     """The beginning of a request's body, as much as an audit may tell."""
 
     def __init__(self) -> None:
-        """Nothing has come yet."""
         self._kept = b""
         self._is_whole = True
 
     def saw(self, part: bytes) -> None:
-        """Take note of a part of the body."""
         self._is_whole = self._is_whole and len(self._kept) + len(part) <= BODY_READ_BYTES
         self._kept = (self._kept + part)[:BODY_READ_BYTES] if self._is_whole else b""
 
@@ -114,16 +107,7 @@ def shown_address(address: str) -> str:
 def entry_of(
     now: datetime, address: str, action: str, target: str, body: BodyStart, status: int
 ) -> AuditEntry:
-    """Describe one request.
-
-    Args:
-        now: When it was answered.
-        address: Who asked.
-        action: Method and route.
-        target: What it was about.
-        body: What it said.
-        status: Of the answer.
-    """
+    """Describe one request."""
     return AuditEntry(
         time=now,
         address=shown_address(address),

@@ -43,7 +43,6 @@ APPS: Final = (
 
 
 def app_of_request(request_type: RequestType) -> str:
-    """Return the app whose switch a request of this type depends on."""
     match request_type:
         case RequestType.CHAT | RequestType.STREAMING:
             return TURN_BASED
@@ -59,7 +58,6 @@ class AppRegistry:
     """The apps in the order they are shown; one is on unless it was switched off."""
 
     def __init__(self, store: Store) -> None:
-        """Take what keeps the switches."""
         self._store = store
 
     def is_enabled(self, app_id: str) -> bool:
@@ -72,14 +70,7 @@ class AppRegistry:
         return next((app.name for app in APPS if app.app_id == app_id), app_id)
 
     def set_enabled(self, app_id: str, enabled: bool) -> AppState | None:
-        """Switch an app on or off; sessions that run go on.
-
-        Returns:
-            The app as it is now; None if there is no such app.
-
-        Raises:
-            OSError: The switch could not be kept; it is as before.
-        """
+        """Switch an app; running sessions continue. Return its state, None without such an app."""
         app = next((app for app in APPS if app.app_id == app_id), None)
         if app is None:
             return None
@@ -88,11 +79,9 @@ class AppRegistry:
         return AppState(**app.model_dump(), enabled=enabled)
 
     def get_enabled_apps(self) -> list[AppInfo]:
-        """Return the apps that may be used."""
         return [app for app in APPS if self.is_enabled(app.app_id)]
 
     def get_all_apps(self) -> list[AppState]:
-        """Return every app."""
         return [AppState(**app.model_dump(), enabled=self.is_enabled(app.app_id)) for app in APPS]
 
 
@@ -100,7 +89,6 @@ class EtaStore:
     """The durations by name; what is set now stands beside what was set before."""
 
     def __init__(self, store: Store, settings: ServiceSettings) -> None:
-        """Take what keeps them, and first guesses."""
         self._store = store
         self._settings = settings
 

@@ -57,13 +57,7 @@ class LogPart(WireModel):
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in a file that is recognised by how it begins.
-
-    Attributes:
-        offset: Bytes before the place.
-        length: How many bytes of the beginning the mark is of.
-        mark: Their checksum.
-    """
+    """A position in a file that is recognised by the checksum of its first `length` bytes."""
 
     offset: int
     length: int
@@ -83,35 +77,24 @@ class Cursor:
 
     @classmethod
     def at(cls, content: Path, offset: int) -> Cursor:
-        """Return a place in a file."""
         head = _head(content, MARK_BYTES)[:offset]
         return cls(offset, len(head), binascii.crc32(head))
 
     def is_of(self, path: Path) -> bool:
-        """Whether the place is in this file."""
         head = _head(path, self.length)
         if len(head) < self.length or _size(path) < self.offset:
             return False
         return binascii.crc32(head) == self.mark
 
     def __str__(self) -> str:
-        """What a client gets."""
         return f"{self.offset}-{self.length}-{self.mark:x}"
 
 
 class LogTail:
-    """The log files of one data folder."""
-
     def __init__(self, data_dir: Path) -> None:
-        """Read nothing yet.
-
-        Args:
-            data_dir: The data folder.
-        """
         self._folder = data_dir / LOGS_FOLDER
 
     def sources(self) -> list[str]:
-        """Return whose logs there are."""
         names = [path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}")]
         return sorted(name for name in names if SOURCE.fullmatch(name))
 
@@ -171,7 +154,7 @@ def _part(
 
 
 def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
-    """Return whole lines from a place on, and the place behind them."""
+    """Return whole lines from an offset on, and the offset behind them."""
     if limit <= 0:
         return [], offset
     block = _read(path, offset, READ_MAX_BYTES)
@@ -183,7 +166,7 @@ def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
 
 
 def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
-    """Return the last whole lines, and the place behind them."""
+    """Return the last whole lines, and the offset behind them."""
     begin = max(0, _size(path) - READ_MAX_BYTES)
     block = _read(path, begin, READ_MAX_BYTES)
     whole, newline, _ = block.rpartition(b"\n")
@@ -196,7 +179,7 @@ def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
 
 
 def understood(line: bytes) -> LogLine:
-    """Take a line apart, whether it was written for people or for programs."""
+    """Parse a line of structlog's console or JSON format."""
     text = line.decode("utf8", "replace").rstrip("\r")
     if text.startswith("{"):
         try:

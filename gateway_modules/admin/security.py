@@ -52,8 +52,6 @@ SESSIONS_MAX: Final = 64  # administrators who are logged in at once
 
 
 class AccessPolicy:
-    """Decides where requests may come from and who is an administrator."""
-
     def __init__(
         self,
         settings: SecuritySettings,
@@ -83,7 +81,6 @@ class AccessPolicy:
 
     @property
     def needs_token(self) -> bool:
-        """Administrators have to show a token."""
         return not self._is_admin_open
 
     # --- where a request comes from ---
@@ -119,7 +116,6 @@ class AccessPolicy:
         return "" if is_loopback(address) else network_of(address)
 
     def is_secure(self, connection: HTTPConnection) -> bool:
-        """Whether the client talks TLS, to us or to a trusted proxy."""
         scheme = str(connection.scope["scheme"])
         forwarded = connection.headers.get("x-forwarded-proto")
         if forwarded and self._is_proxy(_peer(connection)):
@@ -127,13 +123,7 @@ class AccessPolicy:
         return scheme in SECURE_SCHEMES
 
     def check_host(self, connection: HTTPConnection) -> None:
-        """Let pass what was sent to a name of this server, or to an address.
-
-        A page can have its own name pointed at this machine, and would then be "the same site".
-
-        Raises:
-            OriginRefusedError: It was sent to another name.
-        """
+        """Accept the names of this server, and addresses."""
         host, _ = _split_host(connection.headers.get("host", ""))
         parent = f"*.{host.partition('.')[2]}"
         if _address(host) is not None or self._hosts & {ANY, host, parent}:
@@ -144,11 +134,7 @@ class AccessPolicy:
         )
 
     def check_origin(self, connection: HTTPConnection) -> None:
-        """Let pass what no browser sent, what our own pages sent, and what is allowed.
-
-        Raises:
-            OriginRefusedError: A page of another site sent it.
-        """
+        """Accept requests of programs, of our own pages and of allowed origins."""
         origin = connection.headers.get("origin")
         if origin is None or self._origins & {ANY, origin_key(origin)}:
             return
@@ -165,12 +151,7 @@ class AccessPolicy:
     # --- administrators ---
 
     def check_admin(self, connection: HTTPConnection) -> None:
-        """Let administrators pass: with the token, or with the cookie of a session.
-
-        Raises:
-            UnauthorizedError: The token is missing or wrong, or the session has ended.
-            RateLimitedError: The token is wrong, and so were too many of this address.
-        """
+        """Accept the token, or the cookie of an open session."""
         shown = connection.headers.get(ADMIN_HEADER)
         if self._is_admin_open or self.sessions.is_open(self.admin_cookie(connection)):
             return
@@ -211,11 +192,10 @@ class AccessPolicy:
         raise UnauthorizedError()
 
     def cookie_name(self, connection: HTTPConnection) -> str:
-        """Return what an administrator's cookie is called, which depends on the outer scheme."""
+        """The name depends on the scheme that the browser sees."""
         return HOST_PREFIX + ADMIN_COOKIE if self.is_secure(connection) else ADMIN_COOKIE
 
     def admin_cookie(self, connection: HTTPConnection) -> str:
-        """Return the cookie of an administrator's session, "" if there is none."""
         return connection.cookies.get(self.cookie_name(connection), "")
 
     def _is_proxy(self, peer: str) -> bool:
@@ -224,12 +204,10 @@ class AccessPolicy:
 
 
 def mark_admin(scope: Scope) -> None:
-    """Mark a request as an administrator's."""
     scope[ADMIN_MARK] = True
 
 
 def is_of_admin(scope: Scope) -> bool:
-    """Whether a request was let in as an administrator's."""
     return ADMIN_MARK in scope
 
 
@@ -240,7 +218,7 @@ def is_loopback(host: str) -> bool:
 
 
 def origin_key(origin: str) -> str:
-    """Return the one spelling of an origin that others are compared by; "" if it has no host."""
+    """Return the normal form of an origin; "" if it has no host."""
     if origin == ANY:
         return origin
     scheme, (host, port) = _split_origin(origin.strip().rstrip("/"))
@@ -280,10 +258,10 @@ def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
 
 
 class Masks:
-    """Stands one mask in for each id, the same one for as long as the gateway runs."""
+    """Replaces each id by the same mask for as long as the gateway runs."""
 
     def __init__(self) -> None:
-        """Draw the key, without which a mask confirms no guess."""
+        """Make the key, without which a mask confirms no guess."""
         self._key = secrets.token_bytes(KEY_BYTES)
 
     def mask(self, name: str) -> str:
@@ -314,7 +292,6 @@ class Masks:
 
 
 def ensure_admin_token(data_dir: Path) -> str:
-    """Return the token kept in the data folder; see `ensure_token`."""
     return ensure_token(data_dir / TOKEN_FILE, TOKEN_BYTES)
 
 
@@ -325,16 +302,10 @@ class AdminSessions:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start empty.
-
-        Args:
-            clock: Seconds of a clock that only goes forward.
-        """
         self._clock = clock
         self._ends_s: OrderedDict[bytes, float] = OrderedDict()  # by the hash of the cookie
 
     def begin(self) -> str:
-        """Return the cookie of a new session."""
         cookie = secrets.token_urlsafe(TOKEN_BYTES)
         self._ends_s[_hash(cookie)] = self._clock() + SESSION_AGE_S
         if len(self._ends_s) > SESSIONS_MAX:
@@ -342,12 +313,10 @@ class AdminSessions:
         return cookie
 
     def is_open(self, cookie: str) -> bool:
-        """Whether a session of this cookie goes on."""
         end_s = self._ends_s.get(_hash(cookie))
         return end_s is not None and self._clock() < end_s
 
     def end(self, cookie: str) -> None:
-        """End a session; harmless if there is none."""
         self._ends_s.pop(_hash(cookie), None)
 
 

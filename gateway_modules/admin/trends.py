@@ -42,14 +42,12 @@ class History(WireModel):
 
 @dataclass(frozen=True)
 class _Point:
-    """What was at one time, or happened since the point before."""
-
     time_s: float
     values: dict[str, Value]
 
 
 class Trends:
-    """Takes a point every ten seconds; keeps the last 360, older ones go."""
+    """A point every ten seconds; the oldest of more than 360 is dropped."""
 
     def __init__(
         self,
@@ -58,14 +56,6 @@ class Trends:
         clock: Callable[[], float] = time.time,
         period_s: float = PERIOD_S,
     ) -> None:
-        """Begin without a point; `run` takes them.
-
-        Args:
-            pool: Workers and queue.
-            metrics: What was counted.
-            clock: Unix seconds.
-            period_s: Time between two points.
-        """
         self._pool = pool
         self._metrics = metrics
         self._clock = clock
@@ -74,13 +64,11 @@ class Trends:
         self._refused_before = 0
 
     async def run(self) -> None:
-        """Take points until cancelled."""
         while True:
             await asyncio.sleep(self._period_s)
             self.take()
 
     def take(self) -> None:
-        """Take a point now."""
         units_ms = self._metrics.take_units()
         refused = self._metrics.refused
         queue = self._pool.get_queue_status()
@@ -103,7 +91,6 @@ class Trends:
         self._points.append(_Point(round(self._clock(), 1), values))
 
     def history(self) -> History:
-        """Return all points as columns."""
         names = dict.fromkeys(name for point in self._points for name in point.values)
         return History(
             period_s=self._period_s,

@@ -44,23 +44,13 @@ Json = dict[str, Any]  # Any: a JSON object
 
 
 class InvalidToolCallError(OpenAIError):
-    """The model called what is no function."""
-
     code = ErrorCode.GENERATION_FAILED
     openai_code = "invalid_tool_call"
 
 
 @dataclass
 class Answer:
-    """Makes what the client reads out of what the worker says.
-
-    Attributes:
-        request: what was asked.
-        model: the served model's id.
-        voices: encode sound.
-        transcripts: keep what was said, for requests that name it by its id.
-        heard_s: how long the sound in the request is.
-    """
+    """Builds the client's response from the worker's messages."""
 
     request: CompletionRequest
     model: str
@@ -72,7 +62,6 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        """Look for the request's stop sequences, and for calls of its functions."""
         self._stop = StopFilter(self.request.stop_sequences)
         self._parser = CallParser(self.request.offer.names)
         self._text = ""
@@ -82,7 +71,7 @@ class Answer:
 
     @property
     def is_over(self) -> bool:
-        """A stop sequence was found, or the one call there may be: the worker need not go on."""
+        """A stop sequence, the only call or the JSON object came: the worker can stop."""
         return self._stop.has_stopped or self._has_its_call or self._has_its_object
 
     @property
@@ -96,7 +85,6 @@ class Answer:
         return bool(self._calls) and not self.request.parallel_tool_calls
 
     async def whole(self, messages: AsyncGenerator[ReplyMessage]) -> Json:
-        """Return the answer when it is complete."""
         pieces: list[bytes] = []
         async with aclosing(messages):
             async for message in messages:
@@ -112,7 +100,7 @@ class Answer:
     async def events(
         self, first: ReplyMessage, messages: AsyncGenerator[ReplyMessage]
     ) -> AsyncIterator[str]:
-        """Yield server-sent events; an error in the middle of the answer is one too."""
+        """Yield server-sent events; an error in the middle of the response is one too."""
         yield self._event({"role": "assistant", "content": None if self.request.speaks else ""})
         try:
             message: ReplyMessage | None = first
@@ -131,11 +119,7 @@ class Answer:
         yield DONE
 
     def _take(self, text: str) -> list[Json]:
-        """Add to the answer; return what of it may be sent now.
-
-        Raises:
-            InvalidToolCallError: The model called what is no function.
-        """
+        """Add text; return the deltas that may be sent now."""
         return self._deltas_of(self._parser.feed(self._stop.feed(text)))
 
     async def _rest(self, done: ChatDone) -> list[Json]:
@@ -227,7 +211,7 @@ class Answer:
         return events
 
     def _audio_end(self) -> Json:
-        """Keep the words of a spoken answer, and say for how long."""
+        """Keep the transcript of a spoken response, and say for how long."""
         expires_s = self.transcripts.keep(self.audio_id, self._text)
         return {"id": self.audio_id, "expires_at": expires_s}
 
@@ -258,7 +242,7 @@ class Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def _usage(self, done: ChatDone) -> Json:
-        """Count tokens; those of sound follow from how long it is."""
+        """Count tokens; those of audio follow from its duration."""
         heard = min(round(self.heard_s * HEARD_TOKENS_PER_S), done.input_tokens)
         spoken_s = self._sound_bytes / SOUND_BYTES_PER_S
         spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)

@@ -92,21 +92,12 @@ async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
 
 
 def _check_enabled(gateway: Gateway) -> None:
-    """Refuse where WebRTC is off.
-
-    Raises:
-        NotAvailableError: It is.
-    """
+    """Raises NotAvailableError where WebRTC is off."""
     if not gateway.settings.webrtc.enabled:
         raise NotAvailableError(OFF)
 
 
 async def _offer(request: Request) -> tuple[str, Json]:
-    """Return the offer and the session's settings.
-
-    Raises:
-        BadRequestError: A part is missing or wrong.
-    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == SDP:
         sdp, session = (await request.body()).decode("utf-8", "replace"), "{}"
@@ -139,11 +130,7 @@ async def _begin(
     session: Json,
     asked: object,
 ) -> CallAnswer | Response:
-    """Have an offer answered; what went wrong is an answer for the client.
-
-    Raises:
-        OmniError: The offer or the model's name is wrong, or nobody answers.
-    """
+    """Have an offer answered; an error of the WebRTC process is passed on as its response."""
     if len(sdp) > SDP_MAX_CHARS:
         raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
     model = asked if isinstance(asked, str) and asked else served_model(gateway)
@@ -172,11 +159,7 @@ def _kind(answer: httpx.Response) -> str | None:
 async def _ask(
     gateway: Gateway, method: str, path: str, offer: CallOffer | None = None
 ) -> httpx.Response:
-    """Ask the WebRTC process.
-
-    Raises:
-        WorkerUnreachableError: It does not answer.
-    """
+    """Raises WorkerUnreachableError if the WebRTC process does not answer."""
     webrtc, secret = gateway.settings.webrtc, gateway.settings.security.worker_secret
     headers = {WORKER_SECRET_HEADER: secret.get_secret_value()} if secret else {}
     limit_s = TIMEOUT_S + gateway.settings.openai.max_wait_s

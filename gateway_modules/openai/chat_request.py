@@ -120,7 +120,6 @@ class AudioOptions(WireModel):
 
     @property
     def voice_name(self) -> str:
-        """The voice's name or id."""
         return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
 
 
@@ -172,11 +171,7 @@ class CompletionRequest(WireModel):
     response_format: ResponseFormat | None = None
 
     def check(self) -> None:
-        """Refuse fields that do not fit together.
-
-        Raises:
-            BadRequestError: They do not; the text names one of them.
-        """
+        """Raises BadRequestError if fields contradict each other; the text names one of them."""
         names = [tool.function.name for tool in self.tools or []]
         if self.json_format is not None:
             self.json_format.check()
@@ -195,7 +190,6 @@ class CompletionRequest(WireModel):
 
     @property
     def offer(self) -> Offer:
-        """Which functions the answer may call."""
         functions = tuple(tool.function for tool in self.tools or [])
         match self.tool_choice:
             case "none":
@@ -208,39 +202,35 @@ class CompletionRequest(WireModel):
 
     @property
     def json_format(self) -> ResponseFormat | None:
-        """The form of an answer that is JSON."""
         wanted = self.response_format
         return wanted if wanted is not None and wanted.is_json else None
 
     @property
     def reply_start(self) -> str:
-        """What the answer has to begin with; "" where it may begin with anything."""
+        """What the response has to begin with, "" for anything."""
         return "{" if self.json_format and not self.offer.functions else self.offer.reply_start
 
     @property
     def prompt(self) -> str:
-        """What ends the system message."""
+        """Text that is added to the system message."""
         wanted = self.json_format.prompt if self.json_format is not None else ""
         return "\n\n".join(filter(None, (self.offer.prompt, wanted)))
 
     @property
     def speaks(self) -> bool:
-        """Whether the answer is spoken; a call that must be is not."""
+        """Whether the response is spoken; a forced tool call is not."""
         return "audio" in self.modalities and not self.offer.must_call
 
     @property
     def answer_audio(self) -> AudioOptions:
-        """How the answer is spoken."""
         return self.audio or AudioOptions()
 
     @property
     def stop_sequences(self) -> tuple[str, ...]:
-        """What the answer ends before."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(sequence for sequence in given if sequence)
 
     @property
     def token_limit(self) -> int:
-        """Most tokens of the answer."""
         wanted = self.max_completion_tokens or self.max_tokens or SOCKET_MAX_NEW_TOKENS
         return min(wanted, NEW_TOKENS_MAX)

@@ -31,34 +31,26 @@ class EventTraffic(Traffic):
     """A session of OpenAI's protocols, with one worker from its first event to its last."""
 
     def __init__(self, voices: VoiceLibrary, *, tells_queue: bool) -> None:
-        """Begin before the first event.
-
-        Args:
-            voices: puts a sound beside the name of an uploaded voice.
-            tells_queue: the client asked for events of ours, such as its place in the queue.
-        """
         self._voices = voices
         self._tells_queue = tells_queue
 
     async def read(self, text: str) -> ClientSaid:
-        """Tell sound from other events."""
         return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
 
     def begin(self, text: str | None) -> None:
         """The first event comes later."""
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Pass on what was kept."""
         return await self.upward(held)
 
     async def upward(self, text: str) -> Upward:
-        """Pass everything on; a worker knows no voice by its name."""
+        """Forward everything; a worker knows no voice by its name."""
         if VOICE not in text:
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
 
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Notice the beginning, and errors that end the session."""
+        """Note the start, and errors that end the session."""
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         word = event_type(text)
@@ -73,14 +65,14 @@ class EventTraffic(Traffic):
         return Verdict.PASS
 
     def spelled(self, message: QueueMessage) -> str | None:
-        """Return an error as OpenAI's clients read it; they know no queue."""
+        """Return an error in OpenAI's format; their clients know no queue."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
         return message.to_json() if self._tells_queue else None
 
 
 def event_type(text: str) -> str:
-    """Return an event's type by its beginning or its end; "" if neither tells."""
+    """Search an event's type in its first and last characters; "" if it is in neither."""
     found = TYPE.search(text, 0, WINDOW_CHARS) or TYPE.search(
         text, max(0, len(text) - WINDOW_CHARS)
     )
@@ -88,13 +80,7 @@ def event_type(text: str) -> str:
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:
-    """Return an event with the sound of the uploaded voice that it names; blocks.
-
-    What is no event, or names no uploaded voice, stays as it came.
-
-    Raises:
-        AudioError: The voice is damaged.
-    """
+    """Add the audio of the uploaded voice that an event names; other texts stay. Blocks."""
     try:
         check_json_shape(text)
         event = json.loads(text)
@@ -112,7 +98,6 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
 
 
 def _inside(part: object, path: tuple[str, ...]) -> object:
-    """Return what a JSON value has at a path, None if it has nothing there."""
     for key in path:
         part = part.get(key) if isinstance(part, dict) else None
     return part

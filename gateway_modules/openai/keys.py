@@ -28,11 +28,7 @@ class Grant:
 
 
 def check_key(connection: HTTPConnection) -> Grant:
-    """Let a configured key or an unexpired client secret pass, and all where no key is configured.
-
-    Raises:
-        UnauthorizedError: The key is missing or wrong.
-    """
+    """Accept an API key or an unexpired client secret, and anything where no key is configured."""
     gateway, key = gateway_of(connection), shown_key(connection)
     session = gateway.client_secrets.find(key)
     if session is not None:
@@ -45,11 +41,7 @@ def check_key(connection: HTTPConnection) -> Grant:
 
 
 def check_api_key(connection: HTTPConnection) -> None:
-    """Let pass what `check_key` does, but no client secret.
-
-    Raises:
-        UnauthorizedError: The key is missing or wrong, or a client secret.
-    """
+    """Do as `check_key`, but refuse client secrets."""
     if check_key(connection).session is not None:
         raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
 

@@ -49,12 +49,7 @@ class ClientSecretRequest(WireModel):
 
 @dataclass(frozen=True)
 class ClientSecret:
-    """A secret that was made.
-
-    Attributes:
-        value: what a client shows.
-        expires_at: until when, Unix seconds.
-    """
+    """`expires_at` in Unix seconds."""
 
     value: str
     expires_at: int
@@ -67,14 +62,9 @@ class _Kept:
 
 
 class ClientSecrets:
-    """Secrets that have not expired, by their hash, with what their sessions begin with."""
+    """Unexpired secrets by their hash, with the settings of their sessions."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Start with none.
-
-        Args:
-            clock: Unix seconds.
-        """
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
 
@@ -97,7 +87,7 @@ class ClientSecrets:
         return made
 
     def find(self, value: str) -> Json | None:
-        """Return what sessions of a secret begin with, None if it is none or has expired."""
+        """Return the settings of a secret's sessions, None if it is unknown or has expired."""
         kept = self._kept.get(_hash(value)) if value.startswith(PREFIX) else None
         if kept is None or kept.expires_at <= self._clock():
             return None
@@ -106,7 +96,6 @@ class ClientSecrets:
 
 
 def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
-    """Return the session that a secret opens, as clients read it."""
     config = SessionConfig(OutputConfig("")).patched(settings)
     session = config.wire(f"sess_{secrets.token_hex(ID_BYTES)}", model, expires_at)
     if settings.instructions is None:
@@ -123,14 +112,9 @@ KEPT_MAX: Final = 1_000  # ours: the oldest of more is forgotten; 4 MB at most
 
 
 class Transcripts:
-    """Texts by the id of their sound. An id is random, so it cannot be guessed."""
+    """Texts by the id of their audio. An id is random, so it cannot be guessed."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Start with none.
-
-        Args:
-            clock: Unix seconds.
-        """
         self._clock = clock
         self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
@@ -143,6 +127,6 @@ class Transcripts:
         return expires_s
 
     def find(self, audio_id: str) -> str | None:
-        """Return a text, None if it is not kept any more."""
+        """Return a text, None if it has expired."""
         expires_s, text = self._kept.get(audio_id, (0, ""))
         return text if expires_s > self._clock() else None

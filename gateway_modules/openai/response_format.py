@@ -30,8 +30,6 @@ PROMPT: Final = "Answer with one JSON object and nothing else, not even Markdown
 
 
 class InvalidAnswerError(OpenAIError):
-    """The model's answer does not have the form that was asked for."""
-
     code = ErrorCode.GENERATION_FAILED
     openai_code = "invalid_json"
 
@@ -52,12 +50,11 @@ class ResponseFormat(WireModel):
 
     @property
     def is_json(self) -> bool:
-        """Whether the answer is a JSON object."""
         return self.type != "text"
 
     @property
     def prompt(self) -> str:
-        """What ends the system message."""
+        """Text that is added to the system message."""
         if self.json_schema is None:
             return PROMPT
         about = self.json_schema.description or ""
@@ -65,11 +62,7 @@ class ResponseFormat(WireModel):
         return "\n".join(filter(None, (PROMPT, about, f"It fits this JSON Schema:\n{written}")))
 
     def check(self) -> None:
-        """Refuse what cannot be kept to.
-
-        Raises:
-            BadRequestError: There is no schema, it is none, or it has patterns.
-        """
+        """Raises BadRequestError if the schema is missing, invalid, or has patterns."""
         if self.type != "json_schema":
             return
         if self.json_schema is None:
@@ -84,7 +77,7 @@ class ResponseFormat(WireModel):
             raise BadRequestError(f"{SCHEMA}: this is no JSON Schema: {reason[:200]}.") from None
 
     def end_of(self, text: str) -> int:
-        """Return where the object ends with which a text begins; 0 if it does not end."""
+        """Return where the object at the beginning of a text ends; 0 if it does not end."""
         begin = len(text) - len(text.lstrip())
         try:
             return json.JSONDecoder().raw_decode(text, begin)[1]
@@ -92,11 +85,7 @@ class ResponseFormat(WireModel):
             return 0
 
     def check_answer(self, text: str) -> None:
-        """Let an answer pass that has the form.
-
-        Raises:
-            InvalidAnswerError: It does not.
-        """
+        """Raises InvalidAnswerError if a response does not have the form."""
         try:
             value = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
@@ -131,7 +120,7 @@ def _keywords(schema: object) -> Iterator[str]:
 
 # Any: jsonschema has no types.
 def _validator(schema: Json) -> Any:
-    """Return a validator that fetches nothing and gives up on endless references."""
+    """Return a validator that fetches nothing and stops at endless references."""
     followed = 0
 
     def counted(keyword: str) -> Any:

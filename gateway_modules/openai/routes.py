@@ -141,24 +141,20 @@ async def create_beta_session(request: Request, gateway: GatewayHere) -> Respons
 
 
 def served_models(gateway: Gateway) -> tuple[str, ...]:
-    """Return the id of the model that the workers have loaded, then those that choose an engine."""
+    """Return the id of the model that the workers have loaded, then those that select an engine."""
     facts = loaded_model(gateway.pool.workers.values())
     name = PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
     return name, *(f"{name}-{engine}" for engine in ENGINES)
 
 
 def served_model(gateway: Gateway, asked: str = "") -> str:
-    """Return the id that answers to a name: the same if it is one of ours."""
+    """Return the name if it is one of ours, else the id of the loaded model."""
     names = served_models(gateway)
     return asked if asked in names else names[0]
 
 
 def check_model(gateway: Gateway, name: str) -> None:
-    """Let any name pass, or that of the model that is served only, as configured.
-
-    Raises:
-        ModelNotFoundError: It is the name of no model here.
-    """
+    """Raises ModelNotFoundError for other names, unless `openai.accept_any_model`."""
     if not gateway.settings.openai.accept_any_model and name not in served_models(gateway):
         raise ModelNotFoundError(name)
 
@@ -170,11 +166,7 @@ def _model(name: str) -> Json:
 def _understood(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, WorkerRequest]:
-    """Check a request; return it and what the worker gets for it.
-
-    Raises:
-        OmniError: It does not fit.
-    """
+    """Return the request and what the worker gets for it."""
     asked = parse_body(REQUEST, text)
     asked.check()
     try:
@@ -187,11 +179,7 @@ FIELDS_MAX: Final = 16  # ours: parts of a form beside the file
 
 
 async def uploaded_voice(request: Request) -> tuple[str, str]:
-    """Return name and sound of a voice, the sound as Base64 of its file.
-
-    Raises:
-        BadRequestError: One of them is missing, or the voice is to be made of something else.
-    """
+    """Return name and audio of a voice, the latter as the Base64 of its file."""
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         if form.get("type", "audio_sample") != "audio_sample":
             raise BadRequestError("type: voices are made from an audio_sample only.")
@@ -204,7 +192,6 @@ async def uploaded_voice(request: Request) -> tuple[str, str]:
 
 
 def voice_object(voice: RefAudio) -> Json:
-    """Return a voice as OpenAI's clients read it."""
     return {
         "id": voice.id,
         "object": "audio.voice",
@@ -215,7 +202,6 @@ def voice_object(voice: RefAudio) -> Json:
 
 
 def voice_list(registry: RefAudioRegistry) -> Json:
-    """Return all voices, oldest first."""
     found = [voice_object(voice) for voice in registry.list_all()]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return {"object": "list", "data": found, "has_more": False, **ends}

@@ -74,14 +74,14 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
 
 
 def _settings(grant: Grant) -> str | None:
-    """Return the event that gives a session the settings of its client secret."""
+    """Return the event with the settings of the client secret."""
     if not grant.session:
         return None
     return json.dumps({"type": "session.update", "session": grant.session})
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Answer the handshake with the reason; a server that is full says when to come again."""
+    """Refuse the handshake; a full server says when to retry."""
     if error.close_code is CloseCode.TRY_LATER:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         body = openai_error(error)
@@ -98,22 +98,13 @@ def _is_beta(websocket: WebSocket) -> bool:
 
 
 def _check_use(websocket: WebSocket) -> None:
-    """Refuse the uses of the path that are not served.
-
-    Raises:
-        BadRequestError: It is one of them.
-    """
     for name in UNSUPPORTED:
         if name in websocket.query_params:
             raise BadRequestError(f"{name}: this use of the address is not served.")
 
 
 def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
-    """Refuse whoever would have to wait for too long, as far as that is known already.
-
-    Raises:
-        OmniError: The queue is full or moves too slowly.
-    """
+    """Refuse clients whose expected wait is too long."""
     pool = gateway.pool
     pool.check_intake(gateway.access.limited_client(websocket))
     waits = [item.estimated_wait_s for item in pool.get_queue_status().items]

@@ -70,15 +70,15 @@ ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 async def encoded(
     samples: AsyncIterator[bytes], file_format: str, speed: float = 1.0
 ) -> AsyncGenerator[bytes]:
-    """Yield a file piece by piece. What nobody reads holds the samples up.
+    """Yield an encoded file in pieces; a slow reader slows `samples` down.
 
     Args:
-        samples: little-endian float32, mono, 24 kHz.
-        file_format: a key of `core.sound_encoder.CODINGS`.
-        speed: 2 halves the time in which the same is said.
+        samples: Little-endian float32, mono, 24 kHz.
+        file_format: A key of `core.sound_encoder.CODINGS`.
+        speed: 2 halves the duration.
 
     Raises:
-        OmniError: what the samples' maker raises, or the process has failed.
+        OmniError: What `samples` raises, or the process has failed.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,

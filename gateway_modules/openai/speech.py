@@ -56,22 +56,16 @@ class SpeechRequest(WireModel):
     stream_format: Literal["audio", "sse"] = "audio"
 
     def check(self) -> None:
-        """Refuse what cannot be said.
-
-        Raises:
-            BadRequestError: There is only space.
-        """
+        """Raises BadRequestError if there is only white space."""
         if not self.input.strip():
             raise BadRequestError("input: there is nothing to say.")
 
     @property
     def voice_name(self) -> str:
-        """The voice's name or id."""
         return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
 
     @property
     def media_type(self) -> str:
-        """What the answer is."""
         if self.stream_format == "sse":
             return "text/event-stream"
         return MEDIA_TYPES[self.response_format]
@@ -91,25 +85,16 @@ def worker_request(asked: SpeechRequest, voices: VoiceLibrary) -> str:
 
 
 class Speech:
-    """The sound of one answer while it is made.
-
-    Attributes:
-        asked: how it is wanted.
-    """
+    """The audio of one response while it is generated."""
 
     def __init__(self, asked: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
-        """Take what the worker says."""
         self.asked = asked
         self._messages = messages
         self._first = b""
         self._usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
 
     async def begin(self) -> None:
-        """Wait for the first sound; an error before it is an HTTP status.
-
-        Raises:
-            OmniError: There is no worker, or no sound.
-        """
+        """Wait for the first audio; an error before it is an HTTP status."""
         async for message in self._messages:
             if isinstance(message, ChatChunk) and message.audio_data:
                 self._first = message.audio_data
@@ -119,7 +104,7 @@ class Speech:
         raise GenerationFailedError("The model that is served made no speech of this text.")
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Yield the answer as it is made; an error in the middle cuts it off."""
+        """Yield the response; an error in the middle cuts it off."""
         async with aclosing(self._sound()) as sound:
             if self.asked.stream_format == "audio":
                 async for part in sound:
@@ -133,7 +118,6 @@ class Speech:
                 yield f"data: {json.dumps(openai_error(error))}\n\n".encode()
 
     async def _sound(self) -> AsyncGenerator[bytes]:
-        """Yield the file, or what is no file, piece by piece."""
         kind, speed, samples = self.asked.response_format, self.asked.speed, self._samples()
         async with aclosing(samples):
             if kind == "wav":
@@ -164,10 +148,10 @@ class Speech:
 
 
 class SpeechResponse(StreamingResponse):
-    """An answer that ends, where its maker fails, without the mark of a whole one."""
+    """Leaves the response unfinished where its generator fails."""
 
     async def stream_response(self, send: Send) -> None:
-        """Send the answer; the server then closes the connection that was left unfinished."""
+        """The server closes the connection of an unfinished response."""
         try:
             await super().stream_response(send)
         except OmniError as error:

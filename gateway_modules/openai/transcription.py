@@ -80,11 +80,6 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
 
 
 async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
-    """Return the fields and the file.
-
-    Raises:
-        BadRequestError: A field is missing or wrong.
-    """
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -105,7 +100,7 @@ async def _written(
     sound: Sound,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
-    """Yield the passages; Whisper of the worker with the fewest sessions, else the model."""
+    """Whisper of the worker with the fewest sessions transcribes, else the model."""
     query = asked.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
@@ -196,7 +191,7 @@ def _text(passages: Passages) -> str:
 
 
 def _subtitles(passages: Passages, point: str, *, is_numbered: bool) -> str:
-    """Return blocks of times and text. Source: W3C, WebVTT, section 4; SubRip alike."""
+    """Source: W3C, WebVTT, section 4; SubRip alike."""
     blocks = []
     for number, passage in enumerate(passages, start=1):
         head = f"{number}\n" if is_numbered else ""

@@ -48,12 +48,7 @@ BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 
 
 class WorkerRequest(NamedTuple):
-    """What a worker gets.
-
-    Attributes:
-        text: the JSON of a `ChatSocketRequest`.
-        heard_s: how long the sound in it is, that of videos aside.
-    """
+    """The JSON of a `ChatSocketRequest`, and how long its audio is, that of videos aside."""
 
     text: str
     heard_s: float
@@ -62,16 +57,10 @@ class WorkerRequest(NamedTuple):
 def worker_request(
     asked: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> WorkerRequest:
-    """Return what a worker gets.
-
-    Args:
-        asked: what the client wants.
-        text: the JSON that it was parsed from, which has its long strings.
-        voices: finds the voice of the answer and decodes sound files.
-        transcripts: have the words of earlier answers.
+    """Return what a worker gets; `text` is the JSON that `asked` was parsed from.
 
     Raises:
-        OmniError: a part of it cannot be used; the text names the field.
+        OmniError: A part of it cannot be used; the text names the field.
     """
     content = _Content(text, voices, transcripts)
     messages = list(_history(asked.messages, content))
@@ -90,7 +79,7 @@ def worker_request(
 
 
 def _history(asked: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
-    """Yield the messages as the model reads them, what functions returned as one of the user's."""
+    """Yield the messages for the model; results of tools become a message of the user."""
     calls: list[str] = []
     outputs: dict[int, str] = {}  # by the place of their call
     for index, message in enumerate(asked):
@@ -116,7 +105,6 @@ def _returned(outputs: Mapping[int, str]) -> Message:
 
 
 def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
-    """Let the system message end with what the answer may be."""
     first, *others = messages
     if first.role is not Role.SYSTEM:
         return [Message(role=Role.SYSTEM, content=prompt), *messages]
@@ -133,7 +121,6 @@ class _Content:
     """
 
     def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
-        """Begin with no strings."""
         self.strings: dict[str, tuple[str, ...]] = {}
         self.heard_s = 0.0
         self._text = text
@@ -142,22 +129,14 @@ class _Content:
         self._name = secrets.token_hex(NAME_BYTES)
 
     def text(self, where: str, message: ChatMessage) -> str:
-        """Return a message that can only be text.
-
-        Raises:
-            BadRequestError: It is something else, too.
-        """
+        """Return a message that has to be text only."""
         items = list(self.items(where, message))
         if not all(isinstance(item, TextContent) for item in items):
             raise BadRequestError(f"{where}.content: what a tool returns is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
     def prompt(self, asked: CompletionRequest) -> str:
-        """Return what ends the system message, with the long strings that its names stand for.
-
-        Raises:
-            BadRequestError: It is too long.
-        """
+        """Return the addition to the system message with its long strings in their places."""
         long, text = self._text, asked.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
         if asked.json_format is not None and filled != text:
@@ -200,11 +179,6 @@ class _Content:
                 return AudioContent(data=self._kept([piece.decode("ascii") for piece in pieces]))
 
     def _data_url(self, string: str, where: str) -> str:
-        """Return the Base64 of a data URL.
-
-        Raises:
-            BadRequestError: it is another kind of URL.
-        """
         first, *others = self._parts(string)
         head, comma, data = first.partition(",")
         if not comma or not head.startswith("data:") or not head.endswith(";base64"):
@@ -214,7 +188,6 @@ class _Content:
         return self._kept([data, *others])
 
     def _parts(self, string: str) -> list[str]:
-        """Return a string of the request in parts."""
         text = self._text
         return list(text.value(string)) if isinstance(text, LongText) else [string]
 
@@ -231,11 +204,6 @@ class _Content:
 
 
 def _checked(text: str, where: str) -> str:
-    """Return a text.
-
-    Raises:
-        BadRequestError: It is longer than any context.
-    """
     if len(text) > TEXT_CHARS:
         raise BadRequestError(f"{where}: longer than {TEXT_CHARS} characters.")
     return text
@@ -250,7 +218,7 @@ def _generation(asked: CompletionRequest) -> GenerationConfig:
 
 
 def _voice(asked: CompletionRequest, voices: VoiceLibrary) -> str | None:
-    """Return the sound of an uploaded voice; OpenAI's own names mean the default voice."""
+    """Return the audio of an uploaded voice; OpenAI's own names mean the default voice."""
     return voices.sound_of(asked.answer_audio.voice_name) if asked.speaks else None
 
 

@@ -279,15 +279,7 @@ async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
 
 
 async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
-    """Give a worker nothing new, and have it end and come back.
-
-    Args:
-        pool: The worker's.
-        worker: Which one; sessions it serves may finish.
-
-    Raises:
-        OmniError: It cannot or does not; then it is as it was.
-    """
+    """Drain a worker and have it restarted. If that fails it is as before."""
     if worker.service.is_restarting:
         raise WorkerBusyError("It was asked to start again already.")
     worker.service.is_restarting = True

@@ -108,11 +108,6 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
 
 
 def _prepared(text: str, voices: VoiceLibrary) -> str:
-    """Check a request; return what the worker gets.
-
-    Raises:
-        OmniError: It does not fit.
-    """
     request = parse_message(CHAT_REQUEST, text)
     if not request.tts.server_paths:
         return text

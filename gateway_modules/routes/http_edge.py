@@ -71,21 +71,11 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass
 class _Answer:
-    """What was answered so far."""
-
     status: int = 0
 
 
 class HttpEdge:
-    """The layer around all routes."""
-
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        """Wrap an app.
-
-        Args:
-            app: Everything inside.
-            gateway: Its parts.
-        """
         per_minute = gateway.settings.limits.requests_per_minute
         self._app = app
         self._gateway = gateway
@@ -94,7 +84,6 @@ class HttpEdge:
         self._log = structlog.get_logger("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request or a socket through, or answer it here."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -199,7 +188,7 @@ class HttpEdge:
             )
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
-        """Write down what an administrator changed, or tried to; nothing else."""
+        """Log what an administrator changed, or tried to."""
         if not is_of_admin(scope) or scope["method"] in SAFE_METHODS:
             return
         address = self._gateway.access.client_address(HTTPConnection(scope))
@@ -219,13 +208,12 @@ class HttpEdge:
 
 
 def route_template(scope: Scope) -> str:
-    """Return the template of the route that answered, "other" if none did."""
+    """Return the template of the matched route, "other" if there is none."""
     route = scope.get("route")
     return route.path if isinstance(route, Route) else OTHER
 
 
 def add_headers(headers: MutableHeaders, request_id: str) -> None:
-    """Add to an answer what it does not say itself."""
     headers.setdefault("X-Request-Id", request_id)
     for name, value in SECURITY_HEADERS.items():
         headers.setdefault(name, value)
@@ -234,7 +222,6 @@ def add_headers(headers: MutableHeaders, request_id: str) -> None:
 
 
 def body_limit_bytes(gateway: Gateway, path: str) -> int:
-    """Return how long the body of a request may be."""
     limits = gateway.settings.limits
     if path in CHAT_PATHS:
         return limits.chat_message_bytes
@@ -248,7 +235,7 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
 
 
 def is_upload(path: str) -> bool:
-    """Whether a request brings a file that is written down as it comes, and is no JSON."""
+    """Whether the body is a file that is written to disk as it comes, and no JSON."""
     return path.endswith("/upload-recording") or path in VOICE_FORMS
 
 
@@ -258,14 +245,14 @@ def limited(
     saw: Callable[[bytes], None],
     lease: ByteLease | None = None,
 ) -> Receive:
-    """Return a `receive` that ends with HTTP 413 when a body turns out too much.
+    """Return a `receive` that ends with HTTP 413 when a body is too large.
 
     Args:
-        receive: What it stands for.
-        limit_bytes: How long a body may be.
-        saw: Told each part.
+        receive: The wrapped function.
+        limit_bytes: Of the whole body.
+        saw: Called with each part.
         lease: Holds the body, which may be JSON then and has a limit of values too, counted as
-            `check_json_shape` does; None for a body that is written down as it comes.
+            `check_json_shape` does; None for a body that is written to disk as it comes.
     """
     received = values = 0
 

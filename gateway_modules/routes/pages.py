@@ -31,7 +31,7 @@ assets = APIRouter(tags=["assets"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses; a person gets a page in place of one that is not there."""
+    """Return errors of the framework; a browser gets a page for a missing one."""
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
         return _missing(request, Missing.PAGE)
@@ -39,7 +39,6 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
 
 
 async def page(request: Request, name: str) -> Response:
-    """Return a page, with a nonce for style sheets if it asks for one."""
     gateway = gateway_of(request)
     path = gateway.pages.folder / name
     content = await asyncio.to_thread(path.read_bytes)
@@ -51,7 +50,7 @@ async def page(request: Request, name: str) -> Response:
 
 
 async def app_page(request: Request, app_id: str, name: str) -> Response:
-    """Return the page of an app, or lead home if the app is switched off."""
+    """Return the page of an app, or redirect home if the app is switched off."""
     if not gateway_of(request).apps.is_enabled(app_id):
         return RedirectResponse("/", HTTPStatus.FOUND)
     return await page(request, name)

@@ -49,11 +49,7 @@ class Cancelled(WireModel):
 
 
 def check_open(gateway: Gateway) -> None:
-    """Refuse while the pool does not run.
-
-    Raises:
-        NoWorkerError: It does not run yet, or not any more.
-    """
+    """Raises NoWorkerError while the pool does not run."""
     if not gateway.is_open:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 

@@ -61,11 +61,7 @@ class Deleted(WireModel):
 
 
 def files_of(gateway: GatewayHere) -> SessionFiles:
-    """Return the recordings; a dependency of routes.
-
-    Raises:
-        NotFoundError: Nothing is recorded here.
-    """
+    """A dependency of routes; NotFoundError where nothing is recorded."""
     if not gateway.settings.recording.enabled:
         raise NotFoundError("Recording is switched off on this server.")
     return gateway.files
@@ -77,7 +73,7 @@ Files = Annotated[SessionFiles, Depends(files_of)]
 async def only_owner(
     recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
 ) -> None:
-    """Let pass who made the recording, and administrators; a dependency of routes.
+    """Accept who made the recording, and administrators; a dependency of routes.
 
     The recording's id is what a link to it shares: it lets read, and nothing else.
 

@@ -72,7 +72,7 @@ async def chat(websocket: WebSocket) -> None:
 
 
 async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
-    """Refuse a client; one that may try again later has to know that, so it is let in to hear."""
+    """Refuse a client. One that may retry is accepted first, since else it learns no reason."""
     with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
         if isinstance(error, RateLimitedError):
             await websocket.accept()
@@ -105,14 +105,7 @@ NATIVE: Final = Entrance()
 async def serve(
     websocket: WebSocket, kind: SocketKind, session_id: str, entrance: Entrance = NATIVE
 ) -> None:
-    """Let a client in and serve it, or refuse it.
-
-    Args:
-        websocket: Not accepted yet.
-        kind: Which path.
-        session_id: What the client calls itself.
-        entrance: How it comes in.
-    """
+    """Accept a client and serve it, or refuse it."""
     gateway = gateway_of(websocket)
     client = gateway.access.limited_client(websocket)
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
@@ -152,22 +145,13 @@ async def serve(
 
 
 def last_seq_of(websocket: WebSocket) -> int | None:
-    """Return the newest message that a client has of the session it comes back to.
-
-    Raises:
-        BadRequestError: It does not say that well.
-    """
+    """Return the last message that a resuming client has, None if it does not resume."""
     if RESUME_TOKEN not in websocket.query_params:
         return None
     return read_seq(websocket.query_params.get(LAST_SEQ, ""))
 
 
 async def _go_on(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
-    """Go on with a session that is live here.
-
-    Raises:
-        SessionExpiredError: It is not this client's, or none that can go on.
-    """
     is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
     if not (is_owner and earlier.may_return):
         raise SessionExpiredError()
@@ -175,18 +159,11 @@ async def _go_on(earlier: Relay, request: Request, websocket: WebSocket, last_se
 
 
 def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
-    """Return how long a client may be away from its session, s."""
     asks = {RESUMABLE, RESUME_TOKEN} & websocket.query_params.keys()
     return gateway.settings.limits.resume_grace_s if asks and not kind.has_turns else 0.0
 
 
 def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
-    """Refuse what cannot be served at all.
-
-    Raises:
-        AppDisabledError: The app is switched off.
-        NoWorkerError: The gateway does not run, or not any more.
-    """
     app_id = app_of_request(kind.request_type(session_id))
     if not gateway.apps.is_enabled(app_id):
         raise AppDisabledError(f"{gateway.apps.name_of(app_id)} is currently disabled")
@@ -214,7 +191,7 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
 
 
 def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> int | None:
-    """Return the place in the queue that a client comes back to; None is behind all others."""
+    """Return the queue position of a return ticket; None is behind all others."""
     shown = websocket.query_params.get(RETURN_TICKET, "")
     return gateway.pool.tickets.read(shown, session_id, kind)
 
@@ -248,7 +225,7 @@ def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
 
 
 async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
-    """Say why and close; a browser sees the reason only of a socket that was accepted."""
+    """Say why and close; a browser sees the reason only of an accepted socket."""
     try:
         await wire.send(traffic.spelled(ErrorMessage.of(error)) or "")
     except ClientGoneError:

@@ -71,7 +71,6 @@ class PresetSound(WireModel):
 
     @classmethod
     def of(cls, voice: Voice) -> PresetSound:
-        """Encode a voice."""
         sound = voice.sound
         duration_s = sound.count / limits.INPUT_SAMPLE_RATE_HZ
         return cls(data=sound.to_base64(), name=voice.name, duration=round(duration_s, 3))
@@ -92,12 +91,6 @@ class PresetLibrary:
     """The presets of every mode; any thread may call it."""
 
     def __init__(self, folder: Path, voices: VoiceLibrary) -> None:
-        """Take where they are; they are read when asked for.
-
-        Args:
-            folder: `assets/presets`; sounds are looked for in the folder above.
-            voices: Decodes them.
-        """
         self._folder = folder
         self._assets = folder.parent.resolve()
         self._voices = voices
@@ -106,16 +99,10 @@ class PresetLibrary:
         self._log = structlog.get_logger("presets")
 
     def list_all(self) -> dict[str, list[Preset]]:
-        """Return the presets of every mode, in the order they are shown."""
         return {mode: self._of_mode(mode) for mode in MODES}
 
     def sounds_of(self, mode: str, preset_id: str) -> PresetSounds:
-        """Return the sounds of one preset.
-
-        Raises:
-            NotFoundError: There is no such preset, or one of its sounds is gone.
-            AudioError: One of its sounds is damaged.
-        """
+        """Raises NotFoundError without such a preset or file, AudioError if a file is damaged."""
         presets = self._of_mode(mode) if mode in MODES else []
         preset = next((one for one in presets if one.id == preset_id), None)
         if preset is None:
@@ -198,13 +185,6 @@ def _stamp(folder: Path) -> Stamp:
 
 
 def _read_preset(path: Path) -> Preset:
-    """Read one file.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is too large or no preset.
-        YAMLError: It is no YAML.
-    """
     if path.stat().st_size > FILE_MAX_BYTES:
         raise ValueError("the file is too large")
     try:

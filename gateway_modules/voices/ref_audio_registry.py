@@ -46,7 +46,7 @@ class RefAudio(WireModel):
 
 
 class RefAudioRegistry:
-    """Voices by id. Any thread may call it. Holds at most `VOICES_MAX`; one more is refused."""
+    """Voices by id; any thread may call it. More than `VOICES_MAX` are refused."""
 
     def __init__(
         self,
@@ -58,16 +58,6 @@ class RefAudioRegistry:
         decoder: SoundDecoder | None = None,
         new_id: Callable[[], object] = uuid.uuid4,
     ) -> None:
-        """Take where they are kept.
-
-        Args:
-            storage_dir: Folder of the files; made when the first one comes.
-            store: Keeps what is known of each.
-            max_bytes: Largest file accepted.
-            max_duration_s: Longest voice accepted, s.
-            decoder: Decodes what is uploaded.
-            new_id: Makes an id.
-        """
         self._folder = Path(storage_dir)
         self._store = store
         self._max_bytes = max_bytes
@@ -77,20 +67,18 @@ class RefAudioRegistry:
 
     @property
     def count(self) -> int:
-        """How many voices there are."""
         return len(self.list_all())
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Take in a voice: mono, 16 kHz, whatever it was before.
+        """Keep a voice as mono at 16 kHz.
 
         Args:
             name: For people; cut at 80 characters.
-            audio_base64: Base64 of a sound file of any kind.
+            audio_base64: Base64 of an audio file of any kind.
 
         Raises:
             TooBigError: The file is too large, or there are too many voices.
             AudioError: It cannot be decoded, is silent, too short or too long.
-            OSError: It cannot be kept.
         """
         if self.count >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
@@ -120,12 +108,10 @@ class RefAudioRegistry:
         return voice
 
     def get(self, ref_id: str) -> RefAudio | None:
-        """Return a voice, None if there is none of this id."""
         sql = "SELECT voice FROM voices WHERE id = ?"
         return next(self._whole(self._store.rows(sql, (ref_id,))), None)
 
     def exists(self, ref_id: str) -> bool:
-        """Whether there is a voice of this id."""
         return self.get(ref_id) is not None
 
     def list_all(self) -> list[RefAudio]:
@@ -133,17 +119,12 @@ class RefAudioRegistry:
         return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
-        """Return a voice's file, None if there is none."""
         voice = self.get(ref_id)
         path = self._folder / voice.filename if voice else None
         return path if path is not None and path.is_file() else None
 
     def delete(self, ref_id: str) -> bool:
-        """Delete a voice; False if there is none of this id.
-
-        Raises:
-            OSError: It cannot be deleted; the voice stays.
-        """
+        """Delete a voice; False if there is none of this id."""
         voice = self.get(ref_id)
         if voice is None:
             return False
@@ -175,63 +156,37 @@ class RefAudioRegistry:
 
 @dataclass(frozen=True)
 class Sound:
-    """Mono sound at 16 kHz.
-
-    Attributes:
-        samples: float32 little-endian in -1..1.
-    """
+    """Mono audio at 16 kHz: little-endian float32 in -1..1."""
 
     samples: bytes
 
     @property
     def count(self) -> int:
-        """How many samples."""
         return len(self.samples) // SAMPLE_BYTES
 
     @property
     def duration_ms(self) -> int:
-        """Length, ms."""
         return round(self.count * MS_PER_S / INPUT_SAMPLE_RATE_HZ)
 
     def to_base64(self) -> str:
-        """Return it as the wire carries it."""
         return base64.b64encode(self.samples).decode("ascii")
 
 
 class SoundDecoder:
-    """Decodes and encodes sound files in processes of their own."""
+    """Decodes and encodes audio files in processes of their own."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._processes = MediaProcesses(DECODING)
 
     def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Sound:
-        """Decode a sound file.
-
-        Args:
-            content: The file.
-            max_duration_s: Longest sound accepted, s.
-
-        Raises:
-            AudioError: It is no sound, silent, damaged or too long.
-        """
+        """Raises AudioError if a file is not audio, silent, damaged or too long."""
         return Sound(self._run(content, max_duration_s, as_wav=False))
 
     def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
-        """Turn a sound file into a 16-bit WAV file; see `read`."""
         return self._run(content, max_duration_s, as_wav=True)
 
     def encode(self, samples: bytes, container: str, codec: str) -> bytes:
-        """Turn what the model says into a file.
-
-        Args:
-            samples: Little-endian float32, mono, 24 kHz.
-            container: libsndfile's name of the kind of file, such as "FLAC".
-            codec: libsndfile's name of the coding in it, such as "PCM_16".
-
-        Raises:
-            AudioError: It could not be encoded.
-        """
+        """Encode little-endian float32, mono, 24 kHz; libsndfile's names of container and codec."""
         head = {"container": container, "codec": codec}
         _, [made] = self._processes.run("speech", head, [samples], problem=AudioError)
         return made

@@ -50,14 +50,12 @@ USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 @dataclass(frozen=True)
 class Voice:
-    """A voice and its name for people."""
-
     name: str
     sound: Sound
 
 
 class VoiceLibrary:
-    """Finds voices and keeps the last `CACHED_SOUNDS` decoded; the oldest of more is forgotten."""
+    """Finds voices; an LRU cache holds `CACHED_SOUNDS` decoded ones."""
 
     def __init__(
         self,
@@ -103,57 +101,35 @@ class VoiceLibrary:
 
     @property
     def default_path(self) -> Path | None:
-        """The server's own voice, None if it has none that can be read here."""
         return self._default if self._default is not None and self._default.is_file() else None
 
     def default(self) -> Voice:
-        """Return the server's own voice.
-
-        Raises:
-            NotFoundError: There is none.
-            AudioError: It is damaged.
-        """
         path = self.default_path
         if path is None:
             raise NotFoundError("This server has no voice of its own here.")
         return Voice(path.stem, self.read(path))
 
     def by_id(self, ref_id: str) -> Voice:
-        """Return an uploaded voice.
-
-        Raises:
-            NotFoundError: There is none of this id.
-            AudioError: It is damaged.
-        """
         voice, path = self.registry.get(ref_id), self.registry.get_file_path(ref_id)
         if voice is None or path is None:
             raise NotFoundError("There is no voice of this id.")
         return Voice(voice.name, self.read(path))
 
     def sound_of(self, name: str) -> str | None:
-        """Return an uploaded voice by its id or name as the wire carries it, None without one.
-
-        Raises:
-            AudioError: It is damaged.
-        """
+        """Return the Base64 audio of an uploaded voice by its id or name, None without one."""
         ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
         found = next(ids, None)
         return None if found is None else self.by_id(found).sound.to_base64()
 
     def by_path(self, name: str) -> Voice:
-        """Return the voice a client names by a path, if it lies in one of the folders.
-
-        Raises:
-            NotFoundError: There is none; what lies elsewhere is no different from what is not.
-            AudioError: It is damaged.
-        """
+        """Return the voice a client names by a path inside one of the folders."""
         path = self.confined(name)
         if path is None:
             raise NotFoundError("There is no voice of this name.")
         return Voice(path.stem, self.read(path))
 
     def confined(self, name: str) -> Path | None:
-        """Turn a path of a client into a sound file of the folders, None if it is none."""
+        """Resolve a client's path to an audio file of the folders, None if it is none."""
         if not name or "\0" in name:
             return None
         for base in (self._root, *self._folders):
@@ -167,11 +143,7 @@ class VoiceLibrary:
         return None
 
     def read(self, path: Path) -> Sound:
-        """Decode a file of the server's own.
-
-        Raises:
-            AudioError: It is damaged, too long, or gone.
-        """
+        """Raises AudioError if a file is damaged, too long or missing."""
         try:
             stat = path.stat()
             key = (str(path), stat.st_mtime_ns, stat.st_size)
@@ -204,7 +176,7 @@ class VoiceLibrary:
 
 
 def wav_duration_s(path: Path) -> float | None:
-    """Return a WAV file's length by its head alone, s; None for anything else."""
+    """Read a WAV file's duration from its header; None for anything else."""
     try:
         with wave.open(str(path), "rb") as file:
             return round(file.getnframes() / file.getframerate(), 3)
@@ -215,12 +187,7 @@ def wav_duration_s(path: Path) -> float | None:
 def find_default_voice(
     settings: Settings, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
-    """Return the file; it need not exist. None if there can be none here.
-
-    Args:
-        settings: The configuration.
-        environment: Variables that say where the hub's files are.
-    """
+    """Return the file, which need not exist; None if there can be none here."""
     if settings.audio.ref_audio_path is not None:
         return settings.audio.ref_audio_path
     model = settings.model.model_path

@@ -47,7 +47,6 @@ FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginnin
 
 
 def is_openai(path: str) -> bool:
-    """Whether OpenAI's clients ask there."""
     return path.startswith((OPENAI_PREFIX, *OPENAI_BARE))
 
 
@@ -61,7 +60,6 @@ class Problem(WireModel):
 def problem_answer(
     status: int, detail: str, code: ErrorCode, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Build an answer."""
     sent = dict(headers or {})
     if status in RETRY_STATUSES:
         sent.setdefault("Retry-After", str(RETRY_AFTER_S))
@@ -70,12 +68,7 @@ def problem_answer(
 
 
 def error_answer(error: BaseException, path: str = "") -> Response:
-    """Build the answer to an error; an unexpected one is not described.
-
-    Args:
-        error: What went wrong.
-        path: What was asked for.
-    """
+    """Build the response to an error; an unexpected one is not described."""
     fields = describe_error(error)
     if not is_openai(path):
         return problem_answer(fields.http_status, fields.message, fields.code)
@@ -88,7 +81,7 @@ def error_answer(error: BaseException, path: str = "") -> Response:
 
 # Any, here and below: JSON.
 def openai_error(error: BaseException) -> dict[str, Any]:
-    """Describe an error as OpenAI's clients read it; an unexpected one is not described."""
+    """Describe an error in OpenAI's format; an unexpected one is not described."""
     fields = describe_error(error)
     if isinstance(error, OpenAIError):
         return openai_body(fields.http_status, fields.message, error.openai_code, error.param)
@@ -98,7 +91,7 @@ def openai_error(error: BaseException) -> dict[str, Any]:
 def openai_body(
     status: int, message: str, code: ErrorCode | str, param: str | None = None
 ) -> dict[str, Any]:
-    """Return the body of an answer; a message that begins with a field's name names it apart."""
+    """Build a response body; a field's name at the beginning of the message becomes `param`."""
     kind = "invalid_request_error"
     if code is ErrorCode.RATE_LIMITED:
         kind = "rate_limit_error"
@@ -116,12 +109,11 @@ def openai_body(
 
 
 async def on_omni_error(request: Request, error: Exception) -> Response:
-    """Answer an error of ours."""
     return error_answer(error, request.url.path)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: no such route, no such method, a body too long."""
+    """Return errors of the framework: no such route, no such method, a body too long."""
     assert isinstance(error, HTTPException)
     code = CODE_OF_STATUS.get(error.status_code, ErrorCode.INTERNAL)
     if is_openai(request.url.path):
@@ -131,7 +123,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """Answer a request that does not fit: the first problem in one sentence, never the input."""
+    """Return the first validation error in one sentence, never the input."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"] if part != "body")
@@ -140,17 +132,17 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """End a request whose client hung up while sending the body; the answer reaches no one."""
+    """End a request whose client disconnected while sending the body."""
     return Response(status_code=CLIENT_LEFT)
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    """Answer a mistake of our own; the server logs it with its traceback."""
+    """Return an internal error and log its traceback."""
     structlog.get_logger("http").error("request failed", exc_info=error)
     return error_answer(InternalError(), request.url.path)
 
 
 # Any: FastAPI's own type of this argument.
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe, for the API's description, which problems a route answers with."""
+    """Describe, for OpenAPI, the error responses of a route."""
     return {status: {"model": Problem} for status in statuses}

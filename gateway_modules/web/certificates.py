@@ -30,14 +30,7 @@ UNROUTED_ADDRESS = (
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key on disk.
-
-    Attributes:
-        certfile, keyfile: PEM files.
-        is_new: it was made just now.
-        fingerprint: SHA-256, as browsers show it.
-        expires: when.
-    """
+    """`fingerprint` is SHA-256, as browsers show it."""
 
     certfile: Path
     keyfile: Path
@@ -47,7 +40,7 @@ class Certificate:
 
 
 def host_names() -> list[str]:
-    """Return every name and address this machine is likely to be called by, loopback first."""
+    """Return every name and address this machine is likely to have, loopback first."""
     names = ["localhost", "127.0.0.1", "::1"]
     host = socket.gethostname()
     names += [host, socket.getfqdn(host)]
@@ -55,7 +48,6 @@ def host_names() -> list[str]:
 
 
 def lan_addresses() -> list[str]:
-    """Return the addresses other machines may reach this one by."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -99,12 +91,7 @@ def ensure_certificate(
 
 
 def certificate_names(certfile: Path) -> list[str]:
-    """Return the host names a certificate is for, as `*.example.com` where it says so.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It holds no certificate.
-    """
+    """Return a certificate's host names, wildcards as `*.example.com`."""
     certificate = x509.load_pem_x509_certificate(certfile.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -159,13 +146,12 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
 
 
 def general_name(name: str) -> x509.GeneralName:
-    """Return a name or an address as certificates hold it."""
     address = _address(name)
     return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
 
 
 def _ascii(name: str) -> str:
-    """Return a host name as certificates spell it. Source: RFC 5890 (A-labels)."""
+    """Source: RFC 5890 (A-labels)."""
     try:
         return name.encode("idna").decode("ascii")
     except UnicodeError:

@@ -30,11 +30,7 @@ class HungUpError(Exception):
 
 
 async def text_of(request: Request) -> str:
-    """Return a request's body, which may be long.
-
-    Raises:
-        OmniError: It is no JSON.
-    """
+    """Return a request's body, which may be long; BadPayloadError if it is not JSON."""
     decoder, reader = codecs.getincrementaldecoder("utf-8")(), LongTextReader()
     try:
         async for block in request.stream():
@@ -46,9 +42,7 @@ async def text_of(request: Request) -> str:
 
 
 async def unless_hung_up(request: Request, work: Awaitable[Result]) -> Result:
-    """Wait for some work, which is cancelled when the client closes the connection.
-
-    The request's body has been read.
+    """Cancel some work when the client disconnects; the request's body has been read.
 
     Raises:
         HungUpError: It did.
@@ -72,17 +66,11 @@ async def _hang_up(request: Request) -> None:
 
 
 class Target(Protocol):
-    """Where the file goes."""
-
-    def write(self, block: bytes) -> None:
-        """Add to it."""
-        ...
+    def write(self, block: bytes) -> None: ...
 
 
 @dataclass
 class _Parts:
-    """What the parser has found so far."""
-
     name: bytes = b""
     value: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
@@ -125,11 +113,11 @@ class _Parts:
 async def receive_file(
     content_type: str, body: AsyncIterator[bytes], open_target: Callable[[str], Target]
 ) -> None:
-    """Read a request to its end and write its first part named `file`.
+    """Read a whole request and write its first part named `file`.
 
     Args:
         content_type: Of the request.
-        body: Its blocks as they come.
+        body: Its blocks.
         open_target: Called in a thread, once, with the part's media type.
 
     Raises:

@@ -29,16 +29,15 @@ REFUSALS_PERIOD_S: Final = 1.0
 
 
 class RefusalLog:
-    """Warns of what was refused, once a second at most: a flood must not fill the disk."""
+    """Rate-limited warnings, one a second: a flood must not fill the disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with nothing refused; `clock` returns seconds."""
         self._clock = clock
         self._next_s = -math.inf
         self._unwritten = 0
 
     def warn(self, event: str, **fields: object) -> None:
-        """Write a line, with the number of those since the last one that were not written."""
+        """Log an event, with the number of those dropped since the last one."""
         now_s = self._clock()
         if now_s < self._next_s:
             self._unwritten += 1
@@ -76,11 +75,10 @@ class Connections:
         self._idle: OrderedDict[Peer, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are open."""
         return len(self._open)
 
     def admit(self, transport: asyncio.Transport) -> Peer | None:
-        """Count a new connection, idle at first; return its name here, None if it is refused."""
+        """Register a new connection, idle at first; return its peer, None if it is refused."""
         peer = peer_of(transport)
         client = self._client_of(peer[0])
         if client and self._by_client[client] >= self._per_client:
@@ -93,7 +91,6 @@ class Connections:
         return peer
 
     def leave(self, peer: Peer) -> None:
-        """Count a connection no more; harmless if it is not counted."""
         self._idle.pop(peer, None)
         if peer in self._open:
             client, _ = self._open.pop(peer)
@@ -102,7 +99,6 @@ class Connections:
                 del self._by_client[client]
 
     def note(self, peer: Peer, *, is_idle: bool) -> None:
-        """Say whether a connection has no request in progress."""
         if not is_idle:
             self._idle.pop(peer, None)
         elif peer in self._open:
@@ -119,17 +115,16 @@ class Connections:
 
 
 class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
-    """A protocol that is given at most `read_bytes` in one turn of the event loop."""
+    """A protocol that reads at most `read_bytes` in one turn of the event loop."""
 
     _read: bytearray
 
     @property
     def read_bytes(self) -> int:
-        """How much may be read next."""
         return READ_BYTES
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go; idle connections hold no buffer.
+        """Return the buffer of the next read; idle connections hold none.
 
         A view: TLS fills it slice by slice, and a slice of the bytes themselves is a copy.
         """
@@ -137,7 +132,6 @@ class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
         return memoryview(self._read)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what has come."""
         block = bytes(memoryview(self._read)[:nbytes])
         del self._read
         self.data_received(block)
@@ -147,7 +141,7 @@ class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
-    """Return the other end of a connection; ("", 0) if it was gone before we looked."""
+    """Return the peer of a connection; ("", 0) if it is gone already."""
     peer = transport.get_extra_info("peername")
     return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 

@@ -65,8 +65,6 @@ IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request'
 
 @dataclass(frozen=True)
 class _Version:
-    """A file as it was when it was looked at."""
-
     path: Path
     size_bytes: int
     changed_ns: int
@@ -77,26 +75,16 @@ class _Version:
 
 
 class WebFiles:
-    """Answers with files. Keeps at most `KEPT_BYTES` of compressed ones."""
+    """Serves files; an LRU cache holds at most `KEPT_BYTES` of compressed ones."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()
         self._packed_bytes = 0
 
     async def answer(
         self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
     ) -> Response:
-        """Return a file, or that it has not changed.
-
-        Args:
-            path: Of the file.
-            request_headers: Headers of the request.
-            cache_control: How long browsers may keep it.
-
-        Raises:
-            NotFoundError: It is not there.
-        """
+        """Return a file or 304; NotFoundError if it is not there."""
         version = await asyncio.to_thread(_look, path)
         suffix = path.suffix.lower()
         is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
@@ -130,20 +118,11 @@ class WebFiles:
 
 
 class StaticFolder(StaticFiles):
-    """A folder of files whose answers `WebFiles` gives."""
-
     def __init__(self, folder: Path, files: WebFiles) -> None:
-        """Serve a folder, which need not be there.
-
-        Args:
-            folder: What may be asked for.
-            files: Gives the answers.
-        """
         super().__init__(directory=folder, check_dir=False)
         self._files = files
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file of the folder."""
         found = await super().get_response(path, scope)
         if isinstance(found, FileResponse):
             kept = IMMUTABLE if is_immutable(scope) else NO_CACHE
@@ -154,7 +133,7 @@ class StaticFolder(StaticFiles):
 async def json_answer(
     body: bytes, request_headers: Headers, cache_control: str = NO_CACHE
 ) -> Response:
-    """Return JSON, compressed in a thread if that is asked for and worth it."""
+    """Return JSON, compressed in a thread if the client accepts it."""
     headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
     if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
         body = await asyncio.to_thread(_compressed, body)
@@ -163,7 +142,7 @@ async def json_answer(
 
 
 def accepts_gzip(request_headers: Headers) -> bool:
-    """Whether a client can read gzip. Source: RFC 9110, section 12.5.3."""
+    """Source: RFC 9110, section 12.5.3."""
     for part in request_headers.get("accept-encoding", "").split(","):
         name, _, weight = part.partition(";")
         if name.strip().lower() in ("gzip", "*"):
@@ -222,17 +201,11 @@ def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
 
 
 def with_nonce(page: bytes, media_origin: str = "") -> tuple[bytes, str]:
-    """Return a page with a fresh nonce in its place, and the policy that goes with it.
-
-    Args:
-        page: HTML that holds `NONCE_PLACE`.
-        media_origin: As for `content_policy`.
-    """
+    """Fill in a fresh nonce at `NONCE_PLACE`; return the page and its policy."""
     nonce = secrets.token_urlsafe(NONCE_BYTES)
     filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
     return page.replace(NONCE_PLACE, filled, 1), content_policy(media_origin, nonce)
 
 
 def is_immutable(scope: Scope) -> bool:
-    """Whether a request is for a file under an immutable address."""
     return bool(scope.get(IMMUTABLE_MARK, False))

@@ -36,8 +36,6 @@ LIMITS_S: Final = MappingProxyType({Owed.HEAD: 10.0, Owed.BODY: 30.0, Owed.READI
 
 
 class GatewayConfig(uvicorn.Config):
-    """The server's configuration, and what all its connections share."""
-
     # Any: the server's options have types of their own.
     def __init__(
         self,
@@ -47,14 +45,6 @@ class GatewayConfig(uvicorn.Config):
         tls: ssl.SSLContext | None,
         **options: Any,
     ) -> None:
-        """Configure the server.
-
-        Args:
-            app: What it serves.
-            connections: Counts them.
-            tls: With which certificate; None serves plain HTTP.
-            options: See `uvicorn.Config`.
-        """
         super().__init__(app, **options)
         self.connections = connections
         self.tls = tls
@@ -73,7 +63,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Take what the server gives every connection."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = config.connections
         self._tls = config.tls
@@ -85,7 +74,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._is_write_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, or close it; with TLS the handshake comes next."""
+        """Register the connection, or close it; with TLS the handshake comes next."""
         self._peer = self._limits.admit(transport)
         if self._peer is None:
             self._limits.refusals.warn("connection refused", open=len(self._limits))
@@ -124,7 +113,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._peer is not None:
@@ -133,7 +121,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client."""
         if self.transport is None:
             self._early += data
             return
@@ -143,31 +130,28 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection to the WebSocket side. Source: RFC 6455, section 4.2.1."""
+        """Source: RFC 6455, section 4.2.1."""
         if event.http_version != b"1.1":
             self.send_400_response("A WebSocket needs HTTP/1.1.")
             return
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Give the client time to take what waits for it."""
         super().pause_writing()
         self._is_write_paused = True
         self._watch()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         super().resume_writing()
         self._is_write_paused = False
         self._watch()
 
     def _watch(self) -> None:
-        """Begin to measure what the client owes now, if that has changed."""
+        """Restart the timer if what the client owes has changed."""
         assert self._peer is not None
         owed = self._find_owed()
         has_answered = self.cycle is None or self.cycle.response_complete
@@ -200,7 +184,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._timer = self.loop.call_later(LIMITS_S[self._owed], self._judge)
 
     def _judge(self) -> None:
-        """Go on with a client that keeps up, and cut off one that does not."""
+        """Abort the connection of a client that is too slow."""
         moved_bytes, is_held_back = self._moved_bytes, False
         if self._owed is Owed.READING:
             moved_bytes = -self._moved_bytes - self.transport.get_write_buffer_size()

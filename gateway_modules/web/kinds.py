@@ -35,11 +35,10 @@ class SocketKind(StrEnum):
 
     @property
     def has_events(self) -> bool:
-        """It speaks one of OpenAI's protocols."""
+        """It uses one of OpenAI's protocols."""
         return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str) -> RequestType:
-        """Return what such a socket queues for."""
         match self:
             case SocketKind.STREAMING:
                 return RequestType.STREAMING
@@ -78,19 +77,13 @@ CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """Longest messages of a client.
-
-    Attributes:
-        first_bytes: `prepare`, `prefill` and the request of a chat.
-        other_bytes: Anything else.
-    """
+    """Longest messages of a client: `prepare`, `prefill` and the request of a chat; all others."""
 
     first_bytes: int
     other_bytes: int
 
 
 def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
-    """Return the parameters of a worker's address for one session."""
     query = {"session_id": session_id}
     match request_type:
         case RequestType.OMNI_DUPLEX:

@@ -31,35 +31,31 @@ STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class LongText(str):
-    """The short text. Each string that was taken out is replaced by a name.
-
-    For parsers and writers it is JSON as any other.
-    """
+    """A JSON text in which names of our own stand for long strings."""
 
     _strings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @classmethod
     def of(cls, text: str, strings: Mapping[str, tuple[str, ...]]) -> LongText:
-        """Return a text and what its names stand for, as JSON spells it, in parts."""
+        """`strings` maps a name to the parts of its string, as JSON spells it."""
         made = cls(text)
         made._strings = strings
         return made
 
     @property
     def size_chars(self) -> int:
-        """About how long it is with its strings."""
+        """Approximate length with its strings."""
         return len(self) + sum(len(part) for parts in self._strings.values() for part in parts)
 
     def with_text(self, text: str) -> LongText:
-        """Return another text with the same names."""
         return LongText.of(text, self._strings)
 
     def value(self, string: str) -> Iterator[str]:
-        """Return the parts of what a string of the parsed text is, or stands for."""
+        """Yield the parts of a parsed string, or of the long one it stands for."""
         return map(_unescaped, self._strings[string]) if string in self._strings else iter([string])
 
     def parts(self) -> Iterator[str]:
-        """Return it with its strings in their places, in parts of some `PART_CHARS`."""
+        """Yield the whole text in parts of some `PART_CHARS`."""
         names = "|".join(map(re.escape, self._strings)) or "(?!)"
         waiting, waiting_chars = [], 0
         for place in re.split(f"({names})", self):
@@ -74,10 +70,9 @@ class LongText(str):
 
 
 class LongTextReader:
-    """Takes the strings out of a JSON text that comes in parts."""
+    """Extracts the long strings of a JSON text that comes in parts."""
 
     def __init__(self) -> None:
-        """Begin before the text."""
         self._text: list[str] = []
         self._text_chars = 0
         self._strings: dict[str, tuple[str, ...]] = {}
@@ -88,12 +83,7 @@ class LongTextReader:
         self._name = secrets.token_hex(NAME_BYTES)
 
     def feed(self, part: str) -> None:
-        """Take in the next part.
-
-        Raises:
-            TooBigError: There are too many values, or too much around the long strings.
-            BadPayloadError: It is no JSON.
-        """
+        """Raises TooBigError at too many values or much text, BadPayloadError if it is no JSON."""
         self._values += count_values(part)
         check_values(self._values)
         part = self._escape + part
@@ -108,13 +98,13 @@ class LongTextReader:
             )
 
     def result(self) -> str:
-        """Return the text; a plain one if it has no long strings."""
+        """Return a `LongText`, or a plain one without long strings."""
         self._end_string(self._string or [])
         text = "".join(self._text) + self._escape
         return LongText.of(text, self._strings) if self._strings else text
 
     def _read_text(self, part: str, at: int, end: int) -> int:
-        """Read up to the beginning of a string; return where that is."""
+        """Read up to the beginning of a string; return its position."""
         after = part.find('"', at, end) + 1
         self._add(part[at : after or end])
         if after:
@@ -125,7 +115,7 @@ class LongTextReader:
         return after or end
 
     def _read_string(self, string: list[str], part: str, at: int, end: int) -> int:
-        """Read up to the end of a string; return where that is."""
+        """Read up to the end of a string; return its position."""
         found = STRING.match(part, at, end)
         assert found is not None, "it matches nothing too"
         string.append(found[0])
@@ -154,7 +144,7 @@ class LongTextReader:
 
 
 def read_long(parts: Iterable[str]) -> str:
-    """Return a JSON text that came in parts; see `LongTextReader.feed` for what it refuses."""
+    """Read a JSON text that came in parts; see `LongTextReader.feed`."""
     reader = LongTextReader()
     for part in parts:
         reader.feed(part)
@@ -162,17 +152,17 @@ def read_long(parts: Iterable[str]) -> str:
 
 
 def size_chars(text: str) -> int:
-    """Return about how long a text is, with what was taken out of it."""
+    """Return the approximate length of a text with its long strings."""
     return text.size_chars if isinstance(text, LongText) else len(text)
 
 
 def with_strings_of(text: str, changed: str) -> str:
-    """Return a changed text with the strings that were taken out of the one it was made from."""
+    """Return a changed text with the long strings of the one it was made from."""
     return text.with_text(changed) if isinstance(text, LongText) else changed
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """Return a whole text in parts that do not stop the loop."""
+    """Yield a whole text in parts that do not block the event loop."""
     return text.parts() if isinstance(text, LongText) else iter(_cut(text))
 
 
@@ -181,7 +171,7 @@ def _cut(text: str) -> list[str]:
 
 
 def _unescaped(part: str) -> str:
-    """Return what a part of a string says; as it is if it begins or ends in an escape sequence."""
+    """Decode a part of a string; one that begins or ends in an escape sequence stays."""
     if "\\" not in part:
         return part
     try:
@@ -211,7 +201,7 @@ def peek_type(text: str) -> str:
 
 
 def parse_type(text: str) -> str:
-    """Return a message's type by parsing all of it; "" if it has none or is no JSON object."""
+    """Return a message's type, "" without one or if it is no JSON object."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):

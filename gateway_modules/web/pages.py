@@ -53,20 +53,14 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Pages:
-    """Where the pages lie.
-
-    Attributes:
-        folder: HTML and the files of `/static`.
-        libraries: Folder of the libraries; it need not be there.
-        version: Of built files; "" for sources, which no browser may keep.
-    """
+    """HTML and files of `/static`: built, with a version, or as sources, which are not cached."""
 
     folder: Path
     libraries: Path
     version: str = ""
 
     def resolved(self, scope: Scope) -> Scope:
-        """Return a request with the plain address of its file, marked if it is of this version.
+        """Rewrite a versioned address, and mark the request if it is of this version.
 
         An address of another version gives the file as it is now: a page that was loaded before
         the server was updated still finds its libraries.
@@ -100,12 +94,7 @@ class Pages:
 
 
 def find_pages(root: Path, *, wants_sources: bool) -> Pages:
-    """Return the newest build, or the sources where there is none that is up to date.
-
-    Args:
-        root: The project's folder.
-        wants_sources: For those who change the pages.
-    """
+    """Return the newest build, or the sources if wanted or no build is up to date."""
     log = structlog.get_logger("pages")
     builds = _builds(root / BUILT_FOLDER)
     libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"
@@ -119,7 +108,6 @@ def find_pages(root: Path, *, wants_sources: bool) -> Pages:
 
 
 def find_build(root: Path) -> Pages | None:
-    """Return the newest build that is up to date, if there is one."""
     for folder, manifest in reversed(_builds(root / BUILT_FOLDER)):
         if _sources(root, manifest) == manifest.sources:
             return Pages(folder, folder / "vendor", manifest.version)
@@ -140,7 +128,6 @@ def _readable(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def _sources(root: Path, manifest: Manifest) -> dict[str, str]:
-    """Return what a build would be made from now."""
     others = {name for name in manifest.sources if not name.startswith(f"{STATIC_FOLDER}/")}
     names = others | {
         path.relative_to(root).as_posix()
@@ -155,7 +142,7 @@ def _sources(root: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def _package_folder(package: str) -> Path:
-    """Return where a Python package lies, a folder that is not there if nowhere."""
+    """Return a package's folder; one that does not exist if it is not installed."""
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     return Path(next(iter(folders))) if folders else Path(package)
@@ -197,14 +184,7 @@ PAGE: Final = """<!doctype html>
 def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
-    """Return the page with HTTP 404.
-
-    Args:
-        request: The request.
-        missing: What is not there.
-        languages: Have the words.
-        default_lang: The configured language; None leaves it to the browser.
-    """
+    """Return the page with HTTP 404."""
     lang = languages.pick(_wishes(request, default_lang))
     words = languages.words(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
@@ -214,13 +194,12 @@ def missing_page(
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser asks for something to show, not a program or a page for an answer."""
+    """Whether a browser navigates, rather than a program or a script fetching."""
     is_page = not request.url.path.startswith(NO_PAGES)
     return request.method == "GET" and is_page and "text/html" in request.headers.get("accept", "")
 
 
 def _wishes(request: Request, default_lang: str | None) -> Iterator[str | None]:
-    """What is asked for, what is configured, what the browser prefers."""
     yield request.query_params.get("lang")
     yield default_lang
     for part in request.headers.get("accept-language", "").split(","):
@@ -234,42 +213,28 @@ CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 
 class Languages:
-    """Every language there is, by its code."""
+    """The catalogue of each language, by its code."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the catalogues.
-
-        Args:
-            folder: Where they lie.
-
-        Raises:
-            ValueError: One cannot be used, or there is no English.
-        """
         self._words = {path.stem: _catalogue(path) for path in sorted(folder.glob("*.json"))}
         if ENGLISH not in self._words:
             raise ValueError(f"{folder} holds no {ENGLISH}.json")
 
     @property
     def names(self) -> dict[str, str]:
-        """What each language calls itself, by its code."""
         return {code: words[NAME] for code, words in self._words.items()}
 
     def words(self, code: str) -> Mapping[str, str]:
-        """Return the texts of a language by their keys; English ones where it has none."""
+        """Return the texts of a language by key; missing ones in English."""
         return MappingProxyType(self._words[ENGLISH] | self._words[code])
 
     def check(self, code: str | None) -> None:
-        """Raise ValueError if a language is configured that is not there."""
         if code is not None and code not in self._words:
             there = ", ".join(self._words)
             raise ValueError(f"service.default_lang = {code!r}: there are {there}")
 
     def pick(self, wishes: Iterable[str | None]) -> str:
-        """Return the first language wished for that is there, else English.
-
-        Args:
-            wishes: Codes such as "zh" or "zh-CN"; of a region only the language counts.
-        """
+        """Return the first known language of some codes such as "zh" or "zh-CN", else English."""
         for wish in wishes:
             code = (wish or "").strip().partition("-")[0].lower()
             if code in self._words:

@@ -16,7 +16,7 @@ LEASE_MARK: Final = "bytes that arrive"  # key in a socket's scope: its lease
 
 
 def network_of(address: str) -> str:
-    """Return what limits count as one client: an IPv4 address, or an IPv6 network."""
+    """Return what counts as one client: an IPv4 address, or an IPv6 network."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -29,16 +29,9 @@ def network_of(address: str) -> str:
 
 
 class TokenBucket:
-    """So many at once, so many a second in the long run."""
+    """`capacity` at once, `refill_per_s` in the long run."""
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
-        """Start full.
-
-        Args:
-            capacity: Most that may be taken at once.
-            refill_per_s: What comes back each second.
-            clock: Seconds of a clock that only goes forward.
-        """
         self._capacity = capacity
         self._refill_per_s = refill_per_s
         self._clock = clock
@@ -46,7 +39,6 @@ class TokenBucket:
         self._at_s = clock()
 
     def take(self, amount: float = 1.0) -> bool:
-        """Take so much if it is there; say whether it was."""
         self._refill()
         if self._level < amount:
             return False
@@ -54,14 +46,13 @@ class TokenBucket:
         return True
 
     def borrow_s(self, amount: float) -> float:
-        """Take so much even if it is not there; return how long to wait until it is, s."""
+        """Take tokens that may not be there; return how long to wait until they are, s."""
         self._refill()
         self._level -= amount
         return max(0.0, -self._level / self._refill_per_s)
 
     @property
     def level(self) -> float:
-        """What could be taken now; below 0 while a debt is being paid."""
         self._refill()
         return self._level
 
@@ -78,18 +69,15 @@ class AddressBuckets:
     """
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
-        """Take what each bucket is made of; see `TokenBucket`."""
         self._capacity = capacity
         self._refill_per_s = refill_per_s
         self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, address: str) -> bool:
-        """Take one for this address; say whether it was there."""
         return self._bucket(network_of(address)).take()
 
     def is_empty(self, address: str) -> bool:
-        """Whether nothing is left for this address."""
         bucket = self._buckets.get(network_of(address))
         return bucket is not None and bucket.level < 1
 
@@ -104,15 +92,9 @@ class AddressBuckets:
 
 
 class ByteBudget:
-    """What may be held. Who asks for more is refused; nothing that is held is dropped."""
+    """Bytes held for clients. More is refused; nothing that is held is dropped."""
 
     def __init__(self, total_bytes: int, per_client_bytes: int) -> None:
-        """Start with nothing held.
-
-        Args:
-            total_bytes: Of all clients.
-            per_client_bytes: Of one client.
-        """
         self._total_bytes = total_bytes
         self._per_client_bytes = per_client_bytes
         self._held_bytes = 0
@@ -120,19 +102,14 @@ class ByteBudget:
 
     @property
     def held_bytes(self) -> int:
-        """What is held now."""
         return self._held_bytes
 
     def lease(self, client: str) -> ByteLease:
-        """Return what one request or socket of a client holds, nothing so far; "" is exempt."""
+        """Return the lease of one request or socket; client "" is exempt from its own limit."""
         return ByteLease(self, client)
 
     def take(self, client: str, size_bytes: int) -> None:
-        """Hold more.
-
-        Raises:
-            RateLimitedError: That would be too much.
-        """
+        """Raises RateLimitedError if that would be too much."""
         is_full = self._held_bytes + size_bytes > self._total_bytes
         if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
             raise RateLimitedError("The server holds as much of what was sent as it may.")
@@ -140,7 +117,6 @@ class ByteBudget:
         self._by_client[client] += size_bytes
 
     def give_back(self, client: str, size_bytes: int) -> None:
-        """Hold less."""
         self._held_bytes -= size_bytes
         self._by_client[client] -= size_bytes
         if not self._by_client[client]:
@@ -148,24 +124,18 @@ class ByteBudget:
 
 
 class ByteLease:
-    """What one request or socket holds. Its owner releases it at the end."""
+    """Bytes held by one request or socket; its owner releases it."""
 
     def __init__(self, budget: ByteBudget, client: str) -> None:
-        """Hold nothing yet; made by `ByteBudget.lease`."""
         self._budget = budget
         self._client = client
         self._held_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """Hold more.
-
-        Raises:
-            RateLimitedError: That would be too much.
-        """
+        """Raises RateLimitedError if that would be too much."""
         self._budget.take(self._client, size_bytes)
         self._held_bytes += size_bytes
 
     def release(self) -> None:
-        """Hold nothing any more."""
         self._budget.give_back(self._client, self._held_bytes)
         self._held_bytes = 0

@@ -28,24 +28,14 @@ BACKLOG: Final = 128
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that lets running sessions finish before it closes their sockets.
-
-    A second signal ends the waiting.
-    """
+    """Lets running sessions finish before it closes sockets; a second signal ends the wait."""
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
-        """Prepare to serve.
-
-        Args:
-            config: What and where.
-            drain: Waits until running sessions have finished; called once, when the end is near.
-        """
         super().__init__(config)
         self._drain = drain
         self._signals = StopSignals()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
         await super().startup(sockets)
         addresses = [part.getsockname()[:2] for server in self.servers for part in server.sockets]
         structlog.get_logger("gateway").info("listening", addresses=addresses)
@@ -70,7 +60,7 @@ class GatewayServer(uvicorn.Server):
         self._captured_signals.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end at the first signal, whichever it is; hurry at one that is sent later."""
+        """Stop at the first signal, whichever it is; hurry at a later one."""
         is_hurry = self._signals.is_hurry(time.monotonic())
         if is_hurry or not self.should_exit:
             self.force_exit = self.should_exit

@@ -18,19 +18,11 @@ Take = Callable[[bytes], bool]
 
 @dataclass
 class Shortcut:
-    """One socket's.
-
-    Attributes:
-        send: Takes a text for the peer.
-        take: Takes a text of the peer; None lets all go the ordinary way.
-        is_open: The task waits for the next text, and there is none before it.
-    """
-
-    send: Take
-    take: Take | None = None
-    is_open: bool = False
+    send: Take  # a text for the peer
+    take: Take | None = None  # a text of the peer; None sends all through the task
+    is_open: bool = False  # the task waits for the next text, and nothing is queued before it
 
     def offer(self, text: bytes) -> bool:
-        """Have a text of one frame taken; return whether it was. If not, the task gets it."""
+        """Forward a text of one frame; return whether that was possible, else the task gets it."""
         self.is_open = self.is_open and self.take is not None and self.take(text)
         return self.is_open

@@ -63,16 +63,10 @@ class IncomingText:
     """A text message that comes in fragments; each is decoded on its own."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._decoder: codecs.IncrementalDecoder | None = None
         self._parts: list[str] = []
 
     def add(self, fragment: bytes, *, is_last: bool) -> None:
-        """Take in a fragment.
-
-        Raises:
-            UnicodeDecodeError: It is not UTF-8.
-        """
         if self._decoder is None:
             if is_last:  # the whole message
                 self._parts.append(fragment.decode())
@@ -90,16 +84,15 @@ class IncomingText:
 class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     """One client's connection.
 
-    Differs from the server's own: how long a message may be depends on the path, so that a live
-    socket cannot make us collect what only a chat may send; a long message is never handled as a
-    whole; small frames are limited in number; a handshake that cannot be read is answered; and a
-    client that takes nothing any more is cut off instead of being waited for.
+    How long a message may be depends on the path, so that a live socket cannot make us buffer
+    what only a chat may send; a long message is never handled as a whole; small frames are
+    limited in number; an invalid handshake gets a response; a client that reads nothing is
+    disconnected.
     """
 
     config: GatewayConfig
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over a connection whose request asks for a WebSocket."""
         self._peer = peer_of(transport)
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
         self._splitter: FrameSplitter | None = None  # there is none before the handshake
@@ -108,7 +101,6 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no more."""
         self.config.connections.leave(self._peer)
         if self.handshake_complete:  # uvicorn would say that the client closed without a code
             self.queue.put_nowait({"type": "websocket.disconnect", "code": VANISHED})
@@ -117,11 +109,11 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
     @property
     def read_bytes(self) -> int:
-        """Return more inside of a long frame, of which nothing has to be parsed."""
+        """More inside of a long frame, of which nothing has to be parsed."""
         return READ_BYTES if self._splitter is None else self._splitter.read_bytes
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client; the first are the whole handshake."""
+        """Handle bytes of the client; the first are the whole handshake."""
         lease = self._lease()
         try:
             if lease is not None:
@@ -137,7 +129,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
-        """Take the path's limit before any message comes."""
+        """Set the path's limit before any message comes."""
         place = event.path.partition("?")[0]
         limits = [limit for path, limit in LIMITS_BYTES.items() if place.startswith(path)]
         limit_bytes = limits[0] if limits else CHAT_BYTES
@@ -148,7 +140,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.scope[SHORTCUT_MARK] = self._shortcut  # type: ignore[typeddict-unknown-key]
 
     async def receive(self) -> Any:  # the server's type of an event is private
-        """Return the next message; from then on it is the app's to hold."""
+        """Return the next message; from then on the app holds its bytes."""
         self._shortcut.is_open = True
         try:
             event = await super().receive()
@@ -158,25 +150,23 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         return event
 
     def handle_text(self, event: Frame) -> None:
-        """Take the first frame of a text message."""
         if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
             self._message = IncomingText()
             self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
-        """Take the first frame of a binary message, of which only the end counts."""
+        """Only the end of a binary message matters."""
         if self._may_come(event):
             self.curr_msg_data_type = "bytes"
             self._take(event)
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a further frame of a message."""
         if self._may_come(event):
             self._take(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Queue a message, and read no further until the app has taken it."""
+        """Queue a message, and pause reading until the app has received it."""
         if self.close_sent:
             return
         message: Any = {"type": "websocket.receive"}
@@ -191,22 +181,19 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def handle_ping(self) -> None:
-        """Send the pong that the library has made."""
         if self._may_come(None):
             super().handle_ping()
 
     def handle_pong(self, event: Frame) -> None:
-        """Handle a pong, solicited or not."""
         if self._may_come(None):
             super().handle_pong(event)
 
     def keepalive_timeout(self) -> None:
-        """No pong came: abort without a closing handshake, which would not be answered either."""
+        """Abort without a closing handshake, which would not be answered either."""
         super().keepalive_timeout()
         self.transport.abort()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """The app is done with it: so is the connection, soon."""
         super().on_task_complete(task)
         self.loop.call_later(LINGER_S, self.transport.abort)
 
@@ -221,7 +208,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def _may_come(self, frame: Frame | None) -> bool:
-        """Count a frame; end the connection if too many are small. None is a control frame."""
+        """Count a frame; close the connection if too many are small. None is a control frame."""
         if self.transport.is_closing():
             return False
         brings_much = frame is not None and (frame.fin or len(frame.data) >= SMALL_FRAME_BYTES)
@@ -234,14 +221,14 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         return False
 
     def _lease(self) -> ByteLease | None:
-        """Return what holds the bytes that arrive, as soon as the app has let the socket in."""
+        """Return what holds the received bytes, once the app has accepted the socket."""
         if not self.handshake_complete:
             return None
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
 
     def _send_now(self, text: bytes) -> bool:
-        """Send a text if nothing has to wait for it, and return whether that is so."""
+        """Send a text if nothing is buffered before it; return whether it was sent."""
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
         if is_over or not self.writable.is_set():
             return False
@@ -273,14 +260,10 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
 
 
 class FrameSplitter:
-    """What a client sends after its handshake, in blocks as the network delivers them."""
+    """Splits long frames of a client into fragments as the network delivers them."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Begin before a frame.
-
-        Args:
-            limit_bytes: A frame longer than this is not split, so that its head is refused.
-        """
+        """A frame longer than `limit_bytes` is not split, so that its head is refused."""
         self._limit_bytes = limit_bytes
         self._head = b""
         self._mask = b""
@@ -290,7 +273,7 @@ class FrameSplitter:
 
     @property
     def read_bytes(self) -> int:
-        """How much to read next: the rest of a fragment in one piece, but few short frames."""
+        """The rest of a fragment in one piece, but few short frames."""
         return max(READ_BYTES, min(self._fragment_bytes, 2 * FRAGMENT_BYTES))
 
     def split(self, block: bytes) -> bytes:
@@ -344,7 +327,7 @@ class FrameSplitter:
 
 
 def _head_bytes(head: bytes) -> int:
-    """Return how long a frame's head is, by its first two bytes."""
+    """Return the length of a frame's head, by its first two bytes."""
     if len(head) < 2:
         return 2
     mask_bytes = MASK_BYTES if head[1] & MASKED else 0

@@ -33,18 +33,18 @@ from gateway_modules.openai import calls as openai_calls
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sockets as openai_sockets
 from gateway_modules.openai import transcription as openai_transcription
-from gateway_modules.routes import admin, assets, chat, pages, queue, sessions, sockets
+from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import HttpEdge
 from gateway_modules.service import Gateway, Timing, build_gateway
-from gateway_modules.web.answers import (
+from gateway_modules.web.certificates import certificate_names, ensure_certificate
+from gateway_modules.web.responses import (
     OPENAI_PREFIX,
+    StaticFolder,
     on_client_gone,
     on_invalid_request,
     on_omni_error,
     on_unexpected,
 )
-from gateway_modules.web.certificates import certificate_names, ensure_certificate
-from gateway_modules.web.files import StaticFolder
 from gateway_modules.web.server import GatewayServer, server_config
 
 TITLE: Final = "MiniCPM-o live"
@@ -117,7 +117,7 @@ def create_app(
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
-    for routes in (queue, chat, assets, sessions, admin, pages, sockets):
+    for routes in (queue, chat, sessions, admin, pages, sockets):
         app.include_router(routes.router)
     app.include_router(admin.admin_router)
     app.include_router(pages.assets)

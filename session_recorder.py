@@ -16,8 +16,7 @@ from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import media, names
-from recording.files import wav_header
-from recording.folder import append_sound
+from recording.folder import append_sound, wav_header
 from recording.jobs import Backlog, RecorderThreads
 from recording.media import Picture, Sound
 from recording.names import generate_recording_id, generate_session_id

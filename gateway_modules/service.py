@@ -24,10 +24,8 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.admin.audit import AuditLog
-from gateway_modules.admin.earlier_files import take_over_files
-from gateway_modules.admin.kept_settings import AppRegistry, EtaStore
-from gateway_modules.admin.log_tail import LogTail
+from gateway_modules.admin.kept_settings import AppRegistry, EtaStore, take_over_files
+from gateway_modules.admin.logs import AuditLog, LogTail
 from gateway_modules.admin.security import (
     ADMIN_HEADER,
     AccessPolicy,
@@ -47,22 +45,25 @@ from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.worker_link import PATIENCE_S
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
-from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
-from gateway_modules.voices.voice_library import VoiceLibrary, find_default_voice
-from gateway_modules.web.connections import (
+from gateway_modules.voices.voice_library import (
+    RefAudioRegistry,
+    SoundDecoder,
+    VoiceLibrary,
+    find_default_voice,
+)
+from gateway_modules.web.kinds import SizeLimits, SocketKind
+from gateway_modules.web.limits import (
     CONNECTIONS_PER_SOCKET,
+    ByteBudget,
     Connections,
     RefusalLog,
     connection_limit,
 )
-from gateway_modules.web.files import WebFiles
-from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.pages import Languages, Pages, find_pages
-from gateway_modules.web.rates import ByteBudget
+from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
 from recording.cleanup import CleanupSchedule
-from recording.objects import ObjectStore
-from recording.running import RunningRecordings
+from recording.objects import ObjectStore, RunningRecordings
 from recording.store import FolderStore, RecordingStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from config import HOME, IS_INSTALLED, PROJECT_ROOT, Settings
-from gateway_modules.web.connections import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
+from gateway_modules.web.limits import DESCRIPTORS_EACH, DESCRIPTORS_RESERVED
 from gateway_modules.web.pages import find_build
 from launcher.machine import Gpu, PortError, check_port
 from launcher.plan import MODEL_GIB, SAVED_GIB, Planner, slots_of

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from core.schemas.queue import RequestType
 from recording import names
-from recording.files import WavShape, is_whole_mp4, is_whole_picture, readable_wav
-from recording.folder import newest_change_s
+from recording.folder import WavShape, is_whole_mp4, is_whole_picture, newest_change_s, readable_wav
 from recording.records import (
     DUPLEX_TYPES,
     Chunk,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from core.audio import FloatArray, read_audio
 from core.errors import AudioCorruptError, PictureError
 from core.schemas.limits import SAMPLE_BYTES
-from recording.files import PICTURE_HEAD_BYTES, picture_extension
+from recording.folder import PICTURE_HEAD_BYTES, picture_extension
 
 Sound = str | bytes | FloatArray
 """Samples [T] in -1..1; or float32 little-endian, or a whole WAV file, as bytes or their Base64."""

@@ -17,8 +17,14 @@ from core.files import append, atomic_write
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import media, names
-from recording.files import wav_header
-from recording.folder import LowDiskError, RecordingLock, check_room, write_meta, write_owner
+from recording.folder import (
+    LowDiskError,
+    RecordingLock,
+    check_room,
+    wav_header,
+    write_meta,
+    write_owner,
+)
 from recording.jobs import RecorderThreads, RecordingJobs, ReplayProcess
 from recording.media import Picture, Sound, content_bytes, picture_suffix, video_suffix
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media

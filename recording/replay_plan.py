@@ -1,4 +1,4 @@
-"""Decides the position of each piece of sound, each picture and each line of text in a replay.
+"""Decides the position of each piece of sound, each picture and each subtitle in a replay.
 
 Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own words
 and the lengths of its WAV files.
@@ -6,16 +6,18 @@ and the lengths of its WAV files.
 
 from __future__ import annotations
 
+import html
 import itertools
 import textwrap
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from recording.files import readable_wav
+from recording.folder import readable_wav
 from recording.records import (
     Chunk,
     DuplexRecording,
@@ -229,3 +231,77 @@ def _span(folder: Path, name: str | None, start: int) -> Span | None:
     if shape.rate_hz not in (INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ):
         return None
     return Span(start, [folder / name], shape.rate_hz, shape.samples)
+
+
+DASH: Final = "\u2013 "  # before the words of the other speaker
+CUE_MAX_CHARS: Final = 120  # three lines on a film; further words begin anew
+MS_PER_S: Final = 1_000
+S_PER_MINUTE: Final = 60
+
+
+@dataclass(frozen=True)
+class Cue:
+    start_ms: int
+    end_ms: int
+    text: str
+
+
+def cues_of(plan: ReplayPlan) -> list[Cue]:
+    """Return the subtitles of a replay: words accumulate over a turn, then all disappear.
+
+    What the user said stands above what the model says, behind a dash.
+    """
+    model = _cues_of_turns(plan.captions, plan.samples)
+    user = _cues_of_turns(plan.user_captions, plan.samples)
+    return _side_by_side([replace(cue, text=DASH + cue.text) for cue in user], model)
+
+
+def _cues_of_turns(turns: list[CaptionTurn], samples: int) -> list[Cue]:
+    cues: list[Cue] = []
+    for turn, following in itertools.zip_longest(turns, turns[1:]):
+        cues += _cues_of_turn(turn, min(turn.end, following.words[0][0] if following else samples))
+    return cues
+
+
+def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
+    """Return one cue at a time, as a track of an MP4 file needs it."""
+    if not above:
+        return below
+    times = sorted({time for cue in (*above, *below) for time in (cue.start_ms, cue.end_ms)})
+    waiting = [deque(above), deque(below)]
+    cues: list[Cue] = []
+    for start_ms, end_ms in itertools.pairwise(times):
+        for row in waiting:
+            while row and row[0].end_ms <= start_ms:
+                row.popleft()
+        shown = [row[0].text for row in waiting if row and row[0].start_ms <= start_ms]
+        if shown:
+            cues.append(Cue(start_ms, end_ms, "\n".join(shown)))
+    return cues
+
+
+def webvtt(cues: list[Cue]) -> str:
+    """Return the text of a WebVTT file. Source: W3C, WebVTT, section 4."""
+    blocks = [
+        f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}\n{html.escape(cue.text, quote=False)}\n"
+        for cue in cues
+    ]
+    return "\n".join(["WEBVTT\n", *blocks])
+
+
+def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
+    shown = ""
+    for (start, said), (end, _) in itertools.pairwise([*turn.words, (last, "")]):
+        words = "".join(char if char.isprintable() else " " for char in said)
+        shown = shown + words if len(shown) + len(words) <= CUE_MAX_CHARS else words
+        text = shown.strip()[:CUE_MAX_CHARS]
+        start_ms, end_ms = start // SAMPLES_PER_MS, min(end, last) // SAMPLES_PER_MS
+        if text and start_ms < end_ms:
+            yield Cue(start_ms, end_ms, text)
+
+
+def _clock(at_ms: int) -> str:
+    seconds, ms = divmod(at_ms, MS_PER_S)
+    minutes, seconds = divmod(seconds, S_PER_MINUTE)
+    hours, minutes = divmod(minutes, S_PER_MINUTE)
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{ms:03d}"

@@ -12,7 +12,7 @@ from config import PROJECT_ROOT, Settings
 from core.schemas.export.message_schemas import Schema, reference_name
 from core.schemas.export.typedefs import type_text
 from gateway import create_app, describe
-from gateway_modules.web.answers import OPENAI_PREFIX
+from gateway_modules.web.responses import OPENAI_PREFIX
 
 FILE: Final = PROJECT_ROOT / "types" / "http.d.ts"
 HEAD: Final = """\

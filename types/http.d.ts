@@ -597,11 +597,6 @@ declare namespace Http {
     "/api/queue": QueueStatus;
     "/api/queue/{ticket_id}": TicketLookup;
     "/api/config/eta": EtaStatus;
-    "/api/frontend_defaults": FrontendDefaults;
-    "/api/presets": Record<string, Array<Preset>>;
-    "/api/presets/{mode}/{preset_id}/audio": PresetSounds;
-    "/api/default_ref_audio": DefaultVoice;
-    "/api/assets/ref_audio": RefAudioList;
     "/api/sessions/{recording_id}/comment": Comment;
     "/api/apps": AppList;
     "/api/admin/state": AdminState;
@@ -612,5 +607,10 @@ declare namespace Http {
     "/api/admin/history": History;
     "/api/admin/logs": LogPart;
     "/api/admin/audit": AuditList;
+    "/api/frontend_defaults": FrontendDefaults;
+    "/api/presets": Record<string, Array<Preset>>;
+    "/api/presets/{mode}/{preset_id}/audio": PresetSounds;
+    "/api/default_ref_audio": DefaultVoice;
+    "/api/assets/ref_audio": RefAudioList;
   };
 }

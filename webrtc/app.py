@@ -15,7 +15,7 @@ from core.errors import OmniError
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, CallOffer
 from core.serving.server import SecretGate
-from gateway_modules.web.answers import OPENAI_PREFIX, error_answer
+from gateway_modules.web.responses import OPENAI_PREFIX, error_answer
 from webrtc.call import Limits
 from webrtc.calls import Calls, GatewayPlace, RefusedError
 

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
 from core.files import ensure_token
-from gateway_modules.web.rates import AddressBuckets, network_of
+from gateway_modules.web.limits import AddressBuckets, network_of
 
 ADMIN_HEADER: Final = "X-Admin-Token"
 ADMIN_COOKIE: Final = "admin_session"

@@ -31,10 +31,10 @@ from core.tools import (
 )
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.remembered import Transcripts
-from gateway_modules.openai.sound import spoken
+from gateway_modules.openai.speech import spoken
 from gateway_modules.single_request import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.answers import openai_error
+from gateway_modules.web.responses import openai_error
 
 ID_BYTES: Final = 12
 SOUND_BYTES_PER_S: Final = limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ

@@ -21,8 +21,7 @@ from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.openai.keys import NeedsKey, shown_key
-from gateway_modules.openai.routes import check_model, served_model
+from gateway_modules.openai.routes import NeedsKey, check_model, served_model, shown_key
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.web.client_request import text_of
 

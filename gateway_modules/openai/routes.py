@@ -1,19 +1,21 @@
-"""`POST /v1/chat/completions` and `GET /v1/models`."""
+"""Chat completions, models, speech, voices and client secrets below /v1, and who may use them."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import asdict
+import hmac
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from core.errors import BadRequestError, NoWorkerError
+from core.errors import BadRequestError, NoWorkerError, UnauthorizedError
 from core.protocols.realtime_session import ENGINES
 from core.schemas.common import explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
@@ -21,7 +23,6 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.keys import NeedsApiKey, NeedsKey
 from gateway_modules.openai.remembered import (
     SECONDS_USUAL,
     ClientSecretRequest,
@@ -32,12 +33,70 @@ from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import WorkerRequest, worker_request
 from gateway_modules.queue.worker_view import loaded_model
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
 from gateway_modules.single_request import reply
-from gateway_modules.voices.ref_audio_registry import NAME_MAX_CHARS, RefAudio, RefAudioRegistry
-from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.answers import CLIENT_LEFT
+from gateway_modules.voices.voice_library import (
+    NAME_MAX_CHARS,
+    RefAudio,
+    RefAudioRegistry,
+    VoiceLibrary,
+)
 from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
+from gateway_modules.web.responses import CLIENT_LEFT
+
+BEARER = "bearer "
+SUBPROTOCOL_KEY = "openai-insecure-api-key."
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a key lets its owner do.
+
+    Attributes:
+        session: what the sessions of a client secret begin with; None with an API key.
+    """
+
+    session: Json | None = None
+
+
+def check_key(connection: HTTPConnection) -> Grant:
+    """Accept an API key or an unexpired client secret, and anything where no key is configured."""
+    gateway, key = gateway_of(connection), shown_key(connection)
+    session = gateway.client_secrets.find(key)
+    if session is not None:
+        return Grant(session)
+    keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
+    known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
+    if keys and not any(known):
+        raise UnauthorizedError("Incorrect API key provided.")
+    return Grant()
+
+
+def check_api_key(connection: HTTPConnection) -> None:
+    """Do as `check_key`, but refuse client secrets."""
+    if check_key(connection).session is not None:
+        raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
+
+
+def shown_key(connection: HTTPConnection) -> str:
+    """Return the key of the Authorization header, or of Azure's `api-key`; "" without one.
+
+    A page cannot set headers of a WebSocket: it names its key among the subprotocols.
+    """
+    header = connection.headers.get("authorization", "")
+    if header.lower().startswith(BEARER):
+        return header[len(BEARER) :].strip()
+    offered = connection.scope.get("subprotocols", ())
+    keys = [name[len(SUBPROTOCOL_KEY) :] for name in offered if name.startswith(SUBPROTOCOL_KEY)]
+    return connection.headers.get("api-key", keys[0] if keys else "")
+
+
+NeedsKey = Depends(check_key)
+"""Marks a router whose routes take an API key or a client secret."""
+
+NeedsApiKey = Depends(check_api_key)
+"""Marks a route that takes an API key only."""
+
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
 SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)

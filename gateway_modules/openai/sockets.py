@@ -15,12 +15,11 @@ from starlette.responses import JSONResponse
 
 from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
 from core.schemas.queue import RESUME_TOKEN
-from gateway_modules.openai.keys import Grant, check_key
-from gateway_modules.openai.routes import check_model, served_model
+from gateway_modules.openai.routes import Grant, check_key, check_model, served_model
 from gateway_modules.routes.sockets import Entrance, serve
 from gateway_modules.service import Gateway, gateway_of
-from gateway_modules.web.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
 from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
 from recording.names import generate_session_id
 
 SUBPROTOCOL: Final = "realtime"

@@ -22,14 +22,13 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
 from core.schemas.worker import TranscriptPassage
-from gateway_modules.openai.keys import NeedsKey
-from gateway_modules.openai.routes import UNBUFFERED, check_model
+from gateway_modules.openai.routes import UNBUFFERED, NeedsKey, check_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.single_request import Assignment, replies
-from gateway_modules.voices.ref_audio_registry import Sound
-from gateway_modules.web.answers import CLIENT_LEFT, openai_error
+from gateway_modules.voices.voice_library import Sound
 from gateway_modules.web.client_request import HungUpError, unless_hung_up
+from gateway_modules.web.responses import CLIENT_LEFT, openai_error
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 FIELDS_MAX: Final = 16

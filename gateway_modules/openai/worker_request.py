@@ -27,6 +27,7 @@ from core.schemas.common import (
 )
 from core.tools import call_text, outputs_text
 from gateway_modules.openai.chat_request import (
+    SCHEMA,
     AudioPart,
     ChatMessage,
     CompletionRequest,
@@ -37,7 +38,6 @@ from gateway_modules.openai.chat_request import (
     VideoPart,
 )
 from gateway_modules.openai.remembered import Transcripts
-from gateway_modules.openai.response_format import SCHEMA
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 

@@ -18,7 +18,7 @@ from core.errors import (
     WorkerLostError,
 )
 from core.schemas import limits
-from gateway_modules.web.answers import Problem
+from gateway_modules.web.responses import Problem
 
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 DETAIL_MAX_CHARS = 300  # of a worker's explanation, to a client

@@ -51,7 +51,7 @@ from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_answer import WorkerAnswer, raise_for_status, read_reply
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.long_text import parts_of
-from gateway_modules.web.shortcut import Shortcut
+from gateway_modules.web.socket_server import Shortcut
 
 SECRET_HEADER = WORKER_SECRET_HEADER
 

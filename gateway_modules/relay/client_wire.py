@@ -16,9 +16,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
 from gateway_modules.web.kinds import SizeLimits
+from gateway_modules.web.limits import ByteLease, TokenBucket
 from gateway_modules.web.long_text import parse_type, read_long
-from gateway_modules.web.rates import ByteLease, TokenBucket
-from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut, Take
+from gateway_modules.web.socket_server import SHORTCUT_MARK, Shortcut, Take
 
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
 NOT_READ: Final = "the client does not read"

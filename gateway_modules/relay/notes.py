@@ -25,7 +25,7 @@ from core.protocols.events import (
 )
 from core.protocols.queueing import QueueingPhase
 from core.telemetry import CallTrace, Tracing
-from gateway_modules.web.rates import TokenBucket
+from gateway_modules.web.limits import TokenBucket
 from recording.names import check_recording_id
 from recording.store import RecordingStore
 

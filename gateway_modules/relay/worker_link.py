@@ -45,7 +45,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
-from gateway_modules.web.shortcut import Take
+from gateway_modules.web.socket_server import Take
 
 # The machine reports by its own timer; the pool only has to tell of changes.
 LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away

@@ -15,9 +15,8 @@ from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.admin.audit import AuditList
 from gateway_modules.admin.kept_settings import AppInfo, AppState
-from gateway_modules.admin.log_tail import LINES_MAX, LogPart
+from gateway_modules.admin.logs import LINES_MAX, AuditList, LogPart
 from gateway_modules.admin.security import SESSION_AGE_S, mark_admin
 from gateway_modules.admin.trends import History
 from gateway_modules.queue.models import WorkerInfo
@@ -25,8 +24,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.queue.worker_view import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
-from gateway_modules.web.answers import problems
-from gateway_modules.web.files import NO_STORE, json_answer
+from gateway_modules.web.responses import NO_STORE, json_answer, problems
 from recording.cleanup import CleanupReport
 from recording.listing import Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX

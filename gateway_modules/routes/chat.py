@@ -27,10 +27,10 @@ from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.answers import CLIENT_LEFT, problems
 from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import with_strings_of
+from gateway_modules.web.responses import CLIENT_LEFT, problems
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000

@@ -27,13 +27,12 @@ from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
-from gateway_modules.admin.audit import BodyStart, entry_of
+from gateway_modules.admin.logs import BodyStart, entry_of
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
-from gateway_modules.web.answers import error_answer
-from gateway_modules.web.files import NO_STORE, content_policy, is_immutable
+from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.long_text import PARTS_MARK
-from gateway_modules.web.rates import LEASE_MARK, AddressBuckets, ByteLease
+from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}

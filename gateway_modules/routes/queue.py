@@ -26,7 +26,7 @@ from gateway_modules.queue.models import (
 )
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
-from gateway_modules.web.answers import problems
+from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
 
 router = APIRouter(tags=["status"])

@@ -16,11 +16,10 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin.security import mark_admin
 from gateway_modules.service import GatewayHere
 from gateway_modules.session_files import SessionFiles, Upload, zipped
-from gateway_modules.web.answers import problems
 from gateway_modules.web.client_request import receive_file
-from gateway_modules.web.files import NO_STORE
-from recording.answers import Download, file_answer
+from gateway_modules.web.responses import NO_STORE, problems
 from recording.names import media_type
+from recording.store import Download, file_answer
 
 ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
 # What clients upload is shown, never run: not as a page, not as a script.

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from core.errors import NotFoundError
-from gateway_modules.web.files import IMMUTABLE_MARK
+from gateway_modules.web.responses import IMMUTABLE_MARK
 
 STATIC_FOLDER: Final = "static"
 BUILT_FOLDER: Final = Path("build") / "pages"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,12 +21,35 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
-from gateway_modules.web.connections import READ_BYTES, BoundedReads, peer_of
-from gateway_modules.web.http_protocol import GatewayConfig
 from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.limits import (
+    LEASE_MARK,
+    READ_BYTES,
+    BoundedReads,
+    ByteLease,
+    GatewayConfig,
+    TokenBucket,
+    peer_of,
+)
 from gateway_modules.web.long_text import JOINED_CHARS, PARTS_MARK
-from gateway_modules.web.rates import LEASE_MARK, ByteLease, TokenBucket
-from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut
+
+SHORTCUT_MARK: Final = "shortcut"  # key in a socket's scope
+
+Take = Callable[[bytes], bool]
+"""Takes a text in UTF-8 at once and returns whether it could."""
+
+
+@dataclass
+class Shortcut:
+    send: Take  # a text for the peer
+    take: Take | None = None  # a text of the peer; None sends all through the task
+    is_open: bool = False  # the task waits for the next text, and nothing is queued before it
+
+    def offer(self, text: bytes) -> bool:
+        """Forward a text of one frame; return whether that was possible, else the task gets it."""
+        self.is_open = self.is_open and self.take is not None and self.take(text)
+        return self.is_open
+
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0

@@ -28,10 +28,10 @@ from gateway_modules.queue import worker_client
 from gateway_modules.relay import client_wire, turns, worker_link
 from gateway_modules.routes import chat as routes_chat
 from gateway_modules.web.client_request import Target, receive_file
-from gateway_modules.web.http_protocol import GatewayHttpProtocol
 from gateway_modules.web.long_text import LongTextReader
+from gateway_modules.web.server import GatewayHttpProtocol
 from gateway_modules.web.socket_server import GatewaySocketProtocol
-from recording.answers import Download
+from recording.store import Download
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"

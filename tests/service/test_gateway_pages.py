@@ -16,8 +16,8 @@ import pytest
 from gateway import create_app
 from gateway_modules import service
 from gateway_modules.service import STATIC
-from gateway_modules.web.files import IMMUTABLE, NONCE_PLACE
 from gateway_modules.web.pages import Pages
+from gateway_modules.web.responses import IMMUTABLE, NONCE_PLACE
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "zh-CN,zh;q=0.9"}

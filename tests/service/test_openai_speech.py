@@ -15,8 +15,7 @@ import openai
 import pytest
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from gateway_modules.openai.sound import encoded
-from gateway_modules.openai.speech import wav_head
+from gateway_modules.openai.speech import encoded, wav_head
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
 

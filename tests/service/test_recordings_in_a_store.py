@@ -30,9 +30,8 @@ from recording.bucket import (
     read_seal,
 )
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
-from recording.objects import ObjectStore
+from recording.objects import ObjectStore, RunningRecordings
 from recording.records import Status
-from recording.running import RunningRecordings
 from recording.store import files_in
 from tests.fakes.gateway_stage import HURRY, Stage, settings_for, until
 from tests.service import workers

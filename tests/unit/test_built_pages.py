@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
-from gateway_modules.web.files import LEVEL
 from gateway_modules.web.pages import BUILT_FOLDER, Pages, find_pages
+from gateway_modules.web.responses import LEVEL
 from tests.browser.looks import PAGES, PageKind
 from tests.source_tree import ROOT
 from tests.system.test_browser_clients import node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import RateLimitedError
-from gateway_modules.web.rates import ByteBudget
+from gateway_modules.web.limits import ByteBudget
 
 
 def test_what_is_held_is_bounded_in_all_and_of_each_client() -> None:

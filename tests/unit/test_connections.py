@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from gateway_modules.web.connections import (
+from gateway_modules.web.limits import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_RESERVED,
     READ_BYTES,
@@ -19,9 +19,8 @@ from gateway_modules.web.connections import (
     RefusalLog,
     connection_limit,
 )
-from gateway_modules.web.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
-from gateway_modules.web.shortcut import SHORTCUT_MARK, Shortcut
-from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
+from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.web.socket_server import SHORTCUT_MARK, SMALL_FRAMES_AT_ONCE, Shortcut
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 

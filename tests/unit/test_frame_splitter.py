@@ -7,7 +7,7 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
-from gateway_modules.web.connections import READ_BYTES
+from gateway_modules.web.limits import READ_BYTES
 from gateway_modules.web.socket_server import FRAGMENT_BYTES, FrameSplitter
 
 LIMIT_BYTES = 4 * FRAGMENT_BYTES

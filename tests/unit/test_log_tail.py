@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadRequestError, NotFoundError
-from gateway_modules.admin import log_tail
-from gateway_modules.admin.log_tail import LOGS_FOLDER, LogPart, LogTail, understood
+from gateway_modules.admin import logs
+from gateway_modules.admin.logs import LOGS_FOLDER, LogPart, LogTail, understood
 from launcher.processes import LogFile
 
 
@@ -104,13 +104,13 @@ def test_a_new_file_that_is_longer_than_the_old_is_recognised(tmp_path: Path, lo
 
 
 def test_one_answer_has_a_bound(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tail, "READ_MAX_BYTES", 1_000)
+    monkeypatch.setattr(logs, "READ_MAX_BYTES", 1_000)
     tail = LogTail(tmp_path)
     write(log, *("x" * 90 for _ in range(100)))
     assert len(tail.read("gateway", None).lines) <= 11
     log.write_text("y" * 5_000)
     assert tail.read("gateway", None).lines == []
-    cursor = str(log_tail.Cursor.at(log, 0))
+    cursor = str(logs.Cursor.at(log, 0))
     part = tail.read("gateway", cursor)
     assert [len(line.text) for line in part.lines] == [1_000] and part.has_more
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway_modules.web.rates import ADDRESSES_MAX, AddressBuckets, TokenBucket
+from gateway_modules.web.limits import ADDRESSES_MAX, AddressBuckets, TokenBucket
 
 
 class Clock:

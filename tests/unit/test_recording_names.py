@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import InvalidSessionIdError
 from recording import names
-from recording.files import is_whole_picture
+from recording.folder import is_whole_picture
 from session_recorder import generate_recording_id, generate_session_id
 from tests.source_tree import ROOT
 from tests.unit.recordings import (

@@ -19,8 +19,15 @@ from PIL import Image
 
 from core.errors import SessionInUseError
 from recording import names
-from recording.files import is_whole_mp4, readable_wav, wav_header
-from recording.folder import RecordingLock, is_live, read_meta, read_recording
+from recording.folder import (
+    RecordingLock,
+    is_live,
+    is_whole_mp4,
+    read_meta,
+    read_recording,
+    readable_wav,
+    wav_header,
+)
 from recording.records import DuplexRecording, EndReason, Recording, Status, TurnRecording
 from recording.recovery import needs_recovery, recover_all, recover_session
 from recording.replay import build_replay

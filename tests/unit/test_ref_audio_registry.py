@@ -11,9 +11,14 @@ import pytest
 
 from core.errors import AudioError, NotFoundError, TooBigError
 from core.store import Store
-from gateway_modules.voices import ref_audio_registry
-from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, Sound, SoundDecoder
-from gateway_modules.voices.voice_library import VoiceLibrary, wav_duration_s
+from gateway_modules.voices import voice_library
+from gateway_modules.voices.voice_library import (
+    RefAudioRegistry,
+    Sound,
+    SoundDecoder,
+    VoiceLibrary,
+    wav_duration_s,
+)
 
 
 def wav(duration_s: float) -> bytes:
@@ -86,7 +91,7 @@ def test_what_is_too_short_too_large_or_too_much_is_refused(
     with pytest.raises(TooBigError):
         registry.upload("large", encoded(103))
     assert not list(tmp_path.glob("*.wav"))
-    monkeypatch.setattr(ref_audio_registry, "VOICES_MAX", 1)
+    monkeypatch.setattr(voice_library, "VOICES_MAX", 1)
     registry.upload("one", encoded(10))
     with pytest.raises(TooBigError):
         registry.upload("two", encoded(10))

@@ -32,10 +32,9 @@ from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.relay.worker_link import Request
-from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
 from gateway_modules.web.kinds import SizeLimits, SocketKind
-from gateway_modules.web.shortcut import Shortcut
+from gateway_modules.web.socket_server import Shortcut
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool

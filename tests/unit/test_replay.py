@@ -14,8 +14,7 @@ import soxr  # type: ignore[import-untyped]  # ships no type information
 
 from core.schemas.duplex import Result
 from recording import names
-from recording.files import wav_header
-from recording.folder import read_recording, write_recording
+from recording.folder import read_recording, wav_header, write_recording
 from recording.jobs import ReplayProcess
 from recording.records import Chunk, DuplexRecording
 from recording.replay import ReplayFiles, build_replay

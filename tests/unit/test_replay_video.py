@@ -15,10 +15,8 @@ import pytest
 from recording import names
 from recording.folder import read_recording
 from recording.records import ReplayTiming
-from recording.replay import build_replay
-from recording.replay_plan import CaptionTurn, ReplayPlan, plan_replay
-from recording.replay_video import VideoOptions, best_codec
-from recording.subtitles import cues_of
+from recording.replay import VideoOptions, best_codec, build_replay
+from recording.replay_plan import CaptionTurn, ReplayPlan, cues_of, plan_replay
 from tests.unit.recordings import (
     Bench,
     end,

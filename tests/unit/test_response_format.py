@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.errors import BadRequestError
-from gateway_modules.openai.response_format import InvalidAnswerError, ResponseFormat
+from gateway_modules.openai.chat_request import InvalidAnswerError, ResponseFormat
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -13,10 +13,9 @@ import pytest
 from config import ServiceSettings
 from core import store as store_module
 from core.store import STATE_FILE, Store
-from gateway_modules.admin.audit import AuditLog
-from gateway_modules.admin.earlier_files import take_over_files
-from gateway_modules.admin.kept_settings import AppRegistry, EtaStore
-from gateway_modules.voices.ref_audio_registry import RefAudioRegistry
+from gateway_modules.admin.kept_settings import AppRegistry, EtaStore, take_over_files
+from gateway_modules.admin.logs import AuditLog
+from gateway_modules.voices.voice_library import RefAudioRegistry
 from recording.listing import last_accesses
 from recording.names import recording_folder
 

@@ -22,8 +22,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
-from gateway_modules.web.http_protocol import GatewayHttpProtocol
-from gateway_modules.web.server import GatewayServer
+from gateway_modules.web.server import GatewayHttpProtocol, GatewayServer
 from gateway_modules.web.socket_server import GatewaySocketProtocol
 
 SUBCLASSES: Final = MappingProxyType[type, type](

@@ -12,8 +12,14 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 
 from core.errors import NotFoundError
-from gateway_modules.web import files as web_files
-from gateway_modules.web.files import NONCE_PLACE, WebFiles, accepts_gzip, json_answer, with_nonce
+from gateway_modules.web import responses as web_files
+from gateway_modules.web.responses import (
+    NONCE_PLACE,
+    WebFiles,
+    accepts_gzip,
+    json_answer,
+    with_nonce,
+)
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}
 TEXT = b"export const answer = 42;\n" * 100

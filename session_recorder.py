@@ -88,13 +88,9 @@ class DuplexSessionRecorder(SessionRecorder):
         *,
         receive_ts_ms: float | None = None,
     ) -> None:
-        """Keep what the user said and showed in one chunk.
+        """Record a chunk's sound at 16 kHz and its pictures, in order; indices grow.
 
-        Args:
-            index: Number of the chunk, growing.
-            sound: At 16 kHz.
-            frames: Its pictures, in order.
-            receive_ts_ms: When it came, since the session's start; now by default.
+        It came at `receive_ts_ms` since the session's start, now by default.
         """
         chunk = Chunk(
             index=index,
@@ -112,12 +108,9 @@ class DuplexSessionRecorder(SessionRecorder):
             self._inputs[index] = self._with_frames(chunk, frames)
 
     def record_result(self, index: int, result: Result, sound: Sound | None = None) -> None:
-        """Keep what the model did with a chunk; chunks before it never get a result any more.
+        """Record a chunk's result; chunks before it never get one any more.
 
-        Args:
-            index: Number of the chunk.
-            result: The message.
-            sound: All sound of the unit, where some of it went ahead; None takes the result's.
+        `sound` is all of the unit's, where some of it was sent ahead; else it is the result's.
         """
         for earlier in [number for number in self._inputs if number < index]:
             self._write_unanswered(earlier)
@@ -142,17 +135,11 @@ class DuplexSessionRecorder(SessionRecorder):
         ai_audio_rel: str | None = None,
         ai_audio_samples: int = 0,
     ) -> None:
-        """Keep one chunk and its result, whose files are already being written.
+        """Record one chunk and its result, whose files are already being written.
 
-        Args:
-            index: Number of the chunk.
-            receive_ts_ms: When it came, since the session's start.
-            result: The `result` message, or its fields; fields that are None count as absent.
-            prefill_ms: Time to feed the unit's input; the result's own by default.
-            user_audio_rel: What `save_user_audio` returned.
-            user_frame_rel: What `save_user_frame` returned.
-            ai_audio_rel: What `save_ai_audio` returned.
-            ai_audio_samples: Length of the latter at 24 kHz; the file's own counts in the end.
+        The result may be given as its fields; those that are None count as absent. The names are
+        those that the `save_…` methods returned; `ai_audio_samples` counts at 24 kHz, and the
+        file's own length counts in the end.
 
         Raises:
             pydantic.ValidationError: The fields are not those of a result.
@@ -265,12 +252,10 @@ class TurnBasedSessionRecorder(SessionRecorder):
         return self._videos - 1
 
     def start_turn(self, turn_index: int, request_ts_ms: float, input_summary: TurnInput) -> None:
-        """Keep what the user said, whose files are already being written.
+        """Record what the user said, whose files are already being written.
 
-        Args:
-            turn_index: Number of the turn, from 0; each is used once.
-            request_ts_ms: When the request was complete, since the session's start.
-            input_summary: Text and names of files, or voice.
+        Turns are numbered from 0. The request was complete at `request_ts_ms` since the session's
+        start.
         """
         self._open_turn = _OpenTurn(turn_index, request_ts_ms, _Voice(names.turn_audio(turn_index)))
         self._add_line(
@@ -294,12 +279,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
         self.start_turn(turn_index, at_ms, self._save_message(turn_index, message))
 
     def add_streaming_chunk(self, text_delta: str | None, audio_base64: Sound | None) -> None:
-        """Keep a piece of the reply; ignored when no turn is open.
-
-        Args:
-            text_delta: New text.
-            audio_base64: New sound at 24 kHz.
-        """
+        """Add text or sound (24 kHz) to the reply; ignored when no turn is open."""
         turn = self._open_turn
         if turn is None:
             return
@@ -317,13 +297,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
         interrupted: bool = False,
         text: str | None = None,
     ) -> None:
-        """Complete the turn; ignored when none is open.
-
-        Args:
-            timing: What it cost.
-            interrupted: It was cut short on request.
-            text: The whole reply; by default what came in pieces.
-        """
+        """Complete the turn; ignored when none is open. `text` replaces the pieces of the reply."""
         turn, self._open_turn = self._open_turn, None
         if turn is None:
             return

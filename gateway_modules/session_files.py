@@ -80,12 +80,7 @@ class SessionFiles:
         self._uploading: set[str] = set()
 
     def check(self, recording_id: str) -> None:
-        """Record the access to a recording.
-
-        Raises:
-            InvalidSessionIdError: The id may not be used.
-            NotFoundError: There is no such recording.
-        """
+        """Record the access; NotFoundError without such a recording."""
         self._recordings.check(recording_id)
         touch_access(self._state, recording_id)
 
@@ -112,9 +107,7 @@ class SessionFiles:
     def recording(self, recording_id: str) -> bytes:
         """Return `recording.json`; of a conversation that may continue, as it is so far.
 
-        Raises:
-            StillWritingError: It is not complete yet.
-            NotFoundError: There is none.
+        Raises StillWritingError if it is not complete yet.
         """
         self.check(recording_id)
         is_running = self._recordings.is_running(recording_id)
@@ -164,10 +157,10 @@ class SessionFiles:
 
     @contextmanager
     def counted_upload(self, recording_id: str) -> Iterator[None]:
-        """Count an upload to a recording for the block; called on the event loop.
+        """Count an upload for the block; called on the event loop.
 
         Raises:
-            SessionInUseError: Another one to it is running.
+            SessionInUseError: Another one to this recording is running.
             RateLimitedError: There were too many.
         """
         if recording_id in self._uploading:

@@ -51,14 +51,8 @@ async def replies(
 ) -> AsyncGenerator[Reply]:
     """Wait for a worker and yield what `work` yields.
 
-    A worker that cannot be reached, or takes nothing, makes room for another one as long as
-    nothing was yielded. Closing the generator, or cancelling the task that waits for it, leaves
-    the queue or ends the work.
-
-    Args:
-        gateway: Has the workers.
-        client: Whom the wait counts against.
-        work: Has the worker reply.
+    As long as nothing was yielded, a worker that cannot be reached or is busy is replaced. Closing
+    the generator, or cancelling the task that waits for it, leaves the queue or ends the work.
 
     Raises:
         OmniError: The queue is full, no worker could be reached, or the worker failed.
@@ -101,19 +95,10 @@ async def replies(
 async def reply(
     gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
 ) -> AsyncGenerator[ReplyMessage]:
-    """Wait for a worker and yield what it replies, `ChatDone` last.
+    """Wait for a worker and yield its reply to a `ChatSocketRequest`, `ChatDone` last.
 
-    Closing the generator, or cancelling the task that waits for it, leaves the queue or ends the
-    reply.
-
-    Args:
-        gateway: Has the workers.
-        body: JSON of a `ChatSocketRequest`.
-        client: Whom the wait counts against.
-        is_over: Asked after each message; once it is true, the worker ends the reply early.
-
-    Raises:
-        OmniError: The queue is full, no worker could be reached, or the worker failed.
+    `is_over` is called after each message; once it is true, the worker ends the reply early.
+    See `replies`.
     """
     work = partial(_served, gateway, body, is_over)
     async with aclosing(replies(gateway, client, work)) as messages:

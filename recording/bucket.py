@@ -39,7 +39,7 @@ class BucketError(OSError):
 
 
 def open_store(url: str) -> ObjectStore:
-    """Return the object store at a URL; credentials come from the environment.
+    """Open a store with credentials of the environment.
 
     Raises:
         ValueError: obstore is not installed, or the URL or the environment does not suit it.

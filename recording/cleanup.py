@@ -159,11 +159,10 @@ class _Cleanup:
 
 
 def delete_recording(folder: Path) -> None:
-    """Delete one recording; at no moment can half of it be seen.
+    """Delete a recording; at no moment can half of it be seen.
 
     Raises:
         SessionInUseError: It is still being written.
-        OSError: It is not there, or cannot be deleted.
     """
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
@@ -180,21 +179,11 @@ def cleanup_sessions(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> CleanupReport:
-    """Delete recordings by age, then by least recent use until all fit.
+    """Delete recordings by age, then by least recent use until all fit. Blocks on the disk.
 
     What a killed process or a full disk left unfinished is recovered first and then treated like
-    any other. A folder older than a day that holds no recording is deleted. Blocks on the disk.
-
-    Args:
-        data_dir: The data folder.
-        retention_days: Recordings begun longer ago are deleted; -1 or 0 for no limit.
-        max_storage_gb: Most that all recordings may take together, GB; -1 or 0 for no limit.
-        dry_run: Change nothing, only say what would be deleted.
-        now: The present by default.
-
-    Returns:
-        What was done; `skipped` if there is no limit, when nothing but recovery is done. What
-        cannot be deleted is among the errors.
+    any other. A folder older than a day that holds no recording is deleted. -1 or 0 is no limit;
+    without any limit nothing but recovery is done, and the status is `skipped`.
     """
     if max(retention_days, max_storage_gb) <= 0:
         recovered = [] if dry_run else recover_all(data_dir)

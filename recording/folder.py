@@ -176,10 +176,7 @@ def check_room(folder: Path, min_free_gb: float) -> None:
 def append_sound(path: Path, header: bytes, samples: bytes) -> None:
     """Append PCM to a WAV file, or make it; it stays readable in between.
 
-    Args:
-        path: Its folder is made if need be.
-        header: What the file begins with once `samples` are in it.
-        samples: What to append.
+    `header` is what the file begins with once `samples` are in it.
     """
     path.parent.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
@@ -286,8 +283,7 @@ def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:
 def readable_wav(path: Path) -> WavShape | None:
     """Return a WAV file's shape, first repairing a truncated one.
 
-    Returns:
-        None if it is missing, empty, or not a file the recorder wrote.
+    None if it is missing, empty, or not a file the recorder wrote.
     """
     try:
         with path.open("rb") as file:

@@ -192,11 +192,8 @@ class RecordingJobs:
     ) -> bool:
         """Queue a job; False if it was refused.
 
-        Args:
-            work: Writes something; may raise OSError, or one of our errors for input it cannot use.
-            size_bytes: Memory it holds.
-            lane: Jobs of the same lane run one after the other, in this order.
-            is_vital: It may use the room kept back for such jobs.
+        `work` may raise OSError, or one of our errors for input it cannot use. Jobs of a lane run
+        in order, one at a time. A vital job may use the reserve of the backlog.
         """
         with self._changed:
             if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):

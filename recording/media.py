@@ -45,12 +45,7 @@ def count_samples(sound: Sound) -> int:
 def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
     """Return 16-bit little-endian PCM: clipped to -1..1, times 32767.
 
-    Args:
-        sound: What to encode; a WAV file of another rate is resampled.
-        sample_rate_hz: Rate of the result, and of samples that do not say theirs.
-
-    Raises:
-        AudioError: The text is no sound.
+    WAV files of another rate are resampled. Raises AudioError if the text is no audio.
     """
     samples = np.nan_to_num(_samples(sound, sample_rate_hz), nan=0.0, posinf=1.0, neginf=-1.0)
     scaled: npt.NDArray[np.float32] = np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE)

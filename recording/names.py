@@ -86,11 +86,7 @@ def generate_session_id(prefix: str) -> str:
 
 
 def generate_recording_id(client_session_id: str, now: datetime) -> str:
-    """Return a new id for a recording of a session whose id the client chose.
-
-    Args:
-        client_session_id: The session's id, part of the result so that a person can find it.
-        now: The time the recording starts; the result sorts by it.
+    """Return a new id that holds the client's session id and sorts by time.
 
     Raises:
         InvalidSessionIdError: The client's id may not be used.

@@ -68,15 +68,7 @@ class RunningRecordings:
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nobody is asked yet.
-
-        Args:
-            workers: Returns host and port of each.
-            secret: Shared with them.
-            tls: What their certificates are checked against; None: they serve none.
-            transport: Replaces the network in tests.
-            clock: Seconds.
-        """
+        """`workers` returns host and port of each; `tls` None: they serve plain HTTP."""
         self._workers = workers
         self._scheme = "https" if tls else "http"
         self._clock = clock
@@ -126,7 +118,7 @@ class RunningRecordings:
             self._call("POST", f"{held.url}/recordings/{recording_id}/diagnostics", line)
 
     def delete(self, recording_id: str) -> None:
-        """Delete a recording from every worker's disk; one that does not answer keeps a copy.
+        """Delete a recording from every worker's disk; an unreachable one keeps a copy.
 
         Raises:
             SessionInUseError: It is being written.
@@ -214,17 +206,10 @@ class ObjectStore:
         *,
         is_direct: bool = False,
     ) -> None:
-        """Use a store.
-
-        Args:
-            bucket: Where sealed recordings are.
-            running: The others.
-            data_dir: Where files on their way in are kept.
-            state: Keeps the list.
-            is_direct: Clients fetch files from the store by signed URLs.
+        """`data_dir` holds uploads in progress; `state` caches the list.
 
         Raises:
-            ValueError: The store's credentials cannot sign.
+            ValueError: `is_direct`, but the store's credentials cannot sign.
         """
         self._bucket = bucket
         self._running = running

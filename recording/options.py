@@ -96,14 +96,10 @@ class DiagnosticsLimit:
 
 
 def without_media(config: Mapping[str, Any]) -> Settings:
-    """Return settings in which each sound or picture is replaced by what identifies it.
+    """Replace each sound or picture in settings, at any depth, by what identifies it.
 
-    Args:
-        config: A message or settings as plain JSON values; any depth.
-
-    Returns:
-        The same with `{"sha256": …, "duration_s": …}` for Base64 text; the duration is that of
-        float32 at 16 kHz, which all sound in settings is.
+    That is `{"sha256": …, "duration_s": …}` for Base64 text; the duration is that of float32 at
+    16 kHz, which all sound in settings is.
     """
     return {key: _kept(key, value) for key, value in config.items()}
 

@@ -63,14 +63,8 @@ class SessionRecorder:
     ) -> None:
         """Begin; the folder, its lock and `meta.json` are written by the threads.
 
-        Args:
-            session_id: The recording's id, made by `generate_session_id` or
-                `generate_recording_id`; a folder of this name must not exist.
-            app_type: Which kind of conversation it is.
-            worker_id: Which worker it runs on.
-            config_snapshot: Its settings as plain JSON values; sound in them is not kept.
-            data_dir: The data folder.
-            options: Threads, clock and whom to warn.
+        The id is made by `generate_session_id` or `generate_recording_id`; a folder of this name
+        must not exist. The settings are plain JSON values; sound in them is not kept.
 
         Raises:
             InvalidSessionIdError: The id may not be used.
@@ -101,15 +95,10 @@ class SessionRecorder:
         return 1_000 * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
-        """Write what the user said in a chunk or turn.
+        """Write what the user said in a chunk or turn, at 16 kHz.
 
-        Args:
-            index: Number of the duplex chunk, or of the turn.
-            sound: At 16 kHz; the caller may change an array afterwards.
-            extra: Number among the turn's pieces of sound, 0 for the first.
-
-        Returns:
-            The file's name inside the folder; None if it is left out.
+        The caller may change an array afterwards. Pieces of sound after the first have an `extra`
+        from 1. Returns the file's name inside the folder; None if it is left out.
         """
         return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
 
@@ -122,15 +111,9 @@ class SessionRecorder:
         return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
-        """Write a camera picture as it came.
+        """Write a camera picture of a chunk as it came; see `save_user_audio`.
 
-        Args:
-            index: Number of the chunk it belongs to.
-            picture: JPEG, PNG or another format of pictures.
-            extra: Number among the chunk's pictures, 0 for the first.
-
-        Returns:
-            The file's name inside the folder; None if it is left out or is no picture.
+        None also if it is no picture.
         """
         extension = picture_suffix(picture)
         name = names.user_frame(index, extra, extension) if extension else None
@@ -158,14 +141,9 @@ class SessionRecorder:
     def record_words(
         self, kind: str, text: str, ts_ms: float, duration_ms: int = 0, turn: int | None = None
     ) -> None:
-        """Record words of the user.
+        """Record words of the user, which begin at `ts_ms` of the sound that was sent.
 
-        Args:
-            kind: `user_transcript` for what was said, `text_added` for what was typed.
-            text: The words.
-            ts_ms: Where they begin in the sound that was sent.
-            duration_ms: How long they were spoken.
-            turn: The turn they belong to, where there are turns.
+        The kind is `user_transcript` for what was said, `text_added` for what was typed.
         """
         length_ms = duration_ms or None
         event = TimelineEvent(
@@ -174,11 +152,9 @@ class SessionRecorder:
         self._add_line(EventLine(event=event))
 
     def record_diagnostic(self, message: str) -> bool:
-        """Keep what a client measured; False if it is too much.
+        """Keep a `client_diagnostic` as JSON; False if it is too much.
 
-        Args:
-            message: One `client_diagnostic` as JSON. At most 16 KiB each, two a second and 1 MiB
-                a session are kept; the rest is dropped.
+        At most 16 KiB each, two a second and 1 MiB a session are kept; the rest is dropped.
         """
         line = message.replace("\n", " ").encode() + b"\n"
         if not self._diagnostics.admit(len(line), self.elapsed_ms() / 1_000):
@@ -199,13 +175,9 @@ class SessionRecorder:
     def finalize(self, end: EndReason | str | EndLine = EndReason.STOPPED) -> Future[Meta | None]:
         """End the recording; returns at once, and doing so twice is fine.
 
-        Args:
-            end: Why the session ends now, or an end that `note_end` returned.
-
-        Returns:
-            Resolves when `recording.json`, `meta.json` and the replay are there, to what
-            `meta.json` holds; to None if the disk would not take them, in which case
-            `recover_session` can try again later.
+        The future resolves when `recording.json`, `meta.json` and the replay are there, to what
+        `meta.json` holds; to None if the disk would not take them, in which case `recover_session`
+        can try again later.
         """
         if self._ended is None:
             self._before_end()

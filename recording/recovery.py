@@ -44,10 +44,7 @@ KILLED_TEXT: Final = "The program writing it ended before the session did."
 def write_results(folder: Path) -> Meta:
     """Write `recording.json`, then `meta.json` with status finalizing, which is returned.
 
-    No other writer may be active.
-
-    Raises:
-        OSError: The disk is full, or refuses; what was there before is kept.
+    No other writer may be active. After an OSError what was there before is kept.
     """
     timeline = read_timeline(folder / TIMELINE_FILE)
     before, written = read_meta(folder), read_recording(folder)

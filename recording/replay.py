@@ -99,9 +99,7 @@ def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
 def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
     """Yield one side of the replay in blocks of `BLOCK_SAMPLES`, the last one shorter.
 
-    Args:
-        spans: In order, none overlapping the next.
-        total: Samples at 16 kHz to yield in all.
+    The spans are in order and do not overlap; `total` counts samples at 16 kHz.
     """
     held = np.zeros(0, np.int16)
     left = total
@@ -190,14 +188,7 @@ def write_replay_video(
     cues: list[Cue],
     options: VideoOptions | None = None,
 ) -> None:
-    """Write the whole video.
-
-    Args:
-        path: Where; overwritten.
-        plan: What is seen when.
-        sound: The replay's WAV file, which gives the length.
-        cues: Its subtitles.
-        options: How; sensible ones by default.
+    """Write the video; `sound` is the replay's WAV file, which gives the length.
 
     Raises:
         ReplayTooSlowError: It took longer than allowed; the file is not complete.
@@ -326,19 +317,8 @@ def build_replay(
     """Make `merged_replay.wav`, and `merged_replay.mp4` with its subtitles if there are pictures.
 
     Memory does not grow with the length of the session. Files appear when they are complete;
-    `recording.json` then names them.
-
-    Args:
-        folder: The folder of a recording that has its `recording.json`.
-        timing: Where the model's sound is put; see `plan_replay`.
-        max_duration_s: A longer replay is not made.
-        video: How the video is made; sensible ones by default.
-
-    Returns:
-        The files made. A video that takes too long or that cannot be encoded is left out.
-
-    Raises:
-        OSError: A file cannot be read, or the disk is full.
+    `recording.json` then names them. A replay beyond `max_duration_s` is not made; a video that
+    takes too long or that cannot be encoded is left out.
     """
     recording = read_recording(folder)
     if recording is None:

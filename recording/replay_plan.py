@@ -82,19 +82,10 @@ class ReplayPlan:
 
 
 def plan_replay(folder: Path, recording: Recording, timing: ReplayTiming = "session") -> ReplayPlan:
-    """Lay out a replay.
+    """Lay out a replay; of length 0 if there is no sound to play.
 
-    Args:
-        folder: The recording's folder.
-        recording: What `recording.json` says.
-        timing: `session` keeps what the user said unbroken and puts the model's turns on that
-            clock; `logical` puts unit after unit, each as long as its longer side.
-
-    Returns:
-        The plan; of length 0 if there is no sound to play.
-
-    Raises:
-        OSError: A file cannot be read.
+    `session` keeps what the user said unbroken and puts the model's turns on that clock; `logical`
+    puts unit after unit, each as long as its longer side.
     """
     if isinstance(recording, TurnRecording):
         return _plan_turns(folder, recording)

@@ -42,12 +42,8 @@ class FilesListed(Record):
 class StoredFile:
     """One file of a recording.
 
-    Attributes:
-        name: inside the recording, with slashes.
-        size_bytes: its size.
-        mark: changes when the file does.
-        blocks: reads it.
-        signed_url: returns where clients may fetch it instead; blocks.
+    `mark` changes when the file does; `signed_url` returns where clients may fetch it instead, and
+    blocks.
     """
 
     name: str
@@ -67,12 +63,7 @@ class RecordingStore(Protocol):
     media_origin: str
 
     def check(self, recording_id: str) -> None:
-        """Return if there is such a recording.
-
-        Raises:
-            InvalidSessionIdError: The id may not be used.
-            NotFoundError: There is none.
-        """
+        """Raises NotFoundError without such a recording."""
         ...
 
     def is_running(self, recording_id: str) -> bool:
@@ -108,11 +99,7 @@ class RecordingStore(Protocol):
         ...
 
     def delete(self, recording_id: str) -> None:
-        """Delete it.
-
-        Raises:
-            SessionInUseError: It is still being written.
-        """
+        """Raises SessionInUseError if it is still being written."""
         ...
 
     def listed(self) -> list[ListedRecording]:
@@ -123,9 +110,7 @@ class RecordingStore(Protocol):
         """Delete by age and use; see `cleanup_sessions`."""
         ...
 
-    def close(self) -> None:
-        """Close what is open."""
-        ...
+    def close(self) -> None: ...
 
 
 class FolderStore:

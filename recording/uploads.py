@@ -54,13 +54,7 @@ UPLOADER_LOCK: Final = ".uploader"  # workers that share a data folder have one 
 
 @dataclass(frozen=True)
 class Unsealed:
-    """What the store does not have yet.
-
-    Attributes:
-        count: recordings that are complete.
-        size_bytes: of them all.
-        age_s: time since the oldest of them ended.
-    """
+    """The complete recordings that the store lacks; `age_s` is the time since the oldest ended."""
 
     count: int = 0
     size_bytes: int = 0
@@ -97,15 +91,7 @@ class Uploader:
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Do nothing yet.
-
-        Args:
-            bucket: The store.
-            data_dir: Whose recordings.
-            rules: When what.
-            wait: Waits so many seconds, or returns True at once to stop; for tests.
-            clock: Unix time, s.
-        """
+        """`wait` waits so many seconds, or returns True to stop; `clock` is Unix time, s."""
         self._bucket = bucket
         self._data_dir = data_dir
         self._rules = rules

@@ -119,11 +119,6 @@ class EtaStore:
         return first.model_copy(update=kept.model_dump(exclude_unset=True))
 
     def save(self, change: EtaConfig) -> None:
-        """Keep the fields that were given.
-
-        Raises:
-            OSError: They cannot be kept.
-        """
         given = change.model_dump(exclude_unset=True)
         with self._store.transaction() as state:
             state.executemany("REPLACE INTO estimates VALUES (?, ?)", given.items())

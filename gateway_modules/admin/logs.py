@@ -72,11 +72,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Understand what a client sent back.
-
-        Raises:
-            BadRequestError: It is none of ours.
-        """
+        """Parse what a client sent back; BadRequestError if it is no cursor."""
         found = CURSOR.fullmatch(text)
         if found is None:
             raise BadRequestError("This is no cursor of a log.")
@@ -106,16 +102,11 @@ class LogTail:
         return sorted(name for name in names if SOURCE.fullmatch(name))
 
     def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
-        """Return the end of a log, or what came after an earlier answer.
-
-        Args:
-            source: Whose.
-            after: Cursor of the earlier answer; None for the end.
-            limit: Most lines.
+        """Return the end of a log, or what came after an earlier response's cursor.
 
         Raises:
             NotFoundError: There are no logs here, or none of this program.
-            BadRequestError: The cursor is none.
+            BadRequestError: The cursor is invalid.
         """
         sources = self.sources()
         if not sources:

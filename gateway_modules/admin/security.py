@@ -59,14 +59,7 @@ class AccessPolicy:
         host_names: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the rules.
-
-        Args:
-            settings: Origins, names and proxies.
-            admin_token: What administrators show.
-            host_names: What this server is called, beyond the settings: its certificate's names.
-            clock: Seconds of a clock that only goes forward.
-        """
+        """`host_names` are this server's names beyond the settings: its certificate's."""
         self._token = admin_token.encode()
         self._is_admin_open = settings.insecure_admin and settings.admin_token is None
         self._origins = frozenset(map(origin_key, settings.allowed_origins)) - {""}
@@ -158,11 +151,7 @@ class AccessPolicy:
         self.check_token(shown, self.client_address(connection))
 
     def is_admin(self, connection: HTTPConnection) -> bool:
-        """Whether an administrator asks.
-
-        Raises:
-            RateLimitedError: A token was shown that is wrong, as were too many before.
-        """
+        """Raises RateLimitedError after too many wrong tokens."""
         try:
             self.check_admin(connection)
         except UnauthorizedError:
@@ -174,10 +163,6 @@ class AccessPolicy:
 
         The right one opens however many wrong ones came before it: others of the same address
         must not be able to lock an administrator out.
-
-        Args:
-            shown: The token, if anything.
-            address: By whom.
 
         Raises:
             UnauthorizedError: It is missing or wrong.
@@ -270,12 +255,7 @@ class Masks:
         return f"…{digest.hex()[:MASK_CHARS]}"
 
     def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
-        """Return an answer as other clients may see it.
-
-        Args:
-            answer: Of a route; its lists are masked too.
-            own: Ids of the caller's own sessions, which stay readable.
-        """
+        """Mask a response's ids, also in its lists, except the caller's own sessions."""
         fields = dict(answer)
         if fields.get("session_id") in own:
             return answer

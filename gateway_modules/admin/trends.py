@@ -100,12 +100,7 @@ class Trends:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the value that a share of all values does not exceed; None of no values.
-
-    Args:
-        values: In any order.
-        share: 0 to 1; the nearest rank is taken, nothing is made up between two values.
-    """
+    """Return the nearest-rank quantile, `share` from 0 to 1; None without values."""
     if not values:
         return None
     rank = max(1, math.ceil(share * len(values)))

@@ -123,11 +123,7 @@ class Answer:
         return self._deltas_of(self._parser.feed(self._stop.feed(text)))
 
     async def _rest(self, done: ChatDone) -> list[Json]:
-        """Return what was kept back; see `_take`. A call or an object that was cut is no error.
-
-        Raises:
-            InvalidAnswerError: The answer does not have the form that was asked for.
-        """
+        """Return the deltas held back. A call or an object that was cut is no error."""
         events = [*self._parser.feed(self._stop.flush()), *self._parser.flush()]
         if self._is_cut(done) or self._stop.has_stopped:
             events = [event for event in events if not isinstance(event, CallInvalid)]

@@ -69,12 +69,7 @@ class ClientSecrets:
         self._kept: dict[str, _Kept] = {}
 
     def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
-        """Make a secret for sessions that begin with some settings.
-
-        Raises:
-            BadRequestError: The settings are too long.
-            RateLimitedError: There are too many secrets.
-        """
+        """Raises BadRequestError for long settings, RateLimitedError at too many secrets."""
         text = settings.model_dump_json(exclude_unset=True)
         if len(text) > SESSION_MAX_CHARS:
             raise BadRequestError(f"session: longer than {SESSION_MAX_CHARS} characters of JSON.")

@@ -50,11 +50,7 @@ SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 @dataclass(frozen=True)
 class Grant:
-    """What a key lets its owner do.
-
-    Attributes:
-        session: what the sessions of a client secret begin with; None with an API key.
-    """
+    """`session` has the settings of a client secret's sessions; None with an API key."""
 
     session: Json | None = None
 

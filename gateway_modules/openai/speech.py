@@ -48,13 +48,7 @@ FILES: Final = MappingProxyType(
 
 
 def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: SoundDecoder) -> str:
-    """Return a spoken answer as Base64; blocks while it is encoded.
-
-    Args:
-        pieces: Little-endian float32 samples, mono, 24 kHz, in order.
-        answer_format: "pcm16" is no file: little-endian 16-bit samples at 24 kHz.
-        decoder: Encodes files in another process.
-    """
+    """Encode little-endian float32, mono, 24 kHz as Base64; "pcm16" is no file. Blocks."""
     samples = b"".join(pieces)
     if answer_format == "pcm16":
         content = pcm16(samples)

@@ -115,9 +115,7 @@ def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
 class _Content:
     """Turns the parts of messages into content items.
 
-    Attributes:
-        strings: the long strings of the items, by the names that stand for them.
-        heard_s: how long the sound is.
+    `strings` has their long strings by name, `heard_s` the duration of their audio.
     """
 
     def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:

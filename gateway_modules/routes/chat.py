@@ -184,11 +184,7 @@ def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) 
     """Return the relay of a session that the caller may stop.
 
     Its owner has its secret, or knows its id and calls from the address of its socket, as clients
-    that know nothing of secrets do.
-
-    Raises:
-        NotFoundError: There is none, or it is somebody else's; both read the same, so that
-            ids cannot be probed.
+    without secrets do. NotFoundError also for others' sessions, so that ids cannot be probed.
     """
     relay, shown = gateway.live.get(session_id), request.headers.get(SESSION_SECRET_HEADER)
     if relay is not None and relay.request.kind is kind:

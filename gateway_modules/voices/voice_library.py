@@ -81,11 +81,7 @@ class RefAudioRegistry:
         return len(self.list_all())
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Keep a voice as mono at 16 kHz.
-
-        Args:
-            name: For people; cut at 80 characters.
-            audio_base64: Base64 of an audio file of any kind.
+        """Keep an audio file of any kind (Base64) as mono at 16 kHz.
 
         Raises:
             TooBigError: The file is too large, or there are too many voices.
@@ -247,16 +243,7 @@ class VoiceLibrary:
         default_voice: Path | None = None,
         max_duration_s: float = REFERENCE_MAX_S,
     ) -> None:
-        """Take where to look.
-
-        Args:
-            registry: Uploaded voices.
-            decoder: Decodes files.
-            folders: Whose files a client may name.
-            root: Where the relative paths of clients start.
-            default_voice: The server's own voice.
-            max_duration_s: Longest voice, s.
-        """
+        """Clients may name files of `folders`; their relative paths start at `root`."""
         self.registry = registry
         self.decoder = decoder
         self._folders = [folder.resolve() for folder in folders]

@@ -66,16 +66,7 @@ def lan_addresses() -> list[str]:
 def ensure_certificate(
     folder: Path, names: list[str] | None = None, now: datetime | None = None
 ) -> Certificate:
-    """Return the folder's certificate, making one if there is none that can be used.
-
-    Args:
-        folder: of `cert.pem` and `key.pem`; made if missing.
-        names: the machine's names and addresses; None finds them out.
-        now: the time; None asks the clock.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Return the folder's certificate, or make one for `names` (the machine's by default)."""
     now = now or datetime.now(UTC)
     certfile, keyfile = folder / "cert.pem", folder / "key.pem"
     found = _usable(certfile, keyfile, now)

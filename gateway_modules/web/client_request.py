@@ -42,10 +42,9 @@ async def text_of(request: Request) -> str:
 
 
 async def unless_hung_up(request: Request, work: Awaitable[Result]) -> Result:
-    """Cancel some work when the client disconnects; the request's body has been read.
+    """Cancel some work when the client disconnects, and raise HungUpError.
 
-    Raises:
-        HungUpError: It did.
+    The request's body has been read.
     """
     task = asyncio.ensure_future(work)
     hang_up = asyncio.create_task(_hang_up(request))
@@ -115,14 +114,11 @@ async def receive_file(
 ) -> None:
     """Read a whole request and write its first part named `file`.
 
-    Args:
-        content_type: Of the request.
-        body: Its blocks.
-        open_target: Called in a thread, once, with the part's media type.
+    `open_target` is called in a thread, once, with the part's media type; what the target raises is
+    passed on.
 
     Raises:
         BadRequestError: It is no such request.
-        OmniError: What the target raises.
     """
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")

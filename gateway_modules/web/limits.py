@@ -65,13 +65,7 @@ class Connections:
     """
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
-        """Start with none.
-
-        Args:
-            limit: Most connections at once.
-            per_client: Most connections of one client at once.
-            client_of: Turns a peer's address into the client it counts for; "" for none.
-        """
+        """`client_of` maps a peer's address to the client it counts for; "" for none."""
         self.limit = limit
         self.refusals = RefusalLog()
         self._per_client = per_client
@@ -153,10 +147,9 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 
 
 def connection_limit(max_sockets: int) -> int:
-    """Raise this process's limit of open files and return how many connections it allows.
+    """Raise the limit of open files; return how many connections it allows.
 
-    Args:
-        max_sockets: WebSockets at once; as many connections again may be for HTTP.
+    Up to `max_sockets` WebSockets, and as many connections again for HTTP.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)

@@ -189,8 +189,7 @@ PARSED_CHARS: Final = 64 * 1024  # longer texts are searched at both ends only
 def peek_type(text: str) -> str:
     """Return a message's type from its beginning or end; "" if it is in neither.
 
-    Args:
-        text: One JSON object without objects before its type that have types themselves.
+    No object before its type may have a type itself.
     """
     found = TYPE.search(text, 0, WINDOW_CHARS)
     if found is None and len(text) > WINDOW_CHARS:

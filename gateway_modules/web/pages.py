@@ -74,11 +74,7 @@ class Pages:
         return plain
 
     def library_file(self, library: str, name: str) -> Path:
-        """Return a file of a library. Blocks on the disk.
-
-        Raises:
-            NotFoundError: It is not there; the text says what to run.
-        """
+        """Return a library's file; a NotFoundError says what to run. Blocks on the disk."""
         is_detector = (library, name) == (VOICE_DETECTOR, VOICE_DETECTOR_FILE)
         if is_detector:
             path = _package_folder(VOICE_DETECTOR_PACKAGE) / "data" / name

@@ -314,12 +314,7 @@ def _compressed(body: bytes) -> bytes:
 
 
 def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
-    """Return the Content-Security-Policy of the pages.
-
-    Args:
-        media_origin: Where recordings are fetched from, beside this server.
-        style_nonce: Of the style sheets that a library writes into a page.
-    """
+    """Return the Content-Security-Policy; recordings may come from `media_origin` too."""
     media = f" {media_origin}" if media_origin else ""
     nonce = f" 'nonce-{style_nonce}'" if style_nonce else ""
     rules = (

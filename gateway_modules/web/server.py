@@ -246,17 +246,7 @@ def server_config(
     certfile: Path | None = None,
     keyfile: Path | None = None,
 ) -> GatewayConfig:
-    """Return how the server is run.
-
-    Args:
-        app: What it serves.
-        host: Address to bind to.
-        port: Port; 0 takes any free one.
-        connections: Counts them.
-        heartbeat_s: Time between pings, and to wait for pongs.
-        certfile: For TLS; None is plain HTTP.
-        keyfile: Of the certificate.
-    """
+    """Port 0 takes a free one; `heartbeat_s` is the time between pings and for pongs."""
     tls = None
     if certfile is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -101,12 +101,6 @@ class DuplexSessionRecorder(SessionRecorder):
         if len(self._inputs) > MAX_OPEN_INPUTS:
             self._write_unanswered(next(iter(self._inputs)))
 
-    def record_frames(self, index: int, frames: Sequence[Picture]) -> None:
-        """Add pictures that came after their chunk; ignored once it has its result."""
-        chunk = self._inputs.get(index)
-        if chunk is not None:
-            self._inputs[index] = self._with_frames(chunk, frames)
-
     def record_result(self, index: int, result: Result, sound: Sound | None = None) -> None:
         """Record a chunk's result; chunks before it never get one any more.
 

@@ -15,7 +15,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from core.errors import OmniError, SessionInUseError
 from core.files import locked_folder
@@ -218,23 +218,21 @@ def _clean(
     return _report(run)
 
 
-class Listing(Protocol):
-    """A store's list, and deletion, which raises SessionInUseError for a running recording."""
-
-    def listed(self) -> list[ListedRecording]: ...
-
-    def delete(self, recording_id: str) -> None: ...
-
-
 def cleanup_listed(
-    source: Listing, state: Store, days: float, gigabytes: float, *, dry_run: bool = False
+    listed: Callable[[], list[ListedRecording]],
+    delete: Callable[[str], None],
+    state: Store,
+    days: float,
+    gigabytes: float,
+    *,
+    dry_run: bool,
 ) -> CleanupReport:
-    """Delete what is listed by the rules of `cleanup_sessions`; state has who looked when."""
+    """Delete what is listed by the rules of `cleanup_sessions`; `state` has the accesses."""
     if max(days, gigabytes) <= 0:
         return CleanupReport(status="skipped", dry_run=dry_run)
     accesses = last_accesses(state)
-    run = _Cleanup(datetime.now(UTC), dry_run, accesses, source.delete)
-    for one in source.listed():
+    run = _Cleanup(datetime.now(UTC), dry_run, accesses, delete)
+    for one in listed():
         used_at = accesses.get(one.id, one.created_at + timedelta(seconds=one.duration_s or 0))
         run.scanned += 1
         run.sessions.append(_Session(one.id, one.bytes, one.is_running, one.created_at, used_at))

@@ -303,7 +303,9 @@ class ObjectStore:
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         if not dry_run:
             self._finish_deleting(days)
-        return cleanup_listed(self, self._state, days, gigabytes, dry_run=dry_run)
+        return cleanup_listed(
+            self.listed, self.delete, self._state, days, gigabytes, dry_run=dry_run
+        )
 
     def close(self) -> None:
         self._running.close()

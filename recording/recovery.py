@@ -119,23 +119,17 @@ def recover_all(data_dir: Path | str) -> list[str]:
     One that cannot be read or written is logged and skipped.
     """
     place = Path(data_dir) / SESSIONS_FOLDER
+    recovered: list[str] = []
     if not place.is_dir():
-        return []
+        return recovered
     with locked_folder(place):
-        return _recover_below(data_dir)
-
-
-def _recover_below(data_dir: Path | str) -> list[str]:
-    recovered = []
-    for folder in recording_folders(data_dir):
-        if not needs_recovery(folder):
-            continue
-        try:
-            recover_session(folder)
-        except (OSError, SessionInUseError) as error:
-            logger.warning("recording %s could not be recovered: %s", folder.name, error)
-        else:
-            recovered.append(folder.name)
+        for folder in filter(needs_recovery, recording_folders(data_dir)):
+            try:
+                recover_session(folder)
+            except (OSError, SessionInUseError) as error:
+                logger.warning("recording %s could not be recovered: %s", folder.name, error)
+            else:
+                recovered.append(folder.name)
     return recovered
 
 

@@ -80,11 +80,11 @@ class Cursor:
 
     @classmethod
     def at(cls, content: Path, offset: int) -> Cursor:
-        head = _head(content, MARK_BYTES)[:offset]
+        head = _read(content, 0, MARK_BYTES)[:offset]
         return cls(offset, len(head), binascii.crc32(head))
 
     def is_of(self, path: Path) -> bool:
-        head = _head(path, self.length)
+        head = _read(path, 0, self.length)
         if len(head) < self.length or _size(path) < self.offset:
             return False
         return binascii.crc32(head) == self.mark
@@ -204,10 +204,6 @@ def _from_json(entry: dict[str, object]) -> LogLine:
         time=None if time is None else str(time),
         level=None if level is None else str(level),
     )
-
-
-def _head(path: Path, length: int) -> bytes:
-    return _read(path, 0, length)
 
 
 def _size(path: Path) -> int:

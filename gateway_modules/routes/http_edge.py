@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
@@ -44,11 +43,10 @@ LOGIN_PATH: Final = "/api/admin/login"
 FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
 
 CHAT_PATHS: Final = frozenset(
-    {"/api/chat"}
-    | {
-        f"{base}{path}"
-        for base in ("", "/v1")
-        for path in ("/chat/completions", "/audio/transcriptions")
+    {
+        "/api/chat",
+        *("/v1/chat/completions", "/chat/completions"),
+        *("/v1/audio/transcriptions", "/audio/transcriptions"),
     }
 )
 VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
@@ -68,18 +66,14 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass
-class _Answer:
-    status: int = 0
-
-
 class HttpEdge:
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         per_minute = gateway.settings.limits.requests_per_minute
         self._app = app
         self._gateway = gateway
         self._rates = AddressBuckets(per_minute, per_minute / SECONDS_PER_MINUTE, time.monotonic)
-        self._policy = content_policy(gateway.recordings.media_origin)
+        policy = content_policy(gateway.recordings.media_origin)
+        self._security_headers = {**SECURITY_HEADERS, "Content-Security-Policy": policy}
         self._log = structlog.get_logger("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,22 +108,22 @@ class HttpEdge:
         await self._app(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        answer, body = _Answer(), BodyStart()
+        status, body = 0, BodyStart()
         lease = self._gateway.bytes_held.lease(
             self._gateway.access.limited_client(HTTPConnection(scope))
         )
         began_s = time.monotonic()
 
         async def send_on(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                answer.status = message["status"]
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", self._policy)
-                add_headers(headers, request_id)
+                self._add_headers(headers, request_id)
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
                 # Before the answer, so that whoever has it finds the entry.
-                await self._audit(scope, body, answer.status)
+                await self._audit(scope, body, status)
             await send(message)
 
         try:
@@ -144,8 +138,8 @@ class HttpEdge:
                 await self._app(scope, limited(receive, limit, body.saw, lease), send_on)
         finally:
             lease.release()
-            self._note(scope, answer.status, time.monotonic() - began_s)
-            if not answer.status:
+            self._note(scope, status, time.monotonic() - began_s)
+            if not status:
                 await self._audit(scope, body, FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
@@ -205,19 +199,18 @@ class HttpEdge:
         except OSError as error:
             self._log.warning("audit not written", action=entry.action, reason=str(error))
 
+    def _add_headers(self, headers: MutableHeaders, request_id: str) -> None:
+        headers.setdefault("X-Request-Id", request_id)
+        for name, value in self._security_headers.items():
+            headers.setdefault(name, value)
+        if headers.get("content-type", "").startswith("text/html"):
+            headers.setdefault("Cache-Control", "no-cache")
+
 
 def route_template(scope: Scope) -> str:
     """Return the template of the matched route, "other" if there is none."""
     route = scope.get("route")
     return route.path if isinstance(route, Route) else OTHER
-
-
-def add_headers(headers: MutableHeaders, request_id: str) -> None:
-    headers.setdefault("X-Request-Id", request_id)
-    for name, value in SECURITY_HEADERS.items():
-        headers.setdefault(name, value)
-    if headers.get("content-type", "").startswith("text/html"):
-        headers.setdefault("Cache-Control", "no-cache")
 
 
 def body_limit_bytes(gateway: Gateway, path: str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
@@ -18,6 +20,7 @@ from core.errors import InvalidSessionIdError, NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
+from gateway_modules.admin.kept_settings import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
 from gateway_modules.service import AdminOnly, GatewayHere, gateway_of
 from gateway_modules.voices.presets import Preset, PresetSounds
 from gateway_modules.voices.voice_library import RefAudio
@@ -32,9 +35,20 @@ from gateway_modules.web.responses import (
     with_nonce,
 )
 
-HOME: Final = "index.html"
 VIEWER: Final = "session-viewer.html"
-API_PAGE: Final = "api-docs.html"
+# By address: the app whose switch hides the page, if any, and its file.
+PAGES: Final[Mapping[str, tuple[str | None, str]]] = MappingProxyType(
+    {
+        "/": (None, "index.html"),
+        "/check": (None, "check.html"),
+        "/turnbased": (TURN_BASED, "turnbased.html"),
+        "/half_duplex": (HALF_DUPLEX, "half_duplex.html"),
+        "/omni": (OMNI, "omni.html"),
+        "/audio_duplex": (AUDIO_DUPLEX, "audio_duplex.html"),
+        "/admin": (None, "admin.html"),
+        "/api/docs": (None, "api-docs.html"),
+    }
+)
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
@@ -61,59 +75,17 @@ async def page(request: Request, name: str) -> Response:
     return HTMLResponse(content, headers=headers)
 
 
-async def app_page(request: Request, app_id: str, name: str) -> Response:
-    """Return the page of an app, or redirect home if the app is switched off."""
-    if not gateway_of(request).apps.is_enabled(app_id):
-        return RedirectResponse("/", HTTPStatus.FOUND)
-    return await page(request, name)
+def _page_route(app_id: str | None, name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def route(request: Request) -> Response:
+        if app_id is not None and not gateway_of(request).apps.is_enabled(app_id):
+            return RedirectResponse("/", HTTPStatus.FOUND)
+        return await page(request, name)
+
+    return route
 
 
-@router.get("/")
-async def home(request: Request) -> Response:
-    """Home."""
-    return await page(request, HOME)
-
-
-@router.get("/check")
-async def check(request: Request) -> Response:
-    """Check microphone, speaker and camera."""
-    return await page(request, "check.html")
-
-
-@router.get("/turnbased")
-async def turnbased(request: Request) -> Response:
-    """Turn-based chat."""
-    return await app_page(request, "turnbased", "turnbased.html")
-
-
-@router.get("/half_duplex")
-async def half_duplex(request: Request) -> Response:
-    """Half duplex."""
-    return await app_page(request, "half_duplex_audio", "half_duplex.html")
-
-
-@router.get("/omni")
-async def omni(request: Request) -> Response:
-    """Full duplex with pictures."""
-    return await app_page(request, "omni", "omni.html")
-
-
-@router.get("/audio_duplex")
-async def audio_duplex(request: Request) -> Response:
-    """Full duplex with sound alone."""
-    return await app_page(request, "audio_duplex", "audio_duplex.html")
-
-
-@router.get("/admin")
-async def admin(request: Request) -> Response:
-    """Administration; what it shows it asks for with the administrator's token."""
-    return await page(request, "admin.html")
-
-
-@router.get("/api/docs")
-async def api_docs(request: Request) -> Response:
-    """Show the description of the HTTP interface."""
-    return await page(request, API_PAGE)
+for _address, (_app_id, _file) in PAGES.items():
+    router.add_api_route(_address, _page_route(_app_id, _file), name=_file)
 
 
 @router.get("/s/{recording_id}")

@@ -107,7 +107,7 @@ def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | 
 
 def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x509.Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
-    common_name = next((name for name in names if not _is_address(name)), "localhost")
+    common_name = next((name for name in names if _address(name) is None), "localhost")
     subject = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, common_name[:LONGEST_COMMON_NAME])]
     )
@@ -154,10 +154,6 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
         return ip_address(name)
     except ValueError:
         return None
-
-
-def _is_address(name: str) -> bool:
-    return _address(name) is not None
 
 
 def _is_reachable(place: str) -> bool:

@@ -150,8 +150,8 @@ def test_turns_count_up_when_one_ends_or_is_broken_off(bench: Bench) -> None:
 def test_chunks_never_answered_are_kept(bench: Bench) -> None:
     recorder = bench.duplex()
     for index in range(70):  # more than may wait
-        recorder.record_input(index, level(0.1, 1_600))
-    recorder.record_frames(66, [picture((1, 2, 3))])
+        frames = [picture((1, 2, 3))] if index == 66 else []
+        recorder.record_input(index, level(0.1, 1_600), frames)
     recorder.record_result(67, listen())
     end(recorder)
     chunks = duplex_of(bench.folder("dx")).chunks

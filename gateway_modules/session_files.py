@@ -1,4 +1,4 @@
-"""Recorded sessions as files to give away and to take in. Blocks on the disk or the network.
+"""Downloads of and uploads to recordings. Blocks on the disk or the network.
 
 No path of a client is opened that does not lie in the recording it asks for.
 """

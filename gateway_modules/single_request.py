@@ -120,7 +120,7 @@ async def _served(
         ticket.note_started()
         try:
             await socket.send(parts(body))
-            has_told = False
+            has_stopped = False
             while True:
                 message = MESSAGE.validate_json(await socket.recv(decode=False))
                 if isinstance(message, ErrorMessage):
@@ -129,8 +129,8 @@ async def _served(
                     yield message
                 if isinstance(message, ChatDone):
                     return
-                if is_over() and not has_told:
-                    has_told = True
+                if is_over() and not has_stopped:
+                    has_stopped = True
                     await _ask_to_stop(socket)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:

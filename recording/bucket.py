@@ -142,7 +142,7 @@ class Bucket:
             for one in found
         }
 
-    def look(self, folder: str) -> tuple[list[str], set[str]]:
+    def list_folder(self, folder: str) -> tuple[list[str], set[str]]:
         """Return the names of the folders in a folder, and of the objects directly in it."""
         import obstore
 
@@ -208,13 +208,13 @@ class SealError(OSError):
     """What lies in the store is not what was put there."""
 
 
-def place(recording_id: str, name: str = "") -> str:
+def object_name(recording_id: str, name: str = "") -> str:
     return f"{SESSIONS_FOLDER}/{recording_id}" + (f"/{name}" if name else "")
 
 
 def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
     """Return a recording's seal; None if it has none, and so does not exist."""
-    content = bucket.read(place(recording_id, SEAL_FILE))
+    content = bucket.read(object_name(recording_id, SEAL_FILE))
     try:
         return None if content is None else Seal.model_validate_json(content)
     except ValidationError:  # of a later version
@@ -223,29 +223,29 @@ def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
 
 def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
     """Whether the store lists every file with its size."""
-    found = bucket.objects(place(recording_id))
+    found = bucket.objects(object_name(recording_id))
     sizes = {name: one.size_bytes for name, one in found.items()}
     return all(sizes.get(one.name) == one.size_bytes for one in seal.files)
 
 
 def delete_sealed(bucket: Bucket, recording_id: str) -> None:
     """Delete a recording. It is gone at once; `finish_deleting` continues after an error."""
-    bucket.put(place(recording_id, DELETING_FILE), b"")
-    bucket.remove([place(recording_id, SEAL_FILE)])
+    bucket.put(object_name(recording_id, DELETING_FILE), b"")
+    bucket.remove([object_name(recording_id, SEAL_FILE)])
     finish_deleting(bucket, recording_id)
 
 
 def finish_deleting(bucket: Bucket, recording_id: str) -> None:
     """Delete the rest of a recording without a seal."""
-    names = bucket.objects(place(recording_id)).keys() - {DELETING_FILE}
-    bucket.remove([place(recording_id, name) for name in [*names, DELETING_FILE]])
+    names = bucket.objects(object_name(recording_id)).keys() - {DELETING_FILE}
+    bucket.remove([object_name(recording_id, name) for name in [*names, DELETING_FILE]])
 
 
 def is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def is_beside(name: str) -> bool:
+def is_added(name: str) -> bool:
     """Whether a file is added to a recording from outside, and not part of its seal."""
     return name == COMMENT_FILE or name.startswith(f"{UPLOAD_STEM}.")
 
@@ -255,7 +255,7 @@ def names_in(folder: Path) -> tuple[list[str], list[str]]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     names = [path.relative_to(folder).as_posix() for path in paths]
     names = [name for name in names if name == OWNER_FILE or not is_hidden(name)]
-    added = [name for name in names if is_beside(name)]
+    added = [name for name in names if is_added(name)]
     return [name for name in names if name not in added], added
 
 

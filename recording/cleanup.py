@@ -22,7 +22,7 @@ from core.files import locked_folder
 from core.store import Store
 from recording.folder import GIGABYTE, is_live, newest_change_s, read_meta, total_size_bytes
 from recording.listing import ListedRecording, forget_accesses, last_accesses
-from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, recording_folders
+from recording.names import DELETING_PREFIX, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta, Record
 from recording.recovery import needs_recovery, recover_all, recover_session
 
@@ -166,9 +166,9 @@ def delete_recording(folder: Path) -> None:
     """
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
-    doomed = folder.with_name(DOOMED_PREFIX + folder.name)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed)
+    deleting = folder.with_name(DELETING_PREFIX + folder.name)
+    os.rename(folder, deleting)
+    shutil.rmtree(deleting)
 
 
 def cleanup_sessions(
@@ -263,8 +263,8 @@ def _make_room(run: _Cleanup, limit_bytes: int) -> None:
 
 def _finish_deleting(root: Path) -> None:
     """Delete what an earlier run was killed while deleting."""
-    for doomed in root.glob(f"{DOOMED_PREFIX}*"):
-        shutil.rmtree(doomed, ignore_errors=True)
+    for deleting in root.glob(f"{DELETING_PREFIX}*"):
+        shutil.rmtree(deleting, ignore_errors=True)
 
 
 def _report(run: _Cleanup) -> CleanupReport:

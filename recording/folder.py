@@ -154,7 +154,7 @@ def is_live(folder: Path) -> bool:
     except OSError:
         return True
     try:
-        # Shared, so that two that look at once do not take each other for the writer.
+        # Shared, so that two concurrent checks do not take each other for the writer.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True

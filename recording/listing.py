@@ -96,7 +96,7 @@ def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
     listed, changed = [], []
     for folder in recording_folders(data_dir):
         try:
-            known = _look(folder, before.get(folder.name))
+            known = _describe(folder, before.get(folder.name))
         except OSError:  # it was deleted meanwhile
             continue
         listed.append(known.listed)
@@ -112,7 +112,7 @@ def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
 
 
 def list_folder(folder: Path) -> ListedRecording:
-    return _look(folder, None).listed
+    return _describe(folder, None).listed
 
 
 def touch_access(store: Store, recording_id: str) -> None:
@@ -139,7 +139,7 @@ def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
             state.executemany("DELETE FROM accesses WHERE recording_id = ?", rows)
 
 
-def _look(folder: Path, before: tuple[int, str] | None) -> _Known:
+def _describe(folder: Path, before: tuple[int, str] | None) -> _Known:
     """Describe a recording; `changed_ns` 0 says that it has to be read again."""
     changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
     is_running = is_live(folder)

@@ -38,7 +38,7 @@ UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder'
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
 REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
-DOOMED_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
+DELETING_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
 
 # Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
 MEDIA_TYPES: Final = MappingProxyType(

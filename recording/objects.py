@@ -33,9 +33,9 @@ from recording.bucket import (
     Seal,
     delete_sealed,
     finish_deleting,
-    is_beside,
+    is_added,
     is_hidden,
-    place,
+    object_name,
     read_seal,
 )
 from recording.cleanup import CleanupReport, cleanup_listed
@@ -86,7 +86,7 @@ class RunningRecordings:
         """Return the unsealed recordings, as they were two seconds ago at most."""
         return [one.listed for one in self._known().values()]
 
-    def look(self, recording_id: str) -> ListedRecording | None:
+    def find(self, recording_id: str) -> ListedRecording | None:
         held = self._holding(recording_id)
         return None if held is None else held.listed
 
@@ -190,7 +190,7 @@ def _page(answer: httpx.Response) -> tuple[ListedRecording, ...]:
 
 
 SEALS_KEPT: Final = 1_000  # in memory; those used longest ago are read again
-LOOKS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a recording
+READS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a recording
 SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is kept
 
 
@@ -220,34 +220,34 @@ class ObjectStore:
 
     def check(self, recording_id: str) -> None:
         check_recording_id(recording_id)
-        if self._seal(recording_id) is None and self._running.look(recording_id) is None:
+        if self._seal(recording_id) is None and self._running.find(recording_id) is None:
             raise NotFoundError("There is no such recording.")
 
     def is_running(self, recording_id: str) -> bool:
         if self._seal(recording_id) is not None:
             return False
-        found = self._running.look(recording_id)
+        found = self._running.find(recording_id)
         return found is not None and found.is_running
 
     def read(self, recording_id: str, name: str) -> bytes | None:
-        if is_beside(name) or self._seal(recording_id) is not None:
-            return self._bucket.read(place(recording_id, name))
+        if is_added(name) or self._seal(recording_id) is not None:
+            return self._bucket.read(object_name(recording_id, name))
         return self._running.read(recording_id, name)
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
         seal = self._seal(recording_id)
         if is_hidden(name):
             return None
-        if seal is None and not is_beside(name):
+        if seal is None and not is_added(name):
             unsealed = self._running.files(recording_id)
             return next((one for one in unsealed if one.name == name), None)
         for known in seal.files if seal is not None else ():
             if known.name == name:
                 return self._stored(recording_id, name, known.size_bytes, known.sha256)
-        if not is_beside(name):
+        if not is_added(name):
             return None
-        found = self._bucket.objects(place(recording_id)).get(name)
-        return None if found is None else self._beside(recording_id, name, found)
+        found = self._bucket.objects(object_name(recording_id)).get(name)
+        return None if found is None else self._added(recording_id, name, found)
 
     def files(self, recording_id: str) -> list[StoredFile]:
         seal = self._seal(recording_id)
@@ -258,18 +258,18 @@ class ObjectStore:
             for one in seal.files
             if not is_hidden(one.name)
         ]
-        beside = [
-            self._beside(recording_id, name, found)
-            for name, found in self._bucket.objects(place(recording_id)).items()
-            if is_beside(name)
+        added = [
+            self._added(recording_id, name, found)
+            for name, found in self._bucket.objects(object_name(recording_id)).items()
+            if is_added(name)
         ]
-        return sorted(sealed + beside, key=lambda one: one.name)
+        return sorted(sealed + added, key=lambda one: one.name)
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
         if content:
-            self._bucket.put(place(recording_id, name), content)
+            self._bucket.put(object_name(recording_id, name), content)
         else:
-            self._bucket.remove([place(recording_id, name)])
+            self._bucket.remove([object_name(recording_id, name)])
         self._forget_listed(recording_id)
 
     def part(self, recording_id: str, min_free_gb: float) -> Path:
@@ -279,8 +279,10 @@ class ObjectStore:
         return folder / f"{recording_id}.part"
 
     def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
-        self._bucket.put(place(recording_id, name), part)
-        self._bucket.remove([place(recording_id, other) for other in sorted(replaces - {name})])
+        self._bucket.put(object_name(recording_id, name), part)
+        self._bucket.remove(
+            [object_name(recording_id, other) for other in sorted(replaces - {name})]
+        )
         part.unlink(missing_ok=True)
         self._forget_listed(recording_id)
 
@@ -317,10 +319,10 @@ class ObjectStore:
         for recording_id in self._ids():
             if recording_id in sealed:
                 continue
-            found = self._bucket.objects(place(recording_id))
+            found = self._bucket.objects(object_name(recording_id))
             newest = max((one.changed_at for one in found.values()), default=None)
             is_old = oldest is not None and newest is not None and newest < oldest
-            if DELETING_FILE in found or (is_old and self._running.look(recording_id) is None):
+            if DELETING_FILE in found or (is_old and self._running.find(recording_id) is None):
                 finish_deleting(self._bucket, recording_id)
 
     def _seal(self, recording_id: str) -> Seal | None:
@@ -334,25 +336,25 @@ class ObjectStore:
 
     def _stored(self, recording_id: str, name: str, size_bytes: int, mark: str) -> StoredFile:
         def blocks(start: int, stop: int) -> Iterator[bytes]:
-            return self._bucket.blocks(place(recording_id, name), start, stop)
+            return self._bucket.blocks(object_name(recording_id, name), start, stop)
 
-        sign = partial(self._bucket.signed_url, place(recording_id, name))
+        sign = partial(self._bucket.signed_url, object_name(recording_id, name))
         return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
 
-    def _beside(self, recording_id: str, name: str, found: ObjectFound) -> StoredFile:
+    def _added(self, recording_id: str, name: str, found: ObjectFound) -> StoredFile:
         mark = f"{found.changed_at.timestamp()}-{found.size_bytes:x}"
         return self._stored(recording_id, name, found.size_bytes, mark)
 
     def _ids(self) -> list[str]:
-        names, _ = self._bucket.look(SESSIONS_FOLDER)
+        names, _ = self._bucket.list_folder(SESSIONS_FOLDER)
         return [name for name in names if RECORDING_ID_PATTERN.fullmatch(name)]
 
     def _sealed(self) -> list[ListedRecording]:
         sql = "SELECT id, listed FROM recordings WHERE changed_ns = ?"
         before = dict(self._state.rows(sql, (SEALED_NS,)))
-        with ThreadPoolExecutor(LOOKS_AT_ONCE, "recording-list") as looks:
+        with ThreadPoolExecutor(READS_AT_ONCE, "recording-list") as looks:
             ids = self._ids()
-            found = dict(zip(ids, looks.map(partial(self._look, before), ids), strict=True))
+            found = dict(zip(ids, looks.map(partial(self._listed_row, before), ids), strict=True))
         listed = {name: one for name, one in found.items() if one is not None}
         gone = before.keys() - listed.keys()
         fresh = {name: one.to_json() for name, one in listed.items()}
@@ -364,14 +366,14 @@ class ObjectStore:
                 state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
         return list(listed.values())
 
-    def _look(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
+    def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
         if recording_id in before:
             with suppress(ValidationError):  # of another version
                 return ListedRecording.model_validate_json(before[recording_id])
         seal = read_seal(self._bucket, recording_id)
         if seal is None:
             return None
-        return seal.listed(recording_id, self._bucket.look(place(recording_id))[1])
+        return seal.listed(recording_id, self._bucket.list_folder(object_name(recording_id))[1])
 
     def _forget_listed(self, recording_id: str) -> None:
         with suppress(OSError), self._state.transaction() as state:

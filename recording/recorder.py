@@ -163,7 +163,7 @@ class SessionRecorder:
         return self._jobs.submit(lambda: append(path, line), len(line), lane=path.name)
 
     def checkpoint(self) -> None:
-        """Write `recording.json` as it would be now, while the session goes on."""
+        """Write `recording.json` as it would be now, while the session continues."""
         self._jobs.submit(lambda: write_checkpoint(self.folder), 0, lane=TIMELINE_LANE)
 
     def note_end(self, end_reason: EndReason) -> EndLine:

@@ -30,7 +30,7 @@ from recording.records import (
 
 REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
 SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // 1_000
-UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings tell
+UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings say
 # Source: docs/specification/service.md#5.5.
 USER_LINE_CHARS: Final = 110  # ours: of what the user said, shown at once
 SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
@@ -215,7 +215,7 @@ def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
 
 
 def _span(folder: Path, name: str | None, start: int) -> Span | None:
-    """Make a span of one file; None if there is nothing to hear in it."""
+    """Make a span of one file; None if there is no usable audio in it."""
     shape = readable_wav(folder / name) if name is not None else None
     if name is None or shape is None or shape.channels != 1:
         return None

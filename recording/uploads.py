@@ -33,7 +33,7 @@ from recording.bucket import (
     hash_file,
     is_whole,
     names_in,
-    place,
+    object_name,
     read_seal,
 )
 from recording.cleanup import delete_recording
@@ -45,7 +45,7 @@ logger: Final = logging.getLogger(__name__)
 
 TRANSFERS: Final = 2
 LOWEST_PRIORITY: Final = 19  # of a thread; source: setpriority(2)
-LOOK_S: Final = 5.0  # between two looks at the folders
+SCAN_PERIOD_S: Final = 5.0  # between two scans of the folders
 BACKOFF_MAX_S: Final = 60.0  # after failures: 1 s, then twice as long each time
 CLOSE_S: Final = 5.0  # for a transfer to end with its worker; it is repeated otherwise
 HOUR_S: Final = 3_600.0
@@ -123,20 +123,20 @@ class Uploader:
             try:
                 root.mkdir(parents=True, exist_ok=True)
                 with _only_one(root / UPLOADER_LOCK) as is_ours:
-                    is_ending = is_ours and self._look_often()
+                    is_ending = is_ours and self._scan_repeatedly()
             except Exception:  # whatever is wrong with one round, the next one is needed
                 logger.exception("recordings are not uploaded")
-            is_ending = is_ending or self._wait(LOOK_S)
+            is_ending = is_ending or self._wait(SCAN_PERIOD_S)
 
-    def _look_often(self) -> bool:
+    def _scan_repeatedly(self) -> bool:
         """Look until the end, less often while the store fails; return True."""
         failures, pause_s = 0, 0.0
         while not self._wait(pause_s):
-            failures = 0 if self.look() else failures + 1
-            pause_s = min(2.0 ** (failures - 1), BACKOFF_MAX_S) if failures else LOOK_S
+            failures = 0 if self.scan() else failures + 1
+            pause_s = min(2.0 ** (failures - 1), BACKOFF_MAX_S) if failures else SCAN_PERIOD_S
         return True
 
-    def look(self) -> bool:
+    def scan(self) -> bool:
         """Seal complete recordings, remove expired copies; False if the store refused something."""
         unsealed, sealed, running = dict[Path, Meta](), list[Path](), list[Path]()
         for folder in recording_folders(self._data_dir):
@@ -210,15 +210,15 @@ class Uploader:
             path = folder / name
             size_bytes = path.stat().st_size
             files.append(SealedFile(name=name, size_bytes=size_bytes, sha256=hash_file(path)))
-            self._bucket.put(place(recording_id, name), path)
+            self._bucket.put(object_name(recording_id, name), path)
         for name in added:  # by a gateway that had no store; what came later stays
-            if self._bucket.read(place(recording_id, name)) is None:
-                self._bucket.put(place(recording_id, name), folder / name)
+            if self._bucket.read(object_name(recording_id, name)) is None:
+                self._bucket.put(object_name(recording_id, name), folder / name)
         sealed_at = datetime.fromtimestamp(self._clock(), UTC)
         seal = Seal(sealed_at=sealed_at, worker=self._rules.worker, files=tuple(files), meta=meta)
         if not is_whole(self._bucket, recording_id, seal):
             raise SealError(f"{recording_id} is not complete in the store")
-        self._bucket.put(place(recording_id, SEAL_FILE), seal.to_json().encode())
+        self._bucket.put(object_name(recording_id, SEAL_FILE), seal.to_json().encode())
         with replacing(folder / SEALED_FILE) as mark:  # fails if the folder was deleted
             mark.write_text(self._bucket.url, encoding="utf8")
             os.utime(mark, (self._clock(),) * 2)
@@ -258,7 +258,7 @@ class Uploader:
                 version = (found.st_size, found.st_mtime_ns)
                 if versions.get(name) != version:
                     content = _blocks(folder / name, found.st_size)
-                    self._bucket.put(place(folder.name, name), content)
+                    self._bucket.put(object_name(folder.name, name), content)
                     versions[name] = version
 
 

@@ -323,7 +323,7 @@ declare namespace Http {
     settings: Record<string, unknown> | null; // What the page is set to.
   };
 
-  /** A voice sample of the system content; its sound is fetched on its own. */
+  /** A voice sample of the system content; its audio is fetched on its own. */
   type PresetAudio = {
     type: "audio"; // Kind of item.
     data: null; // Always null in a list.
@@ -332,7 +332,7 @@ declare namespace Http {
     duration: number | null; // Length, s, if known.
   };
 
-  /** A voice sample with its sound. */
+  /** A voice sample with its audio. */
   type PresetSound = {
     data: string; // Base64 of float32 samples, mono, 16 kHz.
     name: string; // Its name for people.

@@ -33,7 +33,7 @@ SOURCE: Final = re.compile(r"gateway|launcher|worker_\d{1,3}")
 LINES_MAX: Final = 500
 READ_MAX_BYTES: Final = 256 * 1024
 LINE_MAX_CHARS: Final = 4_000  # of one line as it is shown
-MARK_BYTES: Final = 64  # of a file's beginning, by which it is told from the next
+MARK_BYTES: Final = 64  # of a file's beginning, that identifies it
 
 TEXT_LINE: Final = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?) +\[(?P<level>\w+) *\] (?P<text>.*)"
@@ -145,7 +145,7 @@ def _part(
     return LogPart(
         source=source,
         sources=sources,
-        lines=[understood(line) for line in lines],
+        lines=[parse_line(line) for line in lines],
         cursor=str(cursor),
         has_more=bool(lines) and cursor.offset < _size(path),
     )
@@ -176,7 +176,7 @@ def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
     return lines[-limit:], begin + len(whole) + 1
 
 
-def understood(line: bytes) -> LogLine:
+def parse_line(line: bytes) -> LogLine:
     """Parse a line of structlog's console or JSON format."""
     text = line.decode("utf8", "replace").rstrip("\r")
     if text.startswith("{"):
@@ -223,7 +223,7 @@ def _read(path: Path, offset: int, length: int) -> bytes:
 
 
 ENTRIES_MAX: Final = 10_000  # the oldest of more are deleted; some 3 MB
-BODY_READ_BYTES: Final = 1_024  # of a request; a longer one is a file, and not told
+BODY_READ_BYTES: Final = 1_024  # of a request; a longer one is a file, and left out
 VALUE_MAX_CHARS: Final = 80
 DETAILS_MAX_CHARS: Final = 300
 PUBLIC_PREFIXES: Final = {4: 24, 6: 48}  # bits kept of an address somebody could be known by
@@ -271,7 +271,7 @@ class AuditLog:
 
 
 class BodyStart:
-    """The beginning of a request's body, as much as an audit may tell."""
+    """The beginning of a request's body, as much as the audit may hold."""
 
     def __init__(self) -> None:
         self._kept = b""

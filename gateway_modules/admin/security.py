@@ -134,7 +134,7 @@ class AccessPolicy:
         hosts = [connection.headers.get("host", "")]
         if self._is_proxy(_peer(connection)):
             hosts += connection.headers.getlist("x-forwarded-host")
-        # The scheme is left out: a proxy that ends TLS talks plain HTTP to us.
+        # The scheme is left out: a proxy that terminates TLS uses plain HTTP to us.
         scheme, page_host = _split_origin(origin)
         port = DEFAULT_PORTS.get(scheme)
         if page_host[0] and page_host in [_split_host(host, port) for host in hosts]:

@@ -178,13 +178,13 @@ class VideoPart(WireModel):
 
 
 class InputAudio(WireModel):
-    """A sound file as Base64; its format is told by its content."""
+    """An audio file as Base64; its format is detected from its content."""
 
     data: str = Field(max_length=WIRE_CHARS)
 
 
 class AudioPart(WireModel):
-    """A piece of sound."""
+    """An audio item."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
@@ -203,7 +203,7 @@ Part = Annotated[
 
 
 class SpokenAnswer(WireModel):
-    """An earlier answer, named by the id of its sound."""
+    """An earlier answer, named by the id of its audio."""
 
     id: str = Field(max_length=limits.ID_MAX_CHARS)
 

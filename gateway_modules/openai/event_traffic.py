@@ -30,9 +30,9 @@ OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
 class EventTraffic(Traffic):
     """A session of OpenAI's protocols, with one worker from its first event to its last."""
 
-    def __init__(self, voices: VoiceLibrary, *, tells_queue: bool) -> None:
+    def __init__(self, voices: VoiceLibrary, *, sends_queue: bool) -> None:
         self._voices = voices
-        self._tells_queue = tells_queue
+        self._sends_queue = sends_queue
 
     async def read(self, text: str) -> ClientSaid:
         return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
@@ -68,7 +68,7 @@ class EventTraffic(Traffic):
         """Return an error in OpenAI's format; their clients know no queue."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
-        return message.to_json() if self._tells_queue else None
+        return message.to_json() if self._sends_queue else None
 
 
 def event_type(text: str) -> str:

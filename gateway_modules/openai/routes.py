@@ -41,7 +41,7 @@ from gateway_modules.voices.voice_library import (
     RefAudioRegistry,
     VoiceLibrary,
 )
-from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
+from gateway_modules.web.client_request import ClientDisconnectedError, text_of, unless_disconnected
 from gateway_modules.web.responses import CLIENT_LEFT
 
 BEARER = "bearer "
@@ -124,21 +124,21 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
-    """Answer a conversation: whole, or in server-sent events; hanging up ends it."""
+    """Answer a conversation: whole, or in server-sent events; disconnecting ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    asked, sent = await voices.run(_understood, text, voices, transcripts)
+    asked, sent = await voices.run(_parsed, text, voices, transcripts)
     check_model(gateway, asked.model)
     answer = Answer(asked, served_model(gateway), voices, transcripts, sent.heard_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent.text, client, lambda: answer.is_over)
     try:
         if not asked.stream:
-            return JSONResponse(await unless_hung_up(request, answer.whole(messages)))
+            return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
         # Until the first message an error is an HTTP status, which clients know how to retry.
-        first = await unless_hung_up(request, anext(messages))
-    except HungUpError:
+        first = await unless_disconnected(request, anext(messages))
+    except ClientDisconnectedError:
         return Response(status_code=CLIENT_LEFT)
     events = answer.events(first, messages)
     return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
@@ -146,7 +146,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
 
 @router.post("/audio/speech", response_class=SpeechResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
-    """Speak a text as it stands, piece by piece as it is made; hanging up ends it."""
+    """Speak a text as it stands, piece by piece as it is made; disconnecting ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
     asked = parse_body(SPEECH, await text_of(request))
@@ -156,8 +156,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     client = gateway.access.limited_client(request)
     made = Speech(asked, reply(gateway, worker_text, client, lambda: False))
     try:
-        await unless_hung_up(request, made.begin())
-    except HungUpError:
+        await unless_disconnected(request, made.begin())
+    except ClientDisconnectedError:
         return Response(status_code=CLIENT_LEFT)
     return SpeechResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
 
@@ -170,7 +170,7 @@ async def voices(gateway: GatewayHere) -> Response:
 
 @router.post("/audio/voices", dependencies=[AdminOnly])
 async def create_voice(request: Request, gateway: GatewayHere) -> Response:
-    """Keep a voice: half a second to 30 s of sound in any file format."""
+    """Keep a voice: half a second to 30 s of audio in any file format."""
     name, audio_base64 = await uploaded_voice(request)
     voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
     return JSONResponse(voice_object(voice))
@@ -218,7 +218,7 @@ def _model(name: str) -> Json:
     return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
 
 
-def _understood(
+def _parsed(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, WorkerRequest]:
     """Return the request and what the worker gets for it."""

@@ -37,17 +37,17 @@ router = APIRouter()
 async def realtime(websocket: WebSocket) -> None:
     """Speak OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
     query = {"beta": "1"} if _is_beta(websocket) else {}
-    await _let_in(websocket, SocketKind.REALTIME, query)
+    await _accept(websocket, SocketKind.REALTIME, query)
 
 
 @router.websocket("/v1/live/sessions")
 @router.websocket("/live/sessions")
 async def live(websocket: WebSocket) -> None:
     """Speak GPT-Live: one continuous stream each way over the duplex engine."""
-    await _let_in(websocket, SocketKind.LIVE, {})
+    await _accept(websocket, SocketKind.LIVE, {})
 
 
-async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
+async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
     gateway = gateway_of(websocket)
     try:
         grant = check_key(websocket)
@@ -64,7 +64,7 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": served_model(gateway, asked)},
         deny=deny,
-        tells_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
+        sends_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
         first=_settings(grant) if kind is SocketKind.REALTIME else None,
     )
     is_returning = RESUME_TOKEN in websocket.query_params

@@ -27,7 +27,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import Sound
-from gateway_modules.web.client_request import HungUpError, unless_hung_up
+from gateway_modules.web.client_request import ClientDisconnectedError, unless_disconnected
 from gateway_modules.web.responses import CLIENT_LEFT, openai_error
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
@@ -54,7 +54,7 @@ Passages = list[TranscriptPassage]
 
 @router.post("/audio/transcriptions")
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
-    """Write down what is said in a file; hanging up ends it."""
+    """Write down what is said in a file; disconnecting ends it."""
     asked, content = await _form(request)
     check_model(gateway, asked.model)
     workers = [worker for worker in gateway.pool.workers.values() if worker.is_answering]
@@ -69,12 +69,12 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     passages = _written(gateway, able, asked, sound, client)
     try:
         if asked.stream:
-            first = await unless_hung_up(request, anext(passages, None))
+            first = await unless_disconnected(request, anext(passages, None))
             events = _events(first, passages, sound)
             headers = dict(UNBUFFERED)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-        return _answer(asked, await unless_hung_up(request, _all(passages)), sound)
-    except HungUpError:
+        return _answer(asked, await unless_disconnected(request, _all(passages)), sound)
+    except ClientDisconnectedError:
         return Response(status_code=CLIENT_LEFT)
 
 

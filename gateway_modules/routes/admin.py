@@ -1,4 +1,4 @@
-"""What administrators do and look at, and how they are known."""
+"""The routes of administration."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def apps(gateway: GatewayHere) -> AppList:
 
 @router.get("/api/admin/state")
 async def state(request: Request, gateway: GatewayHere) -> AdminState:
-    """Say whether this client may administrate, and whether that takes a token."""
+    """Report whether this client is an administrator, and whether that takes a token."""
     access = gateway.access
     return AdminState(needs_token=access.needs_token, is_admin=access.is_admin(request))
 
@@ -180,40 +180,40 @@ async def all_apps(gateway: GatewayHere) -> AppStateList:
 
 @admin_router.put("/apps/{app_id}", responses=problems(404, 422))
 async def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
-    """Switch an app on or off; sessions that run go on."""
+    """Switch an app on or off; running sessions continue."""
     return await _set_app(gateway, app_id, body.enabled)
 
 
 @admin_router.put("/apps", responses=problems(404, 422))
 async def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
-    """Do the same with the app's name in the body."""
+    """Switch the app named in the body on or off."""
     return await _set_app(gateway, body.app_id, body.enabled)
 
 
 @admin_router.get("/intake")
 async def intake(gateway: GatewayHere) -> Intake:
-    """Say whether new requests are taken."""
+    """Report whether new requests are accepted."""
     return Intake(paused=gateway.pool.is_intake_paused)
 
 
 @admin_router.put("/intake")
 async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
-    """Refuse new requests, or take them again."""
+    """Refuse new requests, or accept them again."""
     gateway.pool.is_intake_paused = body.paused
     return body
 
 
 @admin_router.get("/workers")
 async def listed_workers(gateway: GatewayHere) -> WorkersListed:
-    """Say where the gateway looks for workers; `/workers` says which there are."""
+    """List where the gateway searches for workers; `/workers` lists those it found."""
     return WorkersListed(workers=gateway.pool.directory.listed)
 
 
 @admin_router.put("/workers", responses=problems(422))
 async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersListed:
-    """Look for workers elsewhere until the gateway ends, in place of what is configured.
+    """Replace the configured list of workers until the gateway ends.
 
-    A worker that is not listed any more finishes what it has and is forgotten.
+    A worker that is no longer listed is drained and then removed.
     """
     try:
         await gateway.pool.directory.replace(body.workers)
@@ -224,7 +224,7 @@ async def list_workers(body: WorkersListed, gateway: GatewayHere) -> WorkersList
 
 @admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
-    """Give a worker nothing new, or work again."""
+    """Drain a worker, or end its draining."""
     worker = _worker(gateway, worker_id)
     gateway.pool.drain_worker(worker, is_draining=body.draining)
     return worker_info(worker, datetime.now(UTC))

@@ -27,7 +27,7 @@ from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
+from gateway_modules.web.client_request import ClientDisconnectedError, text_of, unless_disconnected
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import with_strings_of
 from gateway_modules.web.responses import CLIENT_LEFT, problems
@@ -92,7 +92,7 @@ class StopSomeAnswer(WireModel):
     },
 )
 async def chat(request: Request, gateway: GatewayHere) -> Response:
-    """Answer one request, waiting for a worker if need be; hanging up cancels it."""
+    """Answer one request, waiting for a worker if need be; disconnecting cancels it."""
     if not gateway.apps.is_enabled(TURN_BASED):
         raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
     if not gateway.is_open:
@@ -101,8 +101,8 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
     client = gateway.access.limited_client(request)
     try:
-        answer = await unless_hung_up(request, _answer(gateway, prepared, client))
-    except HungUpError:
+        answer = await unless_disconnected(request, _answer(gateway, prepared, client))
+    except ClientDisconnectedError:
         return Response(status_code=CLIENT_LEFT)
     return JSONResponse(answer.model_dump(mode="json"))
 
@@ -135,7 +135,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
 
 @router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))
 async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
-    """Stop the reply of one session of one's own, or of all; the sessions go on."""
+    """Stop the reply of one session of one's own, or of all; the sessions continue."""
     if body.all:
         only_admins(request)
         chosen = [
@@ -162,7 +162,7 @@ async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere)
 
 @router.post("/api/half_duplex/stop", responses=problems(404, 422, 502, 504))
 async def stop_half_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
-    """Stop the reply of one session of one's own; the session goes on."""
+    """Stop the reply of one session of one's own; the session continues."""
     return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
 
 

@@ -170,7 +170,7 @@ class RefAudioChanged(WireModel):
 
 @assets.get("/api/frontend_defaults")
 async def frontend_defaults(gateway: GatewayHere) -> FrontendDefaults:
-    """Say what pages start from."""
+    """Return the defaults of the pages."""
     return gateway.settings.frontend_defaults(gateway.languages.names)
 
 
@@ -223,7 +223,7 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
     responses=problems(400, 401, 403, 413, 422),
 )
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
-    """Keep a voice: half a second to 30 s of sound in any file format."""
+    """Keep a voice: half a second to 30 s of audio in any file format."""
     registry = gateway.voices.registry
     voice = await gateway.voices.run(registry.upload, body.name, body.audio_base64)
     return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="It is kept.")

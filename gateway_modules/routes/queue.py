@@ -68,7 +68,7 @@ async def health(gateway: GatewayHere) -> HealthAnswer:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(gateway: GatewayHere) -> Response:
-    """Give Prometheus what was counted."""
+    """Return the metrics for Prometheus."""
     gateway.metrics.queue_is(gateway.pool.queue_length)
     gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
     return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
@@ -99,7 +99,7 @@ async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
 @router.get("/cache", responses=problems(503))
 @router.get("/api/cache", name="api_cache", responses=problems(503))
 async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
-    """Say which histories the workers' caches hold; only administrators see their hashes."""
+    """List which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
     return view.of(worker_view.caches(gateway.pool.workers.values()))
 

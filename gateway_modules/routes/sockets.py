@@ -88,14 +88,14 @@ class Entrance:
         subprotocol: What is selected of those it offers.
         query: What the worker's address says besides.
         deny: Answers its handshake with an error.
-        tells_queue: It wants to know its place in the queue, though its protocol has none.
+        sends_queue: It wants to know its place in the queue, though its protocol has none.
         first: An event that the worker gets before those of the client.
     """
 
     subprotocol: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
-    tells_queue: bool = True
+    sends_queue: bool = True
     first: str | None = None
 
 
@@ -214,7 +214,7 @@ def _relay(
 def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
     match kind:
         case SocketKind.REALTIME | SocketKind.LIVE:
-            return EventTraffic(gateway.voices, tells_queue=entrance.tells_queue)
+            return EventTraffic(gateway.voices, sends_queue=entrance.sends_queue)
         case SocketKind.STREAMING:
             return TurnTraffic(gateway.voices)
         case SocketKind.CHAT:

@@ -36,7 +36,7 @@ class PresetText(WireModel):
 
 
 class PresetAudio(WireModel):
-    """A voice sample of the system content; its sound is fetched on its own."""
+    """A voice sample of the system content; its audio is fetched on its own."""
 
     type: Literal["audio"] = Field("audio", description="Kind of item.")
     data: None = Field(None, description="Always null in a list.")
@@ -63,7 +63,7 @@ class Preset(WireModel):
 
 
 class PresetSound(WireModel):
-    """A voice sample with its sound."""
+    """A voice sample with its audio."""
 
     data: str = Field(description="Base64 of float32 samples, mono, 16 kHz.")
     name: str = Field(description="Its name for people.")
@@ -137,7 +137,7 @@ class PresetLibrary:
         return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
 
     def _described(self, preset: Preset) -> Preset:
-        """Fill in names and lengths of sounds; a sound that is not there is left out."""
+        """Fill in names and durations of audio files; one that is missing is left out."""
         content = [
             item if isinstance(item, PresetText) else self._described_audio(item)
             for item in preset.system_content

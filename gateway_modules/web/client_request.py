@@ -25,7 +25,7 @@ PART_HEADERS_MAX: Final = 16
 FLUSH_BYTES: Final = 1024 * 1024  # collected before a thread is asked to write it
 
 
-class HungUpError(Exception):
+class ClientDisconnectedError(Exception):
     """The client has closed the connection."""
 
 
@@ -41,17 +41,17 @@ async def text_of(request: Request) -> str:
     return reader.result()
 
 
-async def unless_hung_up(request: Request, work: Awaitable[Result]) -> Result:
-    """Cancel some work when the client disconnects, and raise HungUpError.
+async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
+    """Cancel some work when the client disconnects, and raise ClientDisconnectedError.
 
     The request's body has been read.
     """
     task = asyncio.ensure_future(work)
-    hang_up = asyncio.create_task(_hang_up(request))
+    hang_up = asyncio.create_task(_disconnect(request))
     try:
         await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise HungUpError
+            raise ClientDisconnectedError
         return task.result()
     finally:
         task.cancel()
@@ -59,7 +59,7 @@ async def unless_hung_up(request: Request, work: Awaitable[Result]) -> Result:
         await asyncio.gather(task, hang_up, return_exceptions=True)
 
 
-async def _hang_up(request: Request) -> None:
+async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         continue
 

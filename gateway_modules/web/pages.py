@@ -202,9 +202,9 @@ def _wishes(request: Request, default_lang: str | None) -> Iterator[str | None]:
         yield part.partition(";")[0]
 
 
-ENGLISH: Final = "en"  # where no wish can be met
+ENGLISH: Final = "en"  # where no requested language is there
 NAME: Final = "language.name"
-CODE: Final = re.compile(r"[a-z]{2,3}")  # of a wish only this much counts
+CODE: Final = re.compile(r"[a-z]{2,3}")  # the part of a language tag that counts
 CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 

@@ -32,7 +32,7 @@ from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
-RETRY_AFTER_S: Final = 5  # told with "too many" and "try later"
+RETRY_AFTER_S: Final = 5  # sent with "too many" and "try later"
 RETRY_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.launched import free_ports, wait_until
-from recording.bucket import Bucket, is_whole, names_in, open_store, place, read_seal
+from recording.bucket import Bucket, is_whole, names_in, object_name, open_store, read_seal
 from recording.names import recording_folders
 from recording.store import files_in
 from tests.source_tree import ROOT
@@ -151,9 +151,9 @@ def holds(bucket: Bucket, folder: Path) -> bool:
     if seal is None or not is_whole(bucket, folder.name, seal):
         return False
     assert [one.name for one in seal.files] == names_in(folder)[0]
-    assert bucket.read(place(folder.name, "meta.json")) == (folder / "meta.json").read_bytes()
+    assert bucket.read(object_name(folder.name, "meta.json")) == (folder / "meta.json").read_bytes()
     for one in seal.files:
-        content = b"".join(bucket.blocks(place(folder.name, one.name), 0, one.size_bytes))
+        content = b"".join(bucket.blocks(object_name(folder.name, one.name), 0, one.size_bytes))
         assert content == (folder / one.name).read_bytes(), one.name
     return True
 
@@ -169,7 +169,7 @@ def test_a_worker_killed_as_it_uploads_loses_nothing(
 
         def is_between() -> bool:
             mine = [folder.name for folder in recording_folders(tmp_path / "w1")]
-            begun = set(bucket.look("sessions")[0]) & set(mine)
+            begun = set(bucket.list_folder("sessions")[0]) & set(mine)
             return any(read_seal(bucket, name) is None for name in begun)
 
         wait_until("a recording of w1 is half uploaded", is_between, LIMIT_S)

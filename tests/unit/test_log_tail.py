@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import BadRequestError, NotFoundError
 from gateway_modules.admin import logs
-from gateway_modules.admin.logs import LOGS_FOLDER, LogPart, LogTail, understood
+from gateway_modules.admin.logs import LOGS_FOLDER, LogPart, LogTail, parse_line
 from launcher.processes import LogFile
 
 
@@ -165,5 +165,5 @@ def test_a_cursor_that_is_none_is_refused(tmp_path: Path, log: Path, cursor: str
     ],
 )
 def test_lines_are_taken_apart(line: str, time: str | None, level: str | None, text: str) -> None:
-    got = understood(line.encode())
+    got = parse_line(line.encode())
     assert (got.time, got.level, got.text) == (time, level, text)

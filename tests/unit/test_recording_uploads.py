@@ -20,8 +20,8 @@ from recording.bucket import (
     hash_file,
     is_whole,
     names_in,
+    object_name,
     open_store,
-    place,
     read_seal,
 )
 from recording.cleanup import delete_recording
@@ -74,32 +74,32 @@ def check_equal(bucket: Bucket, folder: Path) -> None:
     assert [one.name for one in seal.files] == names_in(folder)[0]
     assert is_whole(bucket, folder.name, seal)
     for one in seal.files:
-        content = bucket.read(place(folder.name, one.name))
+        content = bucket.read(object_name(folder.name, one.name))
         assert content == (folder / one.name).read_bytes()
         assert one.sha256 == hash_file(folder / one.name)
 
 
 def test_a_recording_is_sealed_last_and_only_once(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a", "b"), FlakyBucket()
-    assert uploader(bucket, tmp_path).look()
+    assert uploader(bucket, tmp_path).scan()
     for name in "ab":
         check_equal(bucket, bench.folder(name))
-        puts = [put for put in bucket.puts if put.startswith(place(name) + "/")]
-        assert puts[-1] == place(name, SEAL_FILE) and place(name, ".owner") in puts
+        puts = [put for put in bucket.puts if put.startswith(object_name(name) + "/")]
+        assert puts[-1] == object_name(name, SEAL_FILE) and object_name(name, ".owner") in puts
     seal = sealed(bucket, "a")
     assert (seal.worker, seal.version, seal.sealed_at.timestamp()) == ("w0", 1, 5_000)
     count = len(bucket.puts)
-    assert uploader(bucket, tmp_path).look() and len(bucket.puts) == count
+    assert uploader(bucket, tmp_path).scan() and len(bucket.puts) == count
 
 
 def test_what_is_being_written_or_needs_recovery_is_not_sealed(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a", "b", "c"), FlakyBucket()
     lock = RecordingLock(bench.folder("a"))
     (bench.folder("b") / "meta.json").unlink()
-    assert uploader(bucket, tmp_path).look()
-    assert bucket.look("sessions")[0] == ["c"]
+    assert uploader(bucket, tmp_path).scan()
+    assert bucket.list_folder("sessions")[0] == ["c"]
     lock.release()
-    assert uploader(bucket, tmp_path).look()
+    assert uploader(bucket, tmp_path).scan()
     check_equal(bucket, bench.folder("a"))
 
 
@@ -107,10 +107,10 @@ def test_what_is_being_written_or_needs_recovery_is_not_sealed(tmp_path: Path) -
 def test_an_upload_cut_short_anywhere_is_repeated(tmp_path: Path, cut: int) -> None:
     bench, bucket = make(tmp_path, "a"), FlakyBucket()
     bucket.fails_from = cut
-    assert not uploader(bucket, tmp_path).look()
+    assert not uploader(bucket, tmp_path).scan()
     assert read_seal(bucket, "a") is None and not (bench.folder("a") / SEALED_FILE).exists()
     bucket.fails_from = NEVER
-    assert uploader(bucket, tmp_path).look()
+    assert uploader(bucket, tmp_path).scan()
     check_equal(bucket, bench.folder("a"))
 
 
@@ -135,7 +135,7 @@ def test_a_store_that_is_away_for_a_minute_costs_nothing_but_time(tmp_path: Path
     seen.start()
     seen._threads[0].join(60)
     assert not seen._threads[0].is_alive()
-    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.LOOK_S
+    assert pauses[:7] == [0, 1, 2, 4, 8, 16, 32] and pauses[-1] == uploads.SCAN_PERIOD_S
     for name in "ab":
         check_equal(bucket, bench.folder(name))
     assert seen.unsealed == uploads.Unsealed()
@@ -146,7 +146,7 @@ def test_the_backlog_is_counted(tmp_path: Path) -> None:
     bucket = FlakyBucket()
     bucket.is_away = True
     late = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 1_935_990_000.0)
-    assert not late.look()
+    assert not late.scan()
     assert late.unsealed.count == 2 and late.unsealed.size_bytes > 50_000
     assert late.unsealed.age_s > 0
 
@@ -162,31 +162,31 @@ def test_one_recording_that_cannot_be_read_holds_up_no_other(
         return hash_file(path)
 
     monkeypatch.setattr(uploads, "hash_file", refuse)
-    assert not uploader(bucket, tmp_path).look()
+    assert not uploader(bucket, tmp_path).scan()
     assert read_seal(bucket, "a") is None
     check_equal(bucket, bench.folder("b"))
 
 
 def test_local_folders_go_when_the_store_has_everything(tmp_path: Path) -> None:
     bench, bucket = make(tmp_path, "a", "b", "c", "d"), FlakyBucket()
-    uploader(bucket, tmp_path).look()
+    uploader(bucket, tmp_path).scan()
     lost = sealed(bucket, "b").files[0].name
-    bucket.remove([place("b", lost)])
-    bucket.remove([place("c", SEAL_FILE)])  # its owner has deleted it
+    bucket.remove([object_name("b", lost)])
+    bucket.remove([object_name("c", SEAL_FILE)])  # its owner has deleted it
     shutil.copytree(tmp_path, tmp_path / "before")
     early = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S - 1)
-    assert early.look() and len(list(recording_folders(tmp_path))) == 4
+    assert early.scan() and len(list(recording_folders(tmp_path))) == 4
     due = Uploader(bucket, tmp_path, UploadRules(), clock=lambda: 5_000 + 24 * HOUR_S)
-    assert due.look()
+    assert due.scan()
     assert [folder.name for folder in recording_folders(tmp_path)] == ["b"]
-    assert due.look(), "what the store has lost is sealed anew"
+    assert due.scan(), "what the store has lost is sealed anew"
     check_equal(bucket, bench.folder("b"))
 
 
 def test_another_store_gets_everything_too(tmp_path: Path) -> None:
     bench, first, second = make(tmp_path, "a"), FlakyBucket(), FlakyBucket()
     second.url = "memory:other"
-    assert uploader(first, tmp_path).look() and uploader(second, tmp_path).look()
+    assert uploader(first, tmp_path).scan() and uploader(second, tmp_path).scan()
     check_equal(second, bench.folder("a"))
 
 
@@ -194,13 +194,13 @@ def test_a_running_talk_is_uploaded_now_and_then_without_a_seal(tmp_path: Path) 
     bench, bucket, now = make(tmp_path, "a"), FlakyBucket(), 0.0
     lock = RecordingLock(bench.folder("a"))
     seen = Uploader(bucket, tmp_path, UploadRules(checkpoint_s=30), clock=lambda: now)
-    assert seen.look() and bucket.puts == []
+    assert seen.scan() and bucket.puts == []
     now = 30.0
-    assert seen.look() and place("a", "events.jsonl") in bucket.puts
+    assert seen.scan() and object_name("a", "events.jsonl") in bucket.puts
     puts = len(bucket.puts)
     (bench.folder("a") / "events.jsonl").open("ab").write(b"{}\n")
     now = 60.0
-    assert seen.look() and bucket.puts[puts:] == [place("a", "events.jsonl")]
+    assert seen.scan() and bucket.puts[puts:] == [object_name("a", "events.jsonl")]
     assert read_seal(bucket, "a") is None
     lock.release()
 
@@ -212,13 +212,15 @@ def test_a_recording_deleted_while_it_is_uploaded_leaves_nothing(tmp_path: Path,
     class DeletedMeanwhile(FlakyBucket):
         def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
             super().put(name, content)
-            if name == place("a", last):  # by any process: a worker beside this one, a cleanup
+            if name == object_name(
+                "a", last
+            ):  # by any process: a worker beside this one, a cleanup
                 delete_recording(bench.folder("a"))
 
     bucket = DeletedMeanwhile()
-    assert uploader(bucket, tmp_path).look()
-    assert place("a", last) in bucket.puts
-    assert bucket.look("sessions") == (["b"], set())
+    assert uploader(bucket, tmp_path).scan()
+    assert object_name("a", last) in bucket.puts
+    assert bucket.list_folder("sessions") == (["b"], set())
     check_equal(bucket, bench.folder("b"))
     assert [one.name for one in recording_folders(tmp_path)] == ["b"]
 
@@ -235,7 +237,7 @@ def test_a_folder_may_be_the_store(tmp_path: Path) -> None:
     bench = make(tmp_path / "data", "a")
     url = (tmp_path / "store").as_uri()
     bucket = Bucket(open_store(url), url)
-    assert uploader(bucket, tmp_path / "data").look()
+    assert uploader(bucket, tmp_path / "data").scan()
     check_equal(bucket, bench.folder("a"))
     stored = recording_folder(tmp_path / "store", "a")
     assert json.loads((stored / SEAL_FILE).read_text())["meta"]["session_id"] == "a"

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from gateway_modules.web.limits import Connections
-from gateway_modules.web.server import GatewayConfig, GatewayHttpProtocol, server_config
+from gateway_modules.web.limits import Connections, GatewayConfig
+from gateway_modules.web.server import GatewayHttpProtocol, server_config
 
 PEER = ("192.0.2.1", 4_321)
 HEARTBEAT_S = 1_000.0

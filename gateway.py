@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -29,11 +30,14 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.schemas.chat import ChatRequest
+from core.worker_tls import server_context
 from gateway_modules.openai import calls as openai_calls
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sockets as openai_sockets
 from gateway_modules.openai import transcription as openai_transcription
+from gateway_modules.roles import Role, behind_doors, shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
+from gateway_modules.routes.desk import DoorsOnly, Forwarding
 from gateway_modules.routes.http_edge import HttpEdge
 from gateway_modules.service import Gateway, Timing, build_gateway
 from gateway_modules.web.certificates import certificate_names, ensure_certificate
@@ -67,6 +71,7 @@ def create_app(
     worker_addresses: Sequence[str] | None = None,
     timing: Timing | None = None,
     host_names: Sequence[str] = (),
+    role: Role = Role.ALL,
 ) -> FastAPI:
     """Make the app; nothing runs until it is served.
 
@@ -75,15 +80,19 @@ def create_app(
         worker_addresses: As `service.workers`; None takes those of the configuration.
         timing: How long and how often; tests are in more of a hurry.
         host_names: What this server is called, beyond the settings.
+        role: What of the gateway this is.
 
     Raises:
         OSError: The administrator's token can be neither read nor written.
+        ValueError: See `build_gateway`.
     """
+    if role is Role.DESK:
+        settings = behind_doors(settings)
     if worker_addresses is None:
         worker_addresses = settings.service.workers or settings.worker_addresses(
             max(1, settings.service.num_workers)
         )
-    gateway = build_gateway(settings, worker_addresses, timing, host_names)
+    gateway = build_gateway(settings, worker_addresses, timing, host_names, role)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -91,7 +100,8 @@ def create_app(
         asyncio.get_running_loop().set_default_executor(threads)
         await gateway.start()
         structlog.get_logger("gateway").info("recordings", kept=settings.recording.summary)
-        runs = (gateway.cleanup.run(), gateway.trends.run())
+        runs = [] if role is Role.DOOR else [gateway.cleanup.run()]
+        runs += [] if gateway.trends is None else [gateway.trends.run()]
         tasks = [asyncio.create_task(run) for run in runs]
         try:
             yield
@@ -117,24 +127,27 @@ def create_app(
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
+    is_desk = gateway.role is Role.DESK
     for routes in (queue, chat, sessions, admin, pages, sockets):
-        app.include_router(routes.router)
+        if not (is_desk and routes in (chat, pages, sockets)):
+            app.include_router(routes.router)
     app.include_router(admin.admin_router)
     app.include_router(pages.assets)
-    app.include_router(pages.make_documents())
-    for routes in (openai_routes, openai_transcription, openai_calls):
-        app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
-        app.include_router(routes.router, include_in_schema=False)
-    app.include_router(openai_sockets.router)
-    app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
+    if not is_desk:
+        _add_client_routes(app, gateway)
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_unexpected)
+    if gateway.role is Role.DOOR:
+        app.add_middleware(Forwarding, gateway=gateway)
     app.add_middleware(HttpEdge, gateway=gateway)
+    if gateway.doors is not None:
+        secret = shared_secret(gateway.settings)
+        app.add_middleware(DoorsOnly, doors=gateway.doors, secret=secret)
     origins = gateway.settings.security.allowed_origins
-    if origins:  # the outermost, so that an allowed page can read refusals too
+    if origins and not is_desk:  # the outermost, so that an allowed page can read refusals too
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
@@ -143,6 +156,15 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
             expose_headers=["Location"],  # of a call over WebRTC: its id
         )
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+
+
+def _add_client_routes(app: FastAPI, gateway: Gateway) -> None:
+    app.include_router(pages.make_documents())
+    for routes in (openai_routes, openai_transcription, openai_calls):
+        app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
+        app.include_router(routes.router, include_in_schema=False)
+    app.include_router(openai_sockets.router)
+    app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
 
 
 # Any: an OpenAPI document as JSON has it.
@@ -186,11 +208,18 @@ def main(
     lang: Annotated[
         str | None, typer.Option(help="Language of the pages, as en; else the browser decides.")
     ] = None,
+    role: Annotated[
+        Role, typer.Option(help="All of it, or a part: the desk of several doors, or a door.")
+    ] = Role.ALL,
+    desk: Annotated[
+        str | None, typer.Option(help="Of a door: where its desk listens, host:port.")
+    ] = None,
 ) -> None:
     """Serve people: pages, HTTP and WebSockets in front of the workers."""
     overrides = {
         "service.gateway_host": host,
         "service.gateway_port": port,
+        "service.desk": desk,
         "service.num_workers": num_workers,
         "service.max_queue_size": max_queue_size,
         "service.request_timeout": timeout,
@@ -203,21 +232,15 @@ def main(
     os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
-        addresses = None  # an empty list is one too: whoever started this lists them later
-        if workers is not None:
-            addresses = [part.strip() for part in workers.split(",") if part.strip()]
-        certfile, keyfile = certificate(settings)
-        app = create_app(settings, addresses, host_names=served_names(certfile))
+        # An empty list is one too: whoever started this lists them later.
+        addresses = None if workers is None else [*filter(None, map(str.strip, workers.split(",")))]
+        certfile, keyfile = (None, None) if role is Role.DESK else certificate(settings)
+        tls = server_context(settings) if role is Role.DESK else None
+        app = create_app(settings, addresses, host_names=served_names(certfile), role=role)
     except (SettingsError, ValueError, OSError) as error:
         Console(stderr=True).print(str(error), style="red", markup=False)
         raise typer.Exit(BAD_START) from None
-    writer = setup_logging(
-        settings.logging.level, json_lines=settings.logging.json_lines, program="gateway"
-    )
-    try:
-        run(app, settings, certfile, keyfile)
-    finally:
-        writer.close()
+    run(app, settings, certfile, keyfile, tls)
 
 
 def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
@@ -243,24 +266,43 @@ def served_names(certfile: Path | None) -> list[str]:
     return certificate_names(certfile) if certfile is not None else [socket.gethostname()]
 
 
-def run(app: FastAPI, settings: Settings, certfile: Path | None, keyfile: Path | None) -> None:
-    """Serve until a signal comes, then let running sessions finish."""
+def run(
+    app: FastAPI,
+    settings: Settings,
+    certfile: Path | None,
+    keyfile: Path | None,
+    tls: ssl.SSLContext | None,
+) -> None:
+    """Serve until a signal comes, then let running sessions finish.
+
+    Args:
+        app: What is served.
+        settings: The configuration.
+        certfile: For browsers; None: without TLS, or with `tls`.
+        keyfile: Of the certificate.
+        tls: What a desk serves its doors with.
+    """
     service = settings.service
     gateway: Gateway = app.state.gateway
-    server = GatewayServer(
-        server_config(
-            app,
-            service.gateway_host,
-            service.gateway_port,
-            connections=gateway.connections,
-            heartbeat_s=settings.limits.heartbeat_s,
-            certfile=certfile,
-            keyfile=keyfile,
-        ),
-        drain=lambda: gateway.drain(service.drain_timeout_s),
+    config = server_config(
+        app,
+        service.gateway_host,
+        service.gateway_port,
+        connections=gateway.connections,
+        heartbeat_s=settings.limits.heartbeat_s,
+        certfile=certfile,
+        keyfile=keyfile,
     )
+    config.tls = tls or config.tls
+    server = GatewayServer(config, drain=lambda: gateway.drain(service.drain_timeout_s))
     settle(app)
-    server.run()
+    writer = setup_logging(
+        settings.logging.level, json_lines=settings.logging.json_lines, program="gateway"
+    )
+    try:
+        server.run()
+    finally:
+        writer.close()
 
 
 def settle(app: FastAPI) -> None:

@@ -73,6 +73,9 @@ class GatewayMetrics:
         self._workers = Gauge(
             "omni_gateway_workers", "Workers by what they do.", ("status",), registry=registry
         )
+        self._doors = Gauge(
+            "omni_gateway_doors", "Doors connected to this desk.", registry=registry
+        )
         self._sessions = Gauge(
             "omni_gateway_sessions", "Clients connected now.", ("mode",), registry=registry
         )
@@ -107,6 +110,9 @@ class GatewayMetrics:
 
     def queue_is(self, length: int) -> None:
         self._queue.set(length)
+
+    def doors_are(self, count: int) -> None:
+        self._doors.set(count)
 
     def waited(self, mode: str, wait_s: float, outcome: str) -> None:
         """Count a request that no longer waits: "assigned", "cancelled", "gone" or "refused"."""

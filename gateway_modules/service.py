@@ -35,14 +35,16 @@ from gateway_modules.admin.security import (
     mark_admin,
 )
 from gateway_modules.admin.trends import Trends
+from gateway_modules.desk.server import Doors
 from gateway_modules.openai.remembered import ClientSecrets, Transcripts
-from gateway_modules.queue.scheduling import EtaTracker
-from gateway_modules.queue.ticket import TICKET_FILE, opened_tickets
-from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
+from gateway_modules.queue.pool import Pool
+from gateway_modules.queue.ticket import TICKET_FILE
+from gateway_modules.queue.worker_client import CONNECT_TRIES
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.worker_link import PATIENCE_S
+from gateway_modules.roles import Role, local_pool, remote_pool
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
@@ -98,7 +100,9 @@ class Gateway:
 
     settings: Settings
     timing: Timing
-    pool: WorkerPool
+    role: Role
+    relay_pool: Pool
+    doors: Doors | None
     live: LiveSessions
     connections: Connections
     refusals: RefusalLog
@@ -122,7 +126,7 @@ class Gateway:
     cleanup: CleanupSchedule
     audit: AuditLog
     logs: LogTail
-    trends: Trends
+    trends: Trends | None
     tracing: Tracing | None
 
     @property
@@ -131,14 +135,15 @@ class Gateway:
         return self.settings.service.data_dir
 
     @property
-    def is_open(self) -> bool:
-        """The pool runs: new requests are taken."""
-        return self.pool.is_open
+    def pool(self) -> WorkerPool:
+        """The pool, which is everywhere but at a door."""
+        assert isinstance(self.relay_pool, WorkerPool), "a door has no pool"
+        return self.relay_pool
 
     @property
-    def workers_ready(self) -> int:
-        """Workers that are busy or idle."""
-        return self.pool.idle_count + self.pool.busy_count
+    def is_open(self) -> bool:
+        """The pool runs: new requests are taken."""
+        return self.relay_pool.is_open
 
     def sizes_of(self, kind: SocketKind) -> SizeLimits:
         """Return the longest messages of a client on such a socket."""
@@ -151,27 +156,30 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin to serve; who waited at the gateway before may come back first."""
-        self.pool.gather(self.settings.service.gathering_s)
-        await self.pool.start()
+        self.relay_pool.gather(self.settings.service.gathering_s)
+        await self.relay_pool.start()
 
     async def stop(self) -> None:
         """End; where nobody was left waiting, the next gateway need not wait for anybody."""
-        await self.pool.stop()
+        await self.relay_pool.stop()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         self.recordings.close()
         self.store.close()
-        if not self.pool.tickets.has_holders:
+        if self.role is not Role.DOOR and not self.pool.tickets.has_holders:
             (self.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
         """Take nothing new, let what runs finish, then say goodbye to who is left.
 
         Args:
-            limit_s: How long what runs may go on.
+            limit_s: How long what runs may go on; at a desk it does, since doors have it.
         """
-        self.pool.close_intake()
-        await self.pool.wait_until_quiet(limit_s)
+        if self.doors is not None:
+            self.pool.tickets.has_holders |= self.pool.queue_length > 0
+            return
+        self.relay_pool.close_intake()
+        await self.relay_pool.wait_until_quiet(limit_s)
         self.live.post_to_all(ShuttingDown())
         await self.live.wait_until_empty(LAST_GOODBYE_S)
 
@@ -181,6 +189,7 @@ def build_gateway(
     worker_addresses: Sequence[str],
     timing: Timing | None = None,
     host_names: Sequence[str] = (),
+    role: Role = Role.ALL,
 ) -> Gateway:
     """Make the gateway's parts; nothing runs yet.
 
@@ -189,10 +198,12 @@ def build_gateway(
         worker_addresses: As `service.workers`.
         timing: How long and how often.
         host_names: What this server is called, beyond the settings.
+        role: What of the gateway this is.
 
     Raises:
         OSError: The administrator's token, or what an earlier version kept, is out of reach.
-        ValueError: A catalogue of words, the configured language or collector cannot be used.
+        ValueError: A catalogue of words, the configured language or collector cannot be used, or
+            a desk or door has no secret, or a door no desk.
     """
     timing, limits = timing or Timing(), settings.limits
     access = AccessPolicy(settings.security, admin_token(settings), host_names)
@@ -203,14 +214,23 @@ def build_gateway(
     take_over_files(store, data_dir)
     voices, registry = _voices(settings, store, SoundDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
-    pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
-    connections = _connections(limits, access)
+    metrics, connections = GatewayMetrics(registry), _connections(limits, access)
+    live = _live(limits, connections.limit, timing)
+    pool: Pool
+    if role is Role.DOOR:
+        pool, trends, doors = remote_pool(settings, live), None, None
+    else:
+        here = pool = local_pool(settings, worker_addresses, eta)
+        trends = Trends(here, metrics)
+        doors = Doors(here) if role is Role.DESK else None
     recordings = _recordings(settings, pool, store)
     return Gateway(
         settings=settings,
         timing=timing,
-        pool=pool,
-        live=_live(limits, connections.limit, timing),
+        role=role,
+        relay_pool=pool,
+        doors=doors,
+        live=live,
         connections=connections,
         refusals=RefusalLog(),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
@@ -233,7 +253,7 @@ def build_gateway(
         cleanup=_cleanup(settings, recordings),
         audit=AuditLog(store),
         logs=LogTail(data_dir),
-        trends=Trends(pool, metrics),
+        trends=trends,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
 
@@ -316,13 +336,13 @@ def admin_token(settings: Settings) -> str:
     return ensure_admin_token(settings.service.data_dir)
 
 
-def _recordings(settings: Settings, pool: WorkerPool, state: Store) -> RecordingStore:
+def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     data_dir, place = settings.service.data_dir, settings.recording.store
     if not place:
         return FolderStore(data_dir, state)
     secret = settings.security.worker_secret
     running = RunningRecordings(
-        lambda: [worker.place.netloc for worker in list(pool.workers.values())],
+        lambda: [worker.place.netloc for worker in list(pool.directory.workers.values())],
         secret=secret.get_secret_value() if secret is not None else None,
         tls=client_context(settings),
     )
@@ -358,23 +378,6 @@ def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessio
     # Half of the connections at most, so that one more socket can be accepted and told why not.
     sockets = max(1, min(limits.max_connections, connections // 2))
     return LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
-
-
-def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
-    service, secret = settings.service, settings.security.worker_secret
-    return WorkerPool(
-        worker_addresses,
-        max_queue_size=service.max_queue_size,
-        tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
-        max_waiting_per_client=settings.limits.waiting_per_client,
-        eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
-        client=WorkerClient(
-            request_timeout_s=service.request_timeout,
-            secret=secret.get_secret_value() if secret is not None else None,
-            heartbeat_s=settings.limits.heartbeat_s,
-            tls=client_context(settings),
-        ),
-    )
 
 
 def _voices(settings: Settings, store: Store, decoder: SoundDecoder) -> VoiceLibrary:

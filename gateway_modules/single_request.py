@@ -57,7 +57,7 @@ async def replies(
     Raises:
         OmniError: The queue is full, no worker could be reached, or the worker failed.
     """
-    pool, clock = gateway.pool, asyncio.get_running_loop().time
+    pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
     session_id, estimated_s = generate_session_id("chat"), 0.0
     order: int | None = None  # of a ticket whose worker was lost
@@ -72,7 +72,7 @@ async def replies(
             ticket = stack.enter_context(place)
             order = ticket.order
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
-            worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, patience_s))
+            worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
             assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
@@ -110,7 +110,7 @@ async def _served(
     gateway: Gateway, body: str, is_over: Callable[[], bool], assignment: Assignment
 ) -> AsyncGenerator[ReplyMessage]:
     ticket = assignment.ticket
-    async with gateway.pool.client.connected(
+    async with gateway.relay_pool.client.connected(
         ticket.worker,
         SocketKind.CHAT.path,
         worker_query(assignment.session_id, CHAT),

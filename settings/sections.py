@@ -111,6 +111,11 @@ class ServiceSettings(Section):
         description="Workers of other machines, host:port or dns:NAME:PORT for one at each address "
         "that DNS has for the name; beside those that the launcher starts.",
     )
+    desk: str | None = Field(
+        None,
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+):[0-9]{1,5}$",
+        description="Where a gateway of the role door finds its desk, host:port.",
+    )
     worker_slots: int | None = Field(
         None,
         ge=1,

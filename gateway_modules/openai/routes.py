@@ -197,7 +197,7 @@ async def create_beta_session(request: Request, gateway: GatewayHere) -> Respons
 
 def served_models(gateway: Gateway) -> tuple[str, ...]:
     """Return the id of the model that the workers have loaded, then those that select an engine."""
-    facts = loaded_model(gateway.pool.workers.values())
+    facts = loaded_model(gateway.relay_pool.directory.workers.values())
     name = PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
     return name, *(f"{name}-{engine}" for engine in ENGINES)
 

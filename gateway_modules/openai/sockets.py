@@ -104,8 +104,7 @@ def _check_use(websocket: WebSocket) -> None:
 
 def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
     """Refuse clients whose expected wait is too long."""
-    pool = gateway.pool
+    pool = gateway.relay_pool
     pool.check_intake(gateway.access.limited_client(websocket))
-    waits = [item.estimated_wait_s for item in pool.get_queue_status().items]
-    if waits and max(waits) > gateway.settings.openai.max_wait_s:
+    if pool.longest_wait_s > gateway.settings.openai.max_wait_s:
         raise RateLimitedError("The server is busy. Please try again later.")

@@ -57,7 +57,8 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     """Write down what is said in a file; disconnecting ends it."""
     asked, content = await _form(request)
     check_model(gateway, asked.model)
-    workers = [worker for worker in gateway.pool.workers.values() if worker.is_answering]
+    known = gateway.relay_pool.directory.workers.values()
+    workers = [worker for worker in known if worker.is_answering]
     able = [worker for worker in workers if _kind(worker) is not None]
     if not workers:
         raise NoWorkerError()
@@ -101,7 +102,7 @@ async def _written(
 ) -> AsyncGenerator[TranscriptPassage]:
     """Whisper of the worker with the fewest sessions transcribes, else the model."""
     query = asked.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
-    call = gateway.pool.client.transcribe
+    call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
         worker = max(by_whisper, key=lambda each: len(each.free_slots()))

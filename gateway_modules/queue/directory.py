@@ -47,7 +47,31 @@ async def resolve(name: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found if entry[0] == found[0][0]]
 
 
-class Directory:
+class KnownWorkers:
+    """The workers by name, and how they are; who asks them does not matter here."""
+
+    def __init__(self) -> None:
+        self.workers: dict[str, WorkerConnection] = {}
+
+    def is_served_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker is in service, however busy."""
+        return any(w.is_in_service for w in self.workers.values() if w is not worker)
+
+    def has_room_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker has a free slot now."""
+        return any(w.room for w in self.workers.values() if w is not worker)
+
+    def is_anybody_left(self) -> bool:
+        """Whether some worker may take a request sooner or later."""
+        gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+        return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
+
+    def report_unreachable(self, worker: WorkerConnection) -> None:
+        """Give a worker that could not be reached nothing new until it answers again."""
+        worker.suspect()
+
+
+class Directory(KnownWorkers):
     """Owns the workers, under the names that they give themselves."""
 
     def __init__(
@@ -68,7 +92,7 @@ class Directory:
         Raises:
             ValueError: One cannot be read or comes twice.
         """
-        self.workers: dict[str, WorkerConnection] = {}
+        super().__init__()
         self.monitor = HealthMonitor(probe, self._hear)
         self._after_round = after_round
         self._clock = clock
@@ -115,27 +139,13 @@ class Directory:
             self.monitor.remove(worker)
             LOG.info("worker left", worker_id=worker.worker_id)
 
-    def is_served_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker is in service, however busy."""
-        return any(w.is_in_service for w in self.workers.values() if w is not worker)
-
-    def has_room_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker has a free slot now."""
-        return any(w.room for w in self.workers.values() if w is not worker)
-
-    def is_anybody_left(self) -> bool:
-        """Whether some worker may take a request sooner or later."""
-        gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
-        return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
-
     def recheck(self, worker: WorkerConnection) -> None:
         """Ask a worker how it is now, not at the end of its period; give away what may be."""
         self.monitor.poke(worker)
         self._after_round()
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
-        """Give a worker that could not be reached nothing new until it answers again."""
-        worker.suspect()
+        super().report_unreachable(worker)
         self.monitor.poke(worker)
 
     def _hear(self, worker: WorkerConnection) -> None:

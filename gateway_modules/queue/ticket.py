@@ -12,6 +12,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,8 +27,8 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.models import QueueItem
 from gateway_modules.queue.scheduling import EtaTracker, Forecast
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
-from gateway_modules.queue.worker_state import RunningTask
 
+TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
 REFRESH = timedelta(seconds=0.25)
 
@@ -44,11 +45,13 @@ class Ticket:
         history_hash: History that it continues; "" if none.
         client: Whom its wait counts against, if anybody.
         order: Its place among all others, those of other gateways too; see `ReturnTickets`.
-        position: 1 is next, 0 is assigned (or no longer waiting).
+        position: 1 is next, 0 is assigned, no longer waiting, or not known yet.
         estimated_wait_s: Estimated wait from now.
         assigned: The worker, None while it waits and if it is refused.
         is_cache_hit: The worker should hold exactly the history that was asked for.
         refusal: Why there will be no worker.
+        has_started: Its session really began, so its duration counts for estimates.
+        kept_hash: History that the worker's cache holds when the slot is given back.
         changed: Set when position, worker or refusal changed.
     """
 
@@ -64,6 +67,8 @@ class Ticket:
     assigned: WorkerConnection | None = None
     is_cache_hit: bool = False
     refusal: OmniError | None = None
+    has_started: bool = False
+    kept_hash: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -81,12 +86,6 @@ class Ticket:
         """The worker; ask only when one is assigned."""
         assert self.assigned is not None, "no worker is assigned"
         return self.assigned
-
-    @property
-    def task(self) -> RunningTask | None:
-        """What the worker does for it, None before and afterwards."""
-        slot = self.assigned.slot_of(self.ticket_id) if self.assigned else None
-        return slot.task if slot else None
 
     def end_wait(
         self,
@@ -114,15 +113,35 @@ class Ticket:
             wait_elapsed_s=round(max(0.0, (now - self.enqueued_at).total_seconds()), 1),
         )
 
+    async def wait(
+        self, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
+    ) -> WorkerConnection:
+        """Wait for its worker.
+
+        Args:
+            on_wait: Awaited if there is a wait at all: first, at every change of position, and
+            period_s: at least so often.
+
+        Raises:
+            OmniError: It was cancelled or refused.
+        """
+        while self.is_waiting:
+            self.changed.clear()
+            if on_wait is not None and self.position:
+                await on_wait(self)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period_s):
+                    await self.changed.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        return self.worker
+
     def note_started(self) -> None:
-        """Say that the session really began, so that its duration counts for estimates."""
-        if self.task is not None:
-            self.task.has_started = True
+        self.has_started = True
 
     def retain(self, cached_hash: str) -> None:
-        """Say which history the worker's cache holds when the slot is given back."""
-        if self.task is not None:
-            self.task.kept_hash = cached_hash or None
+        """Say which history the worker's cache holds when the slot is given back; "": none."""
+        self.kept_hash = cached_hash or None
 
     def update_status(self, status: WorkerStatus) -> None:
         """Say that a duplex session was paused or goes on."""
@@ -183,6 +202,10 @@ MARK_BYTES: Final = 16  # of the signature
 MICROSECONDS: Final = 1_000_000
 
 
+def new_ticket_id() -> str:
+    return f"q_{secrets.token_hex(TICKET_BYTES)}"
+
+
 def new_session_secret() -> str:
     """Return the secret of a new session."""
     return secrets.token_hex(SESSION_SECRET_BYTES)
@@ -217,7 +240,7 @@ class ReturnTickets:
         """
         self.is_gathering = is_gathering
         self.has_holders = False
-        self._key = key or secrets.token_bytes(KEY_BYTES)
+        self.key = key or secrets.token_bytes(KEY_BYTES)
         self._clock = clock
         self._last = 0
         self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
@@ -238,10 +261,14 @@ class ReturnTickets:
         if not is_same_secret(mark, self._mark(named, session_id, kind)):
             return None
         order, confirmed_s = map(int, named.split("."))
-        if self._clock().timestamp() - confirmed_s > TICKET_LIFE_S or order in self._spent:
+        if self._clock().timestamp() - confirmed_s > TICKET_LIFE_S or self.is_spent(order):
             return None
         self._last = max(self._last, order)
         return order
+
+    def is_spent(self, order: int) -> bool:
+        """Whether a worker was assigned to this place not long ago."""
+        return order in self._spent
 
     def spend(self, order: int) -> None:
         """Revoke the ticket of a place: a worker was assigned."""
@@ -252,7 +279,7 @@ class ReturnTickets:
 
     def _mark(self, named: str, session_id: str, kind: str) -> str:
         signed = f"{named}/{session_id}/{kind}".encode("utf-8", "surrogatepass")
-        mark = hmac.digest(self._key, signed, "sha256")[:MARK_BYTES]
+        mark = hmac.digest(self.key, signed, "sha256")[:MARK_BYTES]
         return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 
 

@@ -239,7 +239,7 @@ class WorkerConnection:
         return task
 
     def adopt(
-        self, status: WorkerStatus, request_type: str, session_id: str, ticket_id: str
+        self, status: WorkerStatus, request_type: str, session_id: str | None, ticket_id: str
     ) -> None:
         """Record as this gateway's a session that the worker has kept for it; see `mark_busy`."""
         slot = next((slot for slot in self.slots if slot.task is None), None)

@@ -7,7 +7,6 @@ else runs; only waiting and health polling await.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,11 +25,9 @@ from gateway_modules.queue.models import (
     QueueStatus,
 )
 from gateway_modules.queue.scheduling import EtaTracker, route
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, ReturnTickets, Ticket
+from gateway_modules.queue.ticket import Estimates, ReturnTickets, Ticket, new_ticket_id
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
-
-TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 
 
 class WorkerPool:
@@ -164,12 +161,13 @@ class WorkerPool:
         *,
         client: str | None = None,
         order: int | None = None,
+        ticket_id: str | None = None,
     ) -> Ticket:
         """Draw a ticket that its caller must `leave`; see `ticket`, which does."""
         kind = RequestType(request_type)
         if order is None or self.is_stopped:
             self.check_intake(client)
-        name, now = f"q_{secrets.token_hex(TICKET_BYTES)}", self._clock()
+        name, now = ticket_id or new_ticket_id(), self._clock()
         ticket = Ticket(name, kind, session_id, now, history_hash or "", client)
         ticket.order = self.tickets.draw() if order is None else order
         is_last = self._insert(ticket)
@@ -195,45 +193,37 @@ class WorkerPool:
         self.tickets.is_gathering = False
         self._dispatch_next()
 
-    async def wait(
-        self, ticket: Ticket, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
-    ) -> WorkerConnection:
-        """Wait for a ticket's worker.
+    def adopt(
+        self,
+        worker: WorkerConnection,
+        request_type: RequestType,
+        session_id: str | None,
+        ticket_id: str | None = None,
+    ) -> Ticket:
+        """Return a ticket, to `leave`, of a session that occupies its worker already."""
+        ticket_id = ticket_id or new_ticket_id()
+        ticket = Ticket(ticket_id, request_type, session_id, self._clock())
+        worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket_id)
+        ticket.end_wait(worker)
+        return ticket
 
-        Args:
-            ticket: The ticket.
-            on_wait: Awaited if there is a wait at all: first, at every change of position, and
-            period_s: at least so often.
+    def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
+        """Give up the wait or give back the worker; the second time nothing happens.
 
-        Raises:
-            QueueCancelledError: The ticket was cancelled.
-            ShuttingDownError: The pool was stopped.
+        With `is_lost` its holder is gone, and the session may still run on the worker.
         """
-        while ticket.is_waiting:
-            ticket.changed.clear()
-            if on_wait is not None:
-                self.refresh_estimates()
-                await on_wait(ticket)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(period_s):
-                    await ticket.changed.wait()
-        if ticket.refusal is not None:
-            raise ticket.refusal
-        return ticket.worker
-
-    def leave(self, ticket: Ticket) -> None:
-        """Give up the wait or give back the worker; the second time nothing happens."""
-        worker, task = ticket.assigned, ticket.task
+        worker = ticket.assigned
+        slot = worker.slot_of(ticket.ticket_id) if worker is not None else None
         if worker is None:
             self.cancel(ticket.ticket_id)
-        elif task is not None:
-            elapsed_s = (self._clock() - task.started_at).total_seconds()
+        elif slot is not None and slot.task is not None:
+            elapsed_s = (self._clock() - slot.task.started_at).total_seconds()
             self.release_worker(
                 worker,
-                duration_s=elapsed_s if task.has_started else None,
-                cached_hash=task.kept_hash,
+                duration_s=elapsed_s if ticket.has_started else None,
+                cached_hash=ticket.kept_hash,
                 ticket_id=ticket.ticket_id,
-                must_confirm=ticket.request_type in LONG_REQUESTS,
+                must_confirm=is_lost or ticket.request_type in LONG_REQUESTS,
             )
 
     def cancel(self, ticket_id: str) -> bool:
@@ -349,6 +339,17 @@ class WorkerPool:
     def queue_length(self) -> int:
         """How many requests wait."""
         return len(self._queue)
+
+    @property
+    def longest_wait_s(self) -> float:
+        """The longest estimate of all that wait."""
+        self.refresh_estimates()
+        return max((ticket.estimated_wait_s for ticket in self._queue.values()), default=0.0)
+
+    @property
+    def ready_count(self) -> int:
+        """Workers that are busy or idle."""
+        return self.idle_count + self.busy_count
 
     @property
     def idle_count(self) -> int:

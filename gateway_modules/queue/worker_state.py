@@ -29,8 +29,6 @@ class RunningTask:
         status: What the worker does meanwhile.
         session_id: Whose it is.
         started_at: When it was assigned.
-        has_started: It really began, so its duration counts for estimates.
-        kept_hash: History that the slot's cache holds when it ends.
     """
 
     ticket_id: str
@@ -38,8 +36,6 @@ class RunningTask:
     status: WorkerStatus
     session_id: str | None
     started_at: datetime
-    has_started: bool = False
-    kept_hash: str | None = None
 
 
 @dataclass(eq=False)

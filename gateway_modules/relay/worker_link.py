@@ -6,7 +6,6 @@ However it ends, the socket is closed first and the place is left after it.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -38,11 +37,10 @@ from core.protocols.events import (
 )
 from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
-from gateway_modules.queue.models import STATUS_OF_REQUEST
+from gateway_modules.queue.pool import Pool
 from gateway_modules.queue.ticket import Ticket, is_same_secret
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
-from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
-from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
+from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
 from gateway_modules.web.socket_server import Take
@@ -125,7 +123,7 @@ class WorkerLink:
     """Runs in one task of the relay's group; cancelling the task ends the link."""
 
     def __init__(
-        self, pool: WorkerPool, request: Request, post: Post, on_text: OnText, take: Take
+        self, pool: Pool, request: Request, post: Post, on_text: OnText, take: Take
     ) -> None:
         """Ask for nothing yet.
 
@@ -202,7 +200,6 @@ class WorkerLink:
 
     def report(self) -> Place:
         """Return the request's place in the queue."""
-        self._pool.refresh_estimates()
         return self._report(self.ticket)
 
     def settle(self, *, is_clean: bool) -> None:
@@ -245,7 +242,7 @@ class WorkerLink:
         try:
             with await self._enter() as ticket:
                 self._ticket = ticket
-                worker = await self._pool.wait(ticket, on_wait, NEVER_S)
+                worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self._absence.last_seq is not None
                 await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
                 await self._may_connect.wait()
@@ -340,8 +337,8 @@ class WorkerLink:
         return WorkerFailed(WorkerLostError())
 
     def _report(self, ticket: Ticket) -> Place:
-        request = self._request
-        tickets = self._pool.tickets
+        request, tickets = self._request, self._pool.tickets
+        self._pool.refresh_estimates()
         return Place(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
@@ -358,16 +355,16 @@ async def parts(text: str) -> AsyncIterator[str]:
         await asyncio.sleep(0)  # the system may take each part at once, without any wait
 
 
-async def find_worker(pool: WorkerPool, session: KeptSession) -> WorkerConnection | None:
+async def find_worker(pool: Pool, session: KeptSession) -> WorkerConnection | None:
     """Return the worker that keeps a session, None if none does."""
-    workers = list(pool.workers.values())
+    workers = list(pool.directory.workers.values())
     answers = await asyncio.gather(*(pool.client.keeps(worker, session) for worker in workers))
     return next((worker for worker, keeps in zip(workers, answers, strict=True) if keeps), None)
 
 
 @contextmanager
 def adopted(
-    pool: WorkerPool, worker: WorkerConnection, request_type: RequestType, session_id: str
+    pool: Pool, worker: WorkerConnection, request_type: RequestType, session_id: str
 ) -> Iterator[Ticket]:
     """Have a ticket of a session that a worker kept; it occupies the worker already.
 
@@ -377,9 +374,7 @@ def adopted(
         request_type: What the session is.
         session_id: Its id.
     """
-    ticket = Ticket(f"q_{secrets.token_hex(TICKET_BYTES)}", request_type, session_id, utc_now())
-    worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket.ticket_id)
-    ticket.end_wait(worker)
+    ticket = pool.adopt(worker, request_type, session_id)
     try:
         yield ticket
     finally:

@@ -249,9 +249,10 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
     """End a session, whatever it is doing."""
     relay = gateway.live.get(session_id)
-    if relay is None:
+    if relay is not None:
+        relay.post(Rejected(EndedByAdminError()))
+    elif gateway.doors is None or not gateway.doors.end_session(session_id):
         raise NotFoundError("There is no such session.")
-    relay.post(Rejected(EndedByAdminError()))
     return ActionResult(success=True)
 
 
@@ -307,6 +308,7 @@ async def recordings(
 @admin_router.get("/history", response_model=History)
 async def history(request: Request, gateway: GatewayHere) -> Response:
     """Show the last hour as columns: sessions, queue, units, memory, refusals."""
+    assert gateway.trends is not None, "a door asks its desk"
     body = gateway.trends.history().model_dump_json().encode()
     return await json_answer(body, request.headers, NO_STORE)
 

@@ -120,7 +120,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
 
     async def work(assignment: Assignment) -> AsyncGenerator[GatewayChatResponse]:
         ticket = assignment.ticket
-        reply = await gateway.pool.client.chat(ticket.worker, body, secret)
+        reply = await gateway.relay_pool.client.chat(ticket.worker, body, secret)
         ticket.note_started()
         yield GatewayChatResponse(
             **dict(reply),

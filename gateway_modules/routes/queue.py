@@ -25,6 +25,7 @@ from gateway_modules.queue.models import (
     WorkerList,
 )
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
+from gateway_modules.roles import Role
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
@@ -57,20 +58,23 @@ def check_open(gateway: Gateway) -> None:
 @router.get("/health")
 async def health(gateway: GatewayHere) -> HealthAnswer:
     """Report that the gateway runs, and whether it has a ready worker."""
-    ready = gateway.workers_ready
+    ready = gateway.relay_pool.ready_count
     return HealthAnswer(
         timestamp=datetime.now(UTC),
         ready=gateway.is_open and ready > 0,
         workers_ready=ready,
-        workers_total=len(gateway.pool.workers),
+        workers_total=len(gateway.relay_pool.directory.workers),
     )
 
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(gateway: GatewayHere) -> Response:
     """Return the metrics for Prometheus."""
-    gateway.metrics.queue_is(gateway.pool.queue_length)
-    gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
+    if gateway.role is not Role.DOOR:
+        gateway.metrics.queue_is(gateway.pool.queue_length)
+        gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
+    if gateway.doors is not None:
+        gateway.metrics.doors_are(len(gateway.doors))
     return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
 
 
@@ -122,7 +126,8 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
         for one in worker_view.caches(gateway.pool.workers.values()).workers
         if one.cached_hash is not None
     ]
-    everything = [*gateway.live.infos(), *remembered]
+    at_doors = [] if gateway.doors is None else gateway.doors.infos()
+    everything = [*gateway.live.infos(), *at_doors, *remembered]
     return view.of(SessionList(total=len(everything), sessions=everything))
 
 

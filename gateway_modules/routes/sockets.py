@@ -193,7 +193,7 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
 def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> int | None:
     """Return the queue position of a return ticket; None is behind all others."""
     shown = websocket.query_params.get(RETURN_TICKET, "")
-    return gateway.pool.tickets.read(shown, session_id, kind)
+    return gateway.relay_pool.tickets.read(shown, session_id, kind)
 
 
 def _relay(
@@ -208,7 +208,7 @@ def _relay(
     else:
         machine = QueueingMachine(request.session_id, kind, queueing, order=request.order)
     notes = RelayNotes(gateway.metrics, kind.value, gateway.tracing)
-    return Relay(wire, machine, traffic, gateway.pool, request, notes)
+    return Relay(wire, machine, traffic, gateway.relay_pool, request, notes)
 
 
 def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:

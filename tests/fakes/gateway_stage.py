@@ -253,11 +253,12 @@ class Stage:
         connections: Connections,
         drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain,
         certificate: Certificate | None = None,
+        port: int = 0,
     ) -> int:
         # Named in full, or asyncio would leave Nagle's algorithm on and add 40 ms to each answer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, 0))
+        listener.bind((HOST, port))
         config = server_config(
             app,
             HOST,
@@ -274,8 +275,7 @@ class Stage:
         await until(lambda: server.started or task.done(), "the server did not start")
         if task.done():
             task.result()
-        port: int = listener.getsockname()[1]
-        return port
+        return int(listener.getsockname()[1])
 
 
 def settings_for(folder: Path, **sections: Mapping[str, object]) -> Settings:

@@ -85,7 +85,13 @@ async def assigned(
 ) -> AsyncIterator[Ticket]:
     """Have a ticket and its worker for the block."""
     with pool.ticket(*args, **options) as ticket:
-        await pool.wait(ticket, on_wait)
+
+        async def on_wait_estimated(waiting: Ticket) -> None:
+            pool.refresh_estimates()
+            if on_wait is not None:
+                await on_wait(waiting)
+
+        await ticket.wait(on_wait_estimated)
         yield ticket
 
 

@@ -168,7 +168,7 @@ async def wait_first(pool: WorkerPool) -> None:
     """The same with the waiting inside the block."""
     with pool.ticket("half_duplex_audio") as ticket:
         await asyncio.sleep(0)
-        await pool.wait(ticket)
+        await ticket.wait()
         await asyncio.sleep(0)
 
 

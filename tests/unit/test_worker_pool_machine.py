@@ -107,7 +107,7 @@ class PoolMachine(PoolBench):
         door = self.doors[number] = asyncio.get_running_loop().create_future()
         cache = ""
         try:
-            await self.pool.wait(ticket)
+            await ticket.wait()
             assert ticket.is_cache_hit == (number in self.model.hits)
             ticket.note_started()
             cache = await door

@@ -25,7 +25,7 @@ async def be_served(
 ) -> None:
     """Wait, work for a moment, release; some callers mark their worker busy once more."""
     ticket = pool.enqueue(kind, history_hash="h" if kind == "streaming" else None)
-    worker = await pool.wait(ticket)
+    worker = await ticket.wait()
     await asyncio.sleep(random.Random(len(served)).uniform(0.001, 0.01))
     if marks_again:
         worker.mark_busy(WorkerStatus.BUSY_CHAT, kind)

@@ -1,0 +1,319 @@
+"""The pool as a door has it: requests are queued at the desk, sessions go straight to workers.
+
+Everything that changes a ticket is synchronous. What the desk has to know is in the tickets that
+are held, so a connection that begins says all of it again and nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from core.errors import NoWorkerError, OmniError, QueueCancelledError, ShuttingDownError
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerHealth, WorkerStatus
+from gateway_modules.desk.link import DeskLink
+from gateway_modules.desk.messages import (
+    Adopt,
+    Assigned,
+    EndSession,
+    Enter,
+    FromDesk,
+    FromDoor,
+    Leave,
+    Queue,
+    Refused,
+    StatusChanged,
+    Unreachable,
+    Welcome,
+    Workers,
+    WorkerState,
+)
+from gateway_modules.queue.directory import KnownWorkers
+from gateway_modules.queue.ticket import ReturnTickets, Ticket, new_ticket_id
+from gateway_modules.queue.worker_answer import ERROR_OF_CODE
+from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
+from settings.workers import WorkerPlace
+
+AWAY_LIMIT_S: Final = 60.0  # then those that wait are sent away; as long as a return ticket lives
+
+
+class DeskAwayError(NoWorkerError):
+    """The queue cannot be reached at the moment. Please try again in a few seconds."""
+
+
+class DoorTicket(Ticket):
+    """A ticket whose worker is assigned at the desk."""
+
+    send: Callable[[FromDoor], None]
+
+    def update_status(self, status: WorkerStatus) -> None:
+        self.send(StatusChanged(ticket_id=self.ticket_id, status=status))
+
+
+class DoorWorkers(KnownWorkers):
+    """The workers as the desk says that they are."""
+
+    def __init__(self, send: Callable[[FromDoor], None]) -> None:
+        super().__init__()
+        self._send = send
+        self._by_place: dict[str, WorkerConnection] = {}
+
+    def report_unreachable(self, worker: WorkerConnection) -> None:
+        super().report_unreachable(worker)
+        self._send(Unreachable(worker=worker.place.netloc))
+
+    def at(self, place: str) -> WorkerConnection | None:
+        """Return the worker at an address, `host:port`."""
+        return self._by_place.get(place)
+
+    def update(self, states: list[WorkerState]) -> None:
+        """Have exactly these workers; sessions keep those that are not among them."""
+        before, self._by_place = self._by_place, {}
+        self.workers.clear()
+        for state in states:
+            place = WorkerPlace(state.host, state.port)
+            worker = before.get(place.netloc) or WorkerConnection(state.worker_id, place)
+            worker.worker_id, worker.has_left = state.worker_id, state.is_retiring
+            self._by_place[place.netloc] = self.workers[state.worker_id] = worker
+            worker.service.latest = WorkerHealth(
+                status="healthy",
+                worker_status=state.status,
+                model=state.model,
+                transcribes_by=state.transcribes_by,
+                slots=state.slots,
+                active_sessions=state.slots - state.room,
+                is_draining=state.is_draining,
+            )
+            worker.observe(worker.service.latest, worker.service.epoch)
+            worker.service.misses = state.misses
+
+
+class DeskClient:
+    """The pool of a door: requests are queued at the desk.
+
+    While the desk is away, new requests are refused and sessions go on; those that waited keep
+    waiting for `AWAY_LIMIT_S` and have their places again when it is back. What is to be sent is
+    bounded by the tickets that are held: each change of one is a message, and a desk that reads
+    none of them answers no ping either, which ends the connection and empties the outbox.
+    """
+
+    def __init__(
+        self, link: DeskLink, client: WorkerClient, end_session: Callable[[str], None]
+    ) -> None:
+        """Know nothing yet; `start` connects.
+
+        Args:
+            link: To the desk.
+            client: Calls the workers; `stop` closes it.
+            end_session: Ends a session of this door, if it has one of that id.
+        """
+        self.client = client
+        self.tickets = ReturnTickets()
+        self.directory = DoorWorkers(link.send)
+        self.queue_length = 0
+        self.longest_wait_s = 0.0
+        self.is_stopped = False
+        self._link = link
+        self._end_session = end_session
+        self._held: dict[str, Ticket] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._away: asyncio.TimerHandle | None = None
+        self._quiet = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return self._task is not None and not self.is_stopped
+
+    @property
+    def is_connected(self) -> bool:
+        """The desk is there."""
+        return self._link.is_open
+
+    @property
+    def ready_count(self) -> int:
+        workers = self.directory.workers.values() if self.is_connected else ()
+        return sum(worker.is_idle or worker.is_busy for worker in workers)
+
+    async def start(self) -> None:
+        run = self._link.run(self._begin, self._handle, self._lose)
+        self._task = asyncio.create_task(run, name="desk")
+
+    async def stop(self) -> None:
+        self.close_intake()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._away is not None:
+            self._away.cancel()
+        await self.client.close()
+
+    def gather(self, gathering_s: float) -> None:
+        """Nothing: the desk does."""
+
+    def close_intake(self) -> None:
+        self.is_stopped = True
+        self._refuse_waiting(ShuttingDownError())
+        self._note_quiet()
+
+    async def wait_until_quiet(self, limit_s: float) -> bool:
+        self._note_quiet()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._quiet.wait()
+        return self._quiet.is_set()
+
+    def check_intake(self, client: str | None) -> None:
+        if self.is_stopped:
+            raise ShuttingDownError()
+        if not self.is_connected:
+            raise DeskAwayError()
+
+    def refresh_estimates(self) -> None:
+        """Nothing: the desk sends them."""
+
+    @contextmanager
+    def ticket(
+        self,
+        request_type: str,
+        session_id: str | None = None,
+        history_hash: str | None = None,
+        *,
+        client: str | None = None,
+        order: int | None = None,
+    ) -> Iterator[Ticket]:
+        """Have a ticket for the block; see `WorkerPool.ticket`.
+
+        Raises:
+            DeskAwayError: The desk is away, and the client has no place that could be kept.
+            ShuttingDownError: The pool was stopped.
+        """
+        if order is None or self.is_stopped:
+            self.check_intake(client)
+        ticket = self._made(RequestType(request_type), session_id, client)
+        ticket.history_hash, ticket.order = history_hash or "", order or 0
+        # A place that was spent here belongs to a request whose worker was lost, not to a client.
+        is_return = order is not None and not self.tickets.is_spent(order)
+        self._link.send(_entry(ticket, is_return=is_return))
+        try:
+            yield ticket
+        finally:
+            self.leave(ticket)
+
+    def adopt(
+        self, worker: WorkerConnection, request_type: RequestType, session_id: str | None
+    ) -> Ticket:
+        ticket = self._made(request_type, session_id, None)
+        ticket.end_wait(worker)
+        self._link.send(_entry(ticket))
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        if self._held.pop(ticket.ticket_id, None) is None:
+            return
+        self._link.send(
+            Leave(
+                ticket_id=ticket.ticket_id,
+                has_started=ticket.has_started,
+                kept_hash=ticket.kept_hash,
+            )
+        )
+        if ticket.is_waiting:
+            ticket.end_wait(QueueCancelledError())
+        self._note_quiet()
+
+    def _made(
+        self, request_type: RequestType, session_id: str | None, client: str | None
+    ) -> Ticket:
+        ticket = DoorTicket(new_ticket_id(), request_type, session_id, utc_now(), client=client)
+        ticket.send = self._link.send
+        self._held[ticket.ticket_id] = ticket
+        self._quiet.clear()
+        return ticket
+
+    def _refuse_waiting(self, error: OmniError) -> None:
+        for ticket in list(self._held.values()):
+            if ticket.is_waiting:
+                ticket.end_wait(error)
+                self.leave(ticket)
+
+    def _note_quiet(self) -> None:
+        if not self._held:
+            self._quiet.set()
+
+    # --- the desk ---
+
+    def _begin(self, welcome: Welcome) -> Iterator[FromDoor]:
+        """Yield what is held: sessions first, so that nobody is assigned their slots."""
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+        self.tickets.key = bytes.fromhex(welcome.ticket_key)
+        yield from map(_entry, sorted(self._held.values(), key=lambda ticket: ticket.is_waiting))
+
+    def _lose(self) -> None:
+        if self._away is None:
+            give_up, loop = self._refuse_waiting, asyncio.get_running_loop()
+            self._away = loop.call_later(AWAY_LIMIT_S, give_up, DeskAwayError())
+
+    def _handle(self, message: FromDesk) -> None:
+        match message:
+            case Workers(workers=states):
+                self.directory.update(states)
+            case Queue():
+                self.queue_length = message.length
+                self.longest_wait_s = message.longest_wait_s
+                for ticket_id, order, position, wait_s in message.tickets:
+                    self._move(ticket_id, order, position, wait_s)
+            case Assigned():
+                self._assign(message)
+            case Refused(ticket_id=ticket_id):
+                ticket = self._held.pop(ticket_id, None)
+                if ticket is not None and ticket.is_waiting:
+                    ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
+                self._note_quiet()
+            case EndSession(session_id=session_id):
+                self._end_session(session_id)
+
+    def _move(self, ticket_id: str, order: int, position: int, wait_s: float) -> None:
+        ticket = self._held.get(ticket_id)
+        if ticket is None or not ticket.is_waiting:
+            return
+        has_moved = ticket.position != position
+        ticket.order, ticket.position, ticket.estimated_wait_s = order, position, wait_s
+        if has_moved:
+            ticket.changed.set()
+
+    def _assign(self, message: Assigned) -> None:
+        ticket = self._held.get(message.ticket_id)
+        if ticket is None:
+            return  # it left meanwhile, which the desk is about to read
+        worker = self.directory.at(message.worker)
+        assert worker is not None, "a desk names its workers before it assigns them"
+        ticket.order = message.order
+        self.tickets.spend(message.order)
+        ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
+
+
+def _entry(ticket: Ticket, *, is_return: bool = False) -> FromDoor:
+    """Return what a desk that knows nothing has to know of a ticket."""
+    if ticket.assigned is not None:
+        return Adopt(
+            ticket_id=ticket.ticket_id,
+            request_type=ticket.request_type,
+            session_id=ticket.session_id,
+            worker=ticket.assigned.place.netloc,
+        )
+    return Enter(
+        ticket_id=ticket.ticket_id,
+        request_type=ticket.request_type,
+        session_id=ticket.session_id,
+        history_hash=ticket.history_hash,
+        client=ticket.client,
+        order=ticket.order or None,
+        is_return=is_return,
+    )

@@ -1,0 +1,344 @@
+"""The doors of a desk: their tickets in its pool, for as long as each is connected.
+
+A door that is lost leaves the queue at once; its sessions may go on, so their slots stay occupied
+until the workers say that they are gone, or the door is back and says that they are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from core.errors import CloseCode, OmniError
+from core.protocols.queueing import QueueingPhase
+from gateway_modules.desk.messages import (
+    DOOR_ID,
+    FROM_DESK,
+    FROM_DOOR,
+    Adopt,
+    Assigned,
+    EndSession,
+    Enter,
+    FromDesk,
+    FromDoor,
+    Leave,
+    Queue,
+    Refused,
+    StatusChanged,
+    Unreachable,
+    WaitingTicket,
+    Welcome,
+    Workers,
+    WorkerState,
+)
+from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.relay.client_wire import close_quietly
+from gateway_modules.relay.live_sessions import SessionInfo
+
+BATCH_S: Final = 0.1  # between two messages of places: ten a second at most
+REPORT_S: Final = 1.0  # between two looks at workers and estimates
+SEND_LIMIT_S: Final = 20.0  # for a door to take a message; then it is lost
+OUTBOX_MAX: Final = 10_000  # answers that a door has not taken; one more and it is lost
+
+
+LOG: Final = structlog.get_logger("doors")
+
+
+class DoorLostError(Exception):
+    """A door broke the rules of its connection; its text says how."""
+
+
+class Door:
+    """One door's connection."""
+
+    def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
+        """Hold nothing yet; `websocket` is accepted."""
+        self._pool = pool
+        self._websocket = websocket
+        self._held: dict[str, Ticket] = {}
+        self._waits: dict[str, asyncio.Task[None]] = {}
+        self._outbox: list[FromDesk] = []
+        self._wake = asyncio.Event()
+        self._told_queue = (0, 0.0)
+        self._told_tickets: dict[str, WaitingTicket] = {}
+        self._told_workers: list[WorkerState] = []
+        self._must_name_workers = False
+        self._is_over = False
+
+    def infos(self) -> Iterator[SessionInfo]:
+        """Describe the door's sessions."""
+        for ticket in self._held.values():
+            worker = ticket.assigned
+            yield SessionInfo(
+                session_id=ticket.session_id or "",
+                request_type=ticket.request_type,
+                worker_id=worker.worker_id if worker is not None else None,
+                phase=QueueingPhase.WAITING if worker is None else QueueingPhase.RELAYING,
+                last_active=ticket.enqueued_at,
+            )
+
+    def has(self, session_id: str) -> bool:
+        """Whether this is one of the door's sessions."""
+        return any(ticket.session_id == session_id for ticket in self._held.values())
+
+    def send(self, message: FromDesk) -> None:
+        """Send soon."""
+        self._outbox.append(message)
+        self._wake.set()
+
+    async def serve(self) -> None:
+        """Serve the door until its connection ends.
+
+        Raises:
+            DoorLostError: It broke the rules.
+            OSError: It does not take what is sent.
+            WebSocketDisconnect: It is gone.
+        """
+        welcome = Welcome(ticket_key=self._pool.tickets.key.hex())
+        await self._websocket.send_text(FROM_DESK.dump_json([welcome]).decode())
+        writer = asyncio.create_task(self._write(), name="door writer")
+        reader = asyncio.create_task(self._read(), name="door reader")
+        try:
+            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            for task in (reader, writer, *self._waits.values()):
+                task.cancel()
+            self.release()
+            await asyncio.gather(reader, writer, *self._waits.values(), return_exceptions=True)
+
+    def end(self) -> None:
+        """Release everything now; the connection is closed soon."""
+        self._is_over = True
+        self.release()
+        self._wake.set()
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise DoorLostError("It is connected anew.")
+
+    def release(self) -> None:
+        """Leave the queue; what is served stays occupied as long as its worker says so."""
+        held, self._held = self._held, {}
+        for ticket in held.values():
+            self._pool.leave(ticket, is_lost=True)
+
+    async def _read(self) -> None:
+        while True:
+            text = await self._websocket.receive_text()
+            self._check()
+            try:
+                messages = FROM_DOOR.validate_json(text)
+            except ValidationError as error:
+                raise DoorLostError(f"It sent something else: {error}") from error
+            for message in messages:
+                self._handle(message)
+            if len(self._outbox) > OUTBOX_MAX:
+                raise DoorLostError("It does not read.")
+
+    def _handle(self, message: FromDoor) -> None:
+        match message:
+            case Enter():
+                self._enter(message)
+            case Adopt():
+                self._adopt(message)
+            case Leave(ticket_id=ticket_id):
+                self._leave(message, self._held.pop(ticket_id, None))
+            case StatusChanged(ticket_id=ticket_id) if ticket_id in self._held:
+                self._held[ticket_id].update_status(message.status)
+            case Unreachable(worker=place):
+                worker = self._worker_at(place)
+                if worker is not None:
+                    self._pool.directory.report_unreachable(worker)
+
+    def _enter(self, message: Enter) -> None:
+        ticket_id, order, tickets = message.ticket_id, message.order, self._pool.tickets
+        if ticket_id in self._held:
+            raise DoorLostError("It entered one ticket twice.")
+        if message.is_return and order is not None and tickets.is_spent(order):
+            order = None
+        try:
+            ticket = self._pool.enqueue(
+                message.request_type,
+                message.session_id,
+                message.history_hash,
+                client=message.client,
+                order=order,
+                ticket_id=ticket_id,
+            )
+        except OmniError as error:
+            self.send(Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            return
+        self._held[ticket_id] = ticket
+        if ticket.is_waiting:
+            task = asyncio.create_task(self._wait(ticket), name="door ticket")
+            self._waits[ticket_id] = task
+            task.add_done_callback(lambda _: self._waits.pop(ticket_id, None))
+        else:
+            self._answer(ticket)
+
+    async def _wait(self, ticket: Ticket) -> None:
+        with suppress(OmniError):  # the ticket has it
+            await ticket.wait()
+        self._answer(ticket)
+
+    def _answer(self, ticket: Ticket) -> None:
+        """Say what a ticket came to, unless its door left meanwhile."""
+        ticket_id = ticket.ticket_id
+        self._told_tickets.pop(ticket_id, None)
+        if self._held.get(ticket_id) is not ticket:
+            return
+        if (error := ticket.refusal) is not None:
+            del self._held[ticket_id]
+            self.send(Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            return
+        place = ticket.worker.place
+        is_known = any((one.host, one.port) == place[:2] for one in self._told_workers)
+        self._must_name_workers |= not is_known
+        self.send(
+            Assigned(
+                ticket_id=ticket_id,
+                order=ticket.order,
+                worker=place.netloc,
+                is_cache_hit=ticket.is_cache_hit,
+            )
+        )
+
+    def _adopt(self, message: Adopt) -> None:
+        worker = self._worker_at(message.worker)
+        if worker is None or message.ticket_id in self._held:
+            return  # the worker itself says that it is occupied, as soon as it is known
+        self._held[message.ticket_id] = self._pool.adopt(
+            worker, message.request_type, message.session_id, message.ticket_id
+        )
+
+    def _leave(self, message: Leave, ticket: Ticket | None) -> None:
+        if ticket is None:
+            return
+        if message.has_started:
+            ticket.note_started()
+        ticket.retain(message.kept_hash or "")
+        self._pool.leave(ticket)
+
+    def _worker_at(self, place: str) -> WorkerConnection | None:
+        workers = self._pool.workers.values()
+        return next((worker for worker in workers if worker.place.netloc == place), None)
+
+    async def _write(self) -> None:
+        """Send answers at once, places ten times a second, and the rest once a second."""
+        clock = asyncio.get_running_loop().time
+        reported_s = placed_s = -REPORT_S
+        while True:
+            self._check()
+            self._wake.clear()
+            now_s, answers, self._outbox = clock(), self._outbox, []
+            if is_report := now_s - reported_s >= REPORT_S:
+                reported_s = now_s
+            if self._must_name_workers or is_report:
+                answers = [*self._new_workers(), *answers]
+            if now_s - placed_s >= BATCH_S:
+                placed_s = now_s
+                answers += self._moves(is_report=is_report)
+            if answers:
+                text = FROM_DESK.dump_json(answers).decode()
+                async with asyncio.timeout(SEND_LIMIT_S):
+                    await self._websocket.send_text(text)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BATCH_S if self._waits else REPORT_S):
+                    await self._wake.wait()
+
+    def _new_workers(self) -> Iterator[FromDesk]:
+        self._must_name_workers = False
+        states = [_state(worker) for worker in self._pool.workers.values()]
+        if states != self._told_workers:
+            self._told_workers = states
+            yield Workers(workers=states)
+
+    def _moves(self, *, is_report: bool) -> Iterator[FromDesk]:
+        """Yield what of the queue the door does not know; estimates only with a report."""
+        pool = self._pool
+        pool.refresh_estimates()
+        moved = []
+        for ticket_id in self._waits:
+            ticket = self._held.get(ticket_id)
+            if ticket is None or not ticket.is_waiting:
+                continue
+            now = WaitingTicket(ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s)
+            before = self._told_tickets.get(ticket_id)
+            has_moved = before is None or before.position != now.position
+            if has_moved or (is_report and before != now):
+                self._told_tickets[ticket_id] = now
+                moved.append(now)
+        queue = pool.queue_length, pool.longest_wait_s
+        if moved or (is_report and queue != self._told_queue):
+            self._told_queue = queue
+            yield Queue(length=queue[0], longest_wait_s=queue[1], tickets=moved)
+
+
+class Doors:
+    """Every door that is connected."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._doors: dict[str, Door] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._doors)
+
+    def infos(self) -> list[SessionInfo]:
+        """Describe the sessions of all doors."""
+        return [info for door in self._doors.values() for info in door.infos()]
+
+    def end_session(self, session_id: str) -> bool:
+        """Have its door end a session; return whether a door has it."""
+        found = [door for door in self._doors.values() if door.has(session_id)]
+        for door in found:
+            door.send(EndSession(session_id=session_id))
+        return bool(found)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve a door's connection, not accepted yet; it ends an earlier one of the same door."""
+        door_id = websocket.headers.get(DOOR_ID, "")
+        await websocket.accept()
+        door, earlier = Door(self._pool, websocket), self._doors.get(door_id)
+        if earlier is not None:
+            earlier.end()
+        self._doors[door_id] = door
+        log = LOG.bind(door=door_id)
+        log.info("door connected")
+        try:
+            await door.serve()
+        except WebSocketDisconnect as gone:
+            log.info("door gone", code=gone.code)
+        except (DoorLostError, OSError, TimeoutError, RuntimeError) as error:
+            log.warning("door lost", reason=str(error))
+            await close_quietly(websocket, CloseCode.POLICY, str(error))
+        finally:
+            if self._doors.get(door_id) is door:
+                del self._doors[door_id]
+
+
+def _state(worker: WorkerConnection) -> WorkerState:
+    service, latest = worker.service, worker.service.latest
+    return WorkerState(
+        worker_id=worker.worker_id,
+        host=worker.place.host,
+        port=worker.place.port,
+        status=worker.status,
+        slots=service.announced_slots,
+        room=worker.room,
+        misses=service.misses,
+        is_retiring=worker.is_retiring,
+        is_draining=service.is_restarting or (latest is not None and latest.is_draining),
+        model=latest.model if latest else None,
+        transcribes_by=latest.transcribes_by if latest else None,
+    )

@@ -1,0 +1,205 @@
+"""A desk with its doors on real servers, and fake workers behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from config import Settings
+from core.schemas.worker import WORKER_SECRET_HEADER
+from gateway import create_app
+from gateway_modules.desk.client import DeskClient
+from gateway_modules.roles import Role
+from gateway_modules.service import Gateway
+from tests.fakes.fake_worker import Raw
+from tests.fakes.gateway_stage import (
+    ANSWER_LIMIT_S,
+    CONNECTIONS,
+    HOST,
+    HURRY,
+    Connections,
+    Stage,
+    settings_for,
+    until,
+)
+from tests.service.callers import Caller
+
+SECRET = "a secret of desk and doors"
+
+
+class Program(Stage):
+    """A desk or a door, served; it is stopped by the `House` that it belongs to."""
+
+    def __init__(self, settings: Settings, role: Role, addresses: list[str]) -> None:
+        super().__init__(settings, 0, replace(HURRY, patience_s=60.0))
+        self.role = role
+        self.addresses = addresses
+
+    async def serve(self, port: int = 0) -> None:
+        """Begin to serve."""
+        app = create_app(self.settings, self.addresses, self.timing, role=self.role)
+        gateway: Gateway = app.state.gateway
+        self._gateway = gateway
+        drain = functools.partial(gateway.drain, 0.0)
+        self.port = await self._serve(app, gateway.connections, drain, port=port)
+        self._http = self.http_client(self.admin_headers)
+
+    @property
+    def desk(self) -> DeskClient:
+        """A door's pool."""
+        pool = self.gateway.relay_pool
+        assert isinstance(pool, DeskClient)
+        return pool
+
+    async def kill(self) -> None:
+        """End without a word to anybody."""
+        server, _ = self._servers[0]
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        if self.role is Role.DOOR and self.desk._task is not None:
+            self.desk._task.cancel()
+        await until(lambda: not server.server_state.tasks)
+
+
+class House:
+    """The desk, its doors and the workers."""
+
+    def __init__(self, settings: Settings, workers: int) -> None:
+        self.settings = settings
+        self.backstage = Stage(settings, workers, HURRY)
+        self.workers = self.backstage.workers
+        self.addresses: list[str] = []
+        self.programs: list[Program] = []
+        self.doors: list[Program] = []
+        self.desk = Program(settings, Role.DESK, [])
+
+    async def start(self, doors: int) -> None:
+        """Start everything, and wait until all know each other."""
+        anybody = Connections(CONNECTIONS, CONNECTIONS, lambda peer: "")
+        for worker in self.workers:
+            port = await self.backstage._serve(worker.app, anybody)
+            self.addresses.append(f"{HOST}:{port}")
+        await self.open_desk()
+        for _ in range(doors):
+            await self.open_door()
+
+    async def open_desk(self, port: int = 0) -> None:
+        """Start a desk in place of the one before."""
+        self.desk = Program(self.settings, Role.DESK, self.addresses)
+        self.programs.append(self.desk)
+        await self.desk.serve(port)
+        self.desk.http.headers[WORKER_SECRET_HEADER] = SECRET
+
+    async def open_door(self) -> Program:
+        """Start one more door."""
+        service = self.settings.service.model_copy(update={"desk": f"{HOST}:{self.desk.port}"})
+        door = Program(self.settings.model_copy(update={"service": service}), Role.DOOR, [])
+        self.programs.append(door)
+        self.doors.append(door)
+        await door.serve()
+        await until(lambda: door.desk.ready_count == len(self.workers), "the door knows nobody")
+        return door
+
+    async def kill_desk(self) -> None:
+        """Kill the desk, and wait until the doors know."""
+        await self.desk.kill()
+        await until(lambda: not any(door.desk.is_connected for door in self.doors))
+
+    async def desk_returns(self) -> None:
+        """Start a desk where the one before was, and wait for the doors."""
+        await self.open_desk(self.desk.port)
+        await until(lambda: all(door.desk.is_connected for door in self.doors))
+
+    def in_line(self) -> list[str | None]:
+        """Return who waits at the desk, in order."""
+        return [item.session_id for item in self.desk.gateway.pool.get_queue_status().items]
+
+    def served(self) -> list[str]:
+        """Return whom the workers serve."""
+        return [session for worker in self.workers for session in worker.sockets]
+
+    async def talk(self, door: int, session_id: str) -> Caller:
+        """Have a worker by a door, and begin a session."""
+        caller = await self.dial(door, session_id)
+        await caller.hear("queue_done")
+        await caller.say("prepare")
+        await caller.hear("prepared")
+        return caller
+
+    async def dial(self, door: int, session_id: str, query: str = "") -> Caller:
+        """Come in by a door."""
+        caller = Caller(self.doors[door], f"/ws/duplex/{session_id}", session_id)
+        await caller.dial(query)
+        return caller
+
+    async def wait(self, door: int, session_id: str) -> Caller:
+        """Come in by a door, and wait in the queue."""
+        caller = await self.dial(door, session_id)
+        await caller.hear("queued")
+        return caller
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        for program in reversed(self.programs):
+            await program.stop()
+        for server, task in self.backstage._servers:
+            server.stopping.set()
+            await task
+
+    def stranger(self, program: Program) -> httpx.AsyncClient:
+        """Return a client without headers."""
+        return httpx.AsyncClient(
+            base_url=f"http://{HOST}:{program.port}", trust_env=False, timeout=ANSWER_LIMIT_S
+        )
+
+
+async def units(caller: Caller, count: int = 1) -> list[Raw]:
+    """Send sound; return what comes back."""
+    results = []
+    for _ in range(count):
+        await caller.say("audio_chunk", audio_base64="AAAA")
+        results.append(await caller.hear("result"))
+    return results
+
+
+async def leave(caller: Caller) -> None:
+    """Hang up."""
+    assert caller.socket is not None
+    await caller.socket.close()
+
+
+def in_house(
+    *, workers: int = 1, doors: int = 2, **sections: Mapping[str, object]
+) -> Callable[[Callable[[House], Coroutine[Any, Any, None]]], Callable[[Path], None]]:
+    """Run an async test with a house as its argument; no task may be left afterwards."""
+
+    def decorate(test: Callable[[House], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+        async def play(folder: Path) -> None:
+            given = {"security": {"worker_secret": SECRET, **sections.pop("security", {})}}
+            house = House(settings_for(folder, **given, **sections), workers)
+            before = asyncio.all_tasks()
+            await house.start(doors)
+            try:
+                await test(house)
+            finally:
+                await house.stop()
+            left = asyncio.all_tasks() - before
+            assert not left, f"tasks are left: {left}"
+
+        def run(tmp_path: Path) -> None:
+            asyncio.run(play(tmp_path))
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate

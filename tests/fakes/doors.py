@@ -172,12 +172,6 @@ async def units(caller: Caller, count: int = 1) -> list[Raw]:
     return results
 
 
-async def leave(caller: Caller) -> None:
-    """Hang up."""
-    assert caller.socket is not None
-    await caller.socket.close()
-
-
 def in_house(
     *, workers: int = 1, doors: int = 2, **sections: Mapping[str, object]
 ) -> Callable[[Callable[[House], Coroutine[Any, Any, None]]], Callable[[Path], None]]:

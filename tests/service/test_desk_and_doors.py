@@ -12,7 +12,7 @@ from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway import create_app
 from gateway_modules.desk.messages import DOOR_PATH
 from gateway_modules.roles import Role
-from tests.fakes.doors import House, in_house, leave, units
+from tests.fakes.doors import House, in_house, units
 from tests.fakes.gateway_stage import HOST, settings_for, until
 
 
@@ -23,18 +23,18 @@ async def test_the_order_is_kept_over_two_doors(house: House) -> None:
     waiting = [await house.wait(number % 2, name) for number, name in enumerate(names)]
     assert house.in_line() == names
     assert [caller.heard[-1]["position"] for caller in waiting] == [1, 2, 3, 4]
-    await leave(waiting[1])
+    waiting[1].cut()
     await until(lambda: house.in_line() == [names[0], *names[2:]])
     while (await waiting[3].hear("queue_update"))["position"] != 3:
         continue
-    await leave(talk)
+    talk.cut()
     for number in (0, 2, 3):
         await waiting[number].hear("queue_done")
         assert house.in_line() == names[number + 1 :][-len(house.in_line()) or 4 :]
         await waiting[number].say("prepare")
         await waiting[number].hear("prepared")
         assert house.served() == [names[number]]
-        await leave(waiting[number])
+        waiting[number].cut()
     await until(lambda: not house.served())
 
 
@@ -52,7 +52,7 @@ async def test_no_session_notices_that_the_desk_is_killed(house: House) -> None:
         health = (await http.get("/health")).json()
         assert (health["status"], health["ready"]) == ("healthy", False)
         assert (await http.get("/status")).status_code == 503
-    await leave(waiting[1])
+    waiting[1].cut()
     await house.desk_returns()
     await units(talk, 3)
     late = await house.wait(1, "adx_late")
@@ -64,10 +64,10 @@ async def test_no_session_notices_that_the_desk_is_killed(house: House) -> None:
         "adx_talks"
     ], "the new desk knows who is served"
     assert house.served() == ["adx_talks"]
-    await leave(talk)
+    talk.cut()
     await waiting[0].hear("queue_done")
     for caller in (waiting[0], waiting[2], waiting[3], late):
-        await leave(caller)
+        caller.cut()
     await until(lambda: pool.queue_length == 0 and not house.served())
 
 
@@ -85,7 +85,7 @@ async def test_what_a_killed_door_had_is_released(house: House) -> None:
     assert len(house.desk.gateway.doors) == 1
     for caller in (talk, lost):
         assert await caller.end() is None
-    await leave(kept)
+    kept.cut()
 
 
 @in_house(workers=2)
@@ -101,10 +101,10 @@ async def test_sessions_keep_their_slots_while_a_door_connects_again(house: Hous
     assert all(worker.service.other_sessions == 0 for worker in pool.workers.values())
     for talk in talks:
         await units(talk)
-    await leave(talks[0])
+    talks[0].cut()
     await waiting.hear("queue_done")
     for caller in (talks[1], waiting):
-        await leave(caller)
+        caller.cut()
     await until(lambda: pool.idle_count == 2)
 
 
@@ -135,19 +135,19 @@ async def test_a_return_ticket_is_good_at_every_door_and_once(house: House) -> N
     talk = await house.talk(0, "adx_talks")
     first, second = [await house.wait(0, name) for name in ("adx_one", "adx_two")]
     ticket = quote(first.heard[-1]["return_ticket"])
-    await leave(first)
+    first.cut()
     await until(lambda: house.in_line() == ["adx_two"])
     again = await house.dial(1, "adx_one", f"ticket={ticket}")
     await again.hear("queued")
     assert house.in_line() == ["adx_one", "adx_two"]
-    await leave(talk)
+    talk.cut()
     await again.hear("queue_done")
     replayed = await house.dial(0, "adx_one", f"ticket={ticket}")
     await replayed.hear("queued", "error")
     if replayed.heard[-1]["type"] == "queued":
         assert house.in_line() == ["adx_two", "adx_one"], "its place was spent at the other door"
     for caller in (again, second, replayed):
-        await leave(caller)
+        caller.cut()
     await until(lambda: not house.served())
 
 
@@ -176,7 +176,7 @@ async def test_http_is_answered_by_the_part_that_knows(house: House) -> None:
         await http.post("/api/admin/sessions/adx_talks/stop")
     assert (await talk.hear("error"))["code"] == "ended_by_admin"
     await waiting.hear("queue_done")
-    await leave(waiting)
+    waiting.cut()
 
 
 @in_house()

@@ -232,15 +232,26 @@ def main(
     os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
-        # An empty list is one too: whoever started this lists them later.
-        addresses = None if workers is None else [*filter(None, map(str.strip, workers.split(",")))]
+        addresses = _listed(workers)
         certfile, keyfile = (None, None) if role is Role.DESK else certificate(settings)
         tls = server_context(settings) if role is Role.DESK else None
         app = create_app(settings, addresses, host_names=served_names(certfile), role=role)
     except (SettingsError, ValueError, OSError) as error:
         Console(stderr=True).print(str(error), style="red", markup=False)
         raise typer.Exit(BAD_START) from None
-    run(app, settings, certfile, keyfile, tls)
+    logging = settings.logging
+    writer = setup_logging(logging.level, json_lines=logging.json_lines, program="gateway")
+    try:
+        run(app, settings, certfile, keyfile, tls)
+    finally:
+        writer.close()
+
+
+def _listed(workers: str | None) -> list[str] | None:
+    """Read a flag; an empty one is a list too: whoever started this lists the workers later."""
+    if workers is None:
+        return None
+    return [part.strip() for part in workers.split(",") if part.strip()]
 
 
 def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
@@ -296,13 +307,7 @@ def run(
     config.tls = tls or config.tls
     server = GatewayServer(config, drain=lambda: gateway.drain(service.drain_timeout_s))
     settle(app)
-    writer = setup_logging(
-        settings.logging.level, json_lines=settings.logging.json_lines, program="gateway"
-    )
-    try:
-        server.run()
-    finally:
-        writer.close()
+    server.run()
 
 
 def settle(app: FastAPI) -> None:

@@ -112,14 +112,15 @@ def ensure_token(path: Path, size_bytes: int) -> str:
         OSError: It can be neither read nor written, or the file is empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    except FileExistsError:
-        return _kept(path)
-    token = secrets.token_urlsafe(size_bytes)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{token}\n")
-    return token
+    with locked_folder(path.parent):  # programs that share the folder may start together
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        except FileExistsError:
+            return _kept(path)
+        token = secrets.token_urlsafe(size_bytes)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{token}\n")
+        return token
 
 
 def _kept(path: Path) -> str:

@@ -31,13 +31,25 @@ class Role(StrEnum):
     DOOR = "door"  # pages and the clients' sockets; the desk has the rest
 
 
-def local_pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
-    """Return the pool of a whole gateway or of a desk.
+def pool_of(
+    role: Role,
+    settings: Settings,
+    worker_addresses: Sequence[str],
+    eta: EtaStore,
+    live: LiveSessions,
+) -> WorkerPool | DeskClient:
+    """Return the pool of a gateway whose sessions are in `live`.
 
     Raises:
         OSError: The key of return tickets can be neither read nor written.
-        ValueError: An address cannot be read or comes twice.
+        ValueError: An address cannot be read or comes twice; or no desk or secret is configured.
     """
+    if role is Role.DOOR:
+        return _remote_pool(settings, live)
+    return _local_pool(settings, worker_addresses, eta)
+
+
+def _local_pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
     service = settings.service
     return WorkerPool(
         worker_addresses,
@@ -59,13 +71,7 @@ def _worker_client(settings: Settings) -> WorkerClient:
     )
 
 
-def remote_pool(settings: Settings, live: LiveSessions) -> DeskClient:
-    """Return the pool of a door, whose sessions are in `live`.
-
-    Raises:
-        ValueError: No desk is configured, or no secret.
-    """
-
+def _remote_pool(settings: Settings, live: LiveSessions) -> DeskClient:
     def end_session(session_id: str) -> None:
         if (relay := live.get(session_id)) is not None:
             relay.post(Rejected(EndedByAdminError()))

@@ -44,7 +44,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.worker_link import PATIENCE_S
-from gateway_modules.roles import Role, local_pool, remote_pool
+from gateway_modules.roles import Role, pool_of
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
@@ -105,20 +105,15 @@ class Gateway:
     doors: Doors | None
     live: LiveSessions
     connections: Connections
-    refusals: RefusalLog
     bytes_held: ByteBudget
     access: AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
-    transcripts: Transcripts
-    client_secrets: ClientSecrets
     presets: PresetLibrary
     eta: EtaStore
-    masks: Masks
     registry: CollectorRegistry
     metrics: GatewayMetrics
     languages: Languages
-    web_files: WebFiles
     pages: Pages
     store: Store
     recordings: RecordingStore
@@ -128,6 +123,11 @@ class Gateway:
     logs: LogTail
     trends: Trends | None
     tracing: Tracing | None
+    refusals: RefusalLog = field(default_factory=RefusalLog)
+    transcripts: Transcripts = field(default_factory=Transcripts)
+    client_secrets: ClientSecrets = field(default_factory=ClientSecrets)
+    masks: Masks = field(default_factory=Masks)
+    web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
     def data_dir(self) -> Path:
@@ -202,8 +202,7 @@ def build_gateway(
 
     Raises:
         OSError: The administrator's token, or what an earlier version kept, is out of reach.
-        ValueError: A catalogue of words, the configured language or collector cannot be used, or
-            a desk or door has no secret, or a door no desk.
+        ValueError: Something that is configured cannot be used, or is missing.
     """
     timing, limits = timing or Timing(), settings.limits
     access = AccessPolicy(settings.security, admin_token(settings), host_names)
@@ -216,36 +215,25 @@ def build_gateway(
     eta = EtaStore(store, settings.service)
     metrics, connections = GatewayMetrics(registry), _connections(limits, access)
     live = _live(limits, connections.limit, timing)
-    pool: Pool
-    if role is Role.DOOR:
-        pool, trends, doors = remote_pool(settings, live), None, None
-    else:
-        here = pool = local_pool(settings, worker_addresses, eta)
-        trends = Trends(here, metrics)
-        doors = Doors(here) if role is Role.DESK else None
+    pool = pool_of(role, settings, worker_addresses, eta, live)
     recordings = _recordings(settings, pool, store)
     return Gateway(
         settings=settings,
         timing=timing,
         role=role,
         relay_pool=pool,
-        doors=doors,
+        doors=Doors(pool) if role is Role.DESK and isinstance(pool, WorkerPool) else None,
         live=live,
         connections=connections,
-        refusals=RefusalLog(),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
         access=access,
         apps=AppRegistry(store),
         voices=voices,
-        transcripts=Transcripts(),
-        client_secrets=ClientSecrets(),
         presets=PresetLibrary(ASSETS / "presets", voices),
         eta=eta,
-        masks=Masks(),
         registry=registry,
         metrics=metrics,
         languages=languages,
-        web_files=WebFiles(),
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
         recordings=recordings,
@@ -253,7 +241,7 @@ def build_gateway(
         cleanup=_cleanup(settings, recordings),
         audit=AuditLog(store),
         logs=LogTail(data_dir),
-        trends=trends,
+        trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
         tracing=open_tracing(settings.telemetry.endpoint, "gateway", gethostname()),
     )
 

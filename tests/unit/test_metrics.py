@@ -39,6 +39,7 @@ GATEWAY_METRICS = (
     "omni_gateway_queue_length",
     "omni_gateway_queue_wait_seconds",
     "omni_gateway_workers",
+    "omni_gateway_doors",
     "omni_gateway_sessions",
     "omni_gateway_session_seconds",
     "omni_gateway_bytes",

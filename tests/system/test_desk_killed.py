@@ -1,0 +1,147 @@
+"""The desk is killed under sessions over two doors: real processes, TLS between all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.cluster import Talk
+from benchmarks.launched import free_ports, wait_until
+from tests.source_tree import ROOT
+
+pytestmark = pytest.mark.matrix
+TALKS = int(os.environ.get("DESK_TALKS", "16"))
+WAITING = 4
+HOST = "127.0.0.1"
+LIMIT_S = 120.0  # ends a test that hangs
+WORKER, DESK, FIRST_DOOR, SECOND_DOOR = range(4)
+
+
+class Parts:
+    """The processes; each has its port by its number."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._base = free_ports(4)
+        self._stack = stack
+        self._folder = folder
+        self._config = folder / "config.json"
+        sections = {
+            "service": {
+                "data_dir": str(folder / "data"),
+                "https": False,
+                "gateway_host": HOST,
+                "workers": [f"{HOST}:{self._base + WORKER}"],
+                "desk": f"{HOST}:{self._base + DESK}",
+                "drain_timeout_s": 0,
+                "gathering_s": 2,
+            },
+            "security": {"worker_secret": "one for all the parts", "worker_tls": True},
+            "recording": {"enabled": False},
+        }
+        self._config.write_text(json.dumps(sections))
+
+    def url(self, part: int) -> str:
+        """Return where a door is."""
+        return f"http://{HOST}:{self._base + part}"
+
+    def start(self, part: int) -> subprocess.Popen[bytes]:
+        """Start one; it is killed in the end."""
+        flags = {
+            WORKER: ["worker.py", "--backend", "fake", "--slots", str(TALKS)],
+            DESK: ["gateway.py", "--role", "desk"],
+        }.get(part, ["gateway.py", "--role", "door"])
+        command = [*flags, "--config", str(self._config), "--port", str(self._base + part)]
+        log = self._stack.enter_context((self._folder / f"{part}.log").open("ab"))
+        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=log, stderr=log)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def ready(self, door: int) -> bool:
+        """Whether a door has a desk that has a worker."""
+        try:
+            answer = httpx.get(f"{self.url(door)}/health", trust_env=False, timeout=5)
+        except httpx.HTTPError:
+            return False
+        return bool(answer.json()["ready"])
+
+    def queue(self, door: int) -> int:
+        """Return how many wait, as the desk says through a door; -1 if it does not."""
+        answer = httpx.get(f"{self.url(door)}/api/queue", trust_env=False, timeout=5)
+        return int(answer.json()["queue_length"]) if answer.status_code == httpx.codes.OK else -1
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    """A worker, a desk and two doors."""
+    with ExitStack() as stack:
+        yield Parts(tmp_path, stack)
+
+
+@contextmanager
+def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[list[Talk]]:
+    """Hold sessions by both doors in turn."""
+    talks = [Talk() for _ in range(count)]
+    doors = [parts.url(FIRST_DOOR), parts.url(SECOND_DOOR)]
+    tasks = [loop.create_task(talk.hold(doors[n % 2])) for n, talk in enumerate(talks)]
+    try:
+        yield talks
+    finally:
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
+    parts.start(WORKER)
+    desk = parts.start(DESK)
+    doors = (FIRST_DOOR, SECOND_DOOR)
+    for door in doors:
+        parts.start(door)
+    wait_until("the doors are ready", lambda: all(map(parts.ready, doors)), LIMIT_S)
+    loop = asyncio.new_event_loop()
+
+    def run_until(what: str, is_true: object) -> None:
+        async def wait() -> None:
+            await asyncio.to_thread(wait_until, what, is_true, LIMIT_S)
+
+        loop.run_until_complete(wait())
+
+    with held(parts, loop, TALKS) as talks:
+        run_until("all talk", lambda: all(len(talk.units_s) > 1 for talk in talks))
+        with held(parts, loop, WAITING) as waiting:
+            run_until("they wait", lambda: parts.queue(FIRST_DOOR) == WAITING)
+            desk.send_signal(signal.SIGKILL)
+            desk.wait()
+            counts = [len(talk.units_s) for talk in talks]
+            began_s = time.monotonic()
+            run_until("units come", lambda: time.monotonic() - began_s > 5)
+            assert not any(talk.is_over for talk in (*talks, *waiting))
+            parts.start(DESK)
+            run_until("the queue is back", lambda: parts.queue(SECOND_DOOR) == WAITING)
+            run_until(
+                "units come",
+                lambda: all(
+                    len(talk.units_s) > before + 8
+                    for talk, before in zip(talks, counts, strict=True)
+                ),
+            )
+            assert not any(talk.seat for talk in waiting), "nobody took a slot that is occupied"
+        assert not any(talk.is_over for talk in talks)
+        assert [talk.late for talk in talks] == [0] * TALKS
+        worst_s = max(unit_s for talk in talks for unit_s in talk.units_s)
+        print(
+            f"{TALKS} sessions, {sum(len(t.units_s) for t in talks)} units, worst {worst_s:.3f} s"
+        )
+    loop.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.fakes.gateway_stage import (
 from tests.service.callers import Caller
 
 SECRET = "a secret of desk and doors"
+SECURITY = {"worker_secret": SECRET}
 
 
 class Program(Stage):
@@ -74,11 +75,11 @@ class Program(Stage):
 class House:
     """The desk, its doors and the workers."""
 
-    def __init__(self, settings: Settings, workers: int) -> None:
+    def __init__(self, settings: Settings, workers: int, real_workers: Sequence[str] = ()) -> None:
         self.settings = settings
         self.backstage = Stage(settings, workers, HURRY)
         self.workers = self.backstage.workers
-        self.addresses: list[str] = []
+        self.addresses = [*real_workers]
         self.programs: list[Program] = []
         self.doors: list[Program] = []
         self.desk = Program(settings, Role.DESK, [])
@@ -107,7 +108,7 @@ class House:
         self.programs.append(door)
         self.doors.append(door)
         await door.serve()
-        await until(lambda: door.desk.ready_count == len(self.workers), "the door knows nobody")
+        await until(lambda: door.desk.ready_count == len(self.addresses), "the door knows nobody")
         return door
 
     async def kill_desk(self) -> None:
@@ -163,6 +164,9 @@ class House:
         )
 
 
+Test = Callable[[House], Coroutine[Any, Any, None]]
+
+
 async def units(caller: Caller, count: int = 1) -> list[Raw]:
     """Send sound; return what comes back."""
     results = []
@@ -172,26 +176,27 @@ async def units(caller: Caller, count: int = 1) -> list[Raw]:
     return results
 
 
+async def play(house: House, doors: int, test: Test) -> None:
+    """Run a test; no task may be left afterwards."""
+    before = asyncio.all_tasks()
+    await house.start(doors)
+    try:
+        await test(house)
+    finally:
+        await house.stop()
+    left = asyncio.all_tasks() - before
+    assert not left, f"tasks are left: {left}"
+
+
 def in_house(
     *, workers: int = 1, doors: int = 2, **sections: Mapping[str, object]
-) -> Callable[[Callable[[House], Coroutine[Any, Any, None]]], Callable[[Path], None]]:
-    """Run an async test with a house as its argument; no task may be left afterwards."""
+) -> Callable[[Test], Callable[[Path], None]]:
+    """Run an async test with a house as its argument; see `play`."""
 
-    def decorate(test: Callable[[House], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
-        async def play(folder: Path) -> None:
-            given = {"security": {"worker_secret": SECRET, **sections.pop("security", {})}}
-            house = House(settings_for(folder, **given, **sections), workers)
-            before = asyncio.all_tasks()
-            await house.start(doors)
-            try:
-                await test(house)
-            finally:
-                await house.stop()
-            left = asyncio.all_tasks() - before
-            assert not left, f"tasks are left: {left}"
-
+    def decorate(test: Test) -> Callable[[Path], None]:
         def run(tmp_path: Path) -> None:
-            asyncio.run(play(tmp_path))
+            settings = settings_for(tmp_path, security=SECURITY, **sections)
+            asyncio.run(play(House(settings, workers), doors, test))
 
         run.__name__ = test.__name__
         return run

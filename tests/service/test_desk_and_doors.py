@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -9,11 +11,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from core.schemas.worker import WORKER_SECRET_HEADER
+from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.desk.messages import DOOR_PATH
 from gateway_modules.roles import Role
-from tests.fakes.doors import House, in_house, units
+from tests.fakes.doors import SECURITY, House, in_house, play, units
 from tests.fakes.gateway_stage import HOST, settings_for, until
+from tests.service.callers import GRACE_S, Caller, duplex_unit, prepare
+from tests.service.workers import running_worker
 
 
 @in_house()
@@ -149,6 +154,32 @@ async def test_a_return_ticket_is_good_at_every_door_and_once(house: House) -> N
     for caller in (again, second, replayed):
         caller.cut()
     await until(lambda: not house.served())
+
+
+def test_a_session_goes_on_by_another_door(tmp_path: Path) -> None:
+    limits = {"resume_grace_s": GRACE_S}
+    served = settings_for(tmp_path / "worker", limits=limits, security=SECURITY)
+
+    async def test(house: House) -> None:
+        caller = Caller(house.doors[0], "/ws/duplex/adx_stays")
+        await caller.open()
+        await prepare(caller)
+        await duplex_unit(caller)
+        await house.doors[0].kill()
+        caller.cut()
+        caller.stage = house.doors[1]
+        assert (await caller.come_back())["lost_messages"] == 0
+        await duplex_unit(caller)
+        caller.check_whole()
+        pool = house.desk.gateway.pool
+        await until(lambda: [w.current_session_id for w in pool.workers.values()] == ["adx_stays"])
+        await caller.say("stop")
+        await caller.hear("stopped")
+        await until(lambda: pool.idle_count == 1)
+
+    with running_worker(served, lambda: FakeBackend(FakeTimes(unit_ms=5))) as worker:
+        settings = settings_for(tmp_path / "gateway", limits=limits, security=SECURITY)
+        asyncio.run(play(House(settings, 0, [f"{HOST}:{worker.port}"]), 2, test))
 
 
 @in_house()

@@ -10,11 +10,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from core.schemas.worker import WORKER_SECRET_HEADER
+from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.desk.messages import DOOR_PATH
 from gateway_modules.roles import Role
+from gateway_modules.web.kinds import SocketKind
 from tests.fakes.doors import SECURITY, House, in_house, play, units
 from tests.fakes.gateway_stage import HOST, settings_for, until
 from tests.service.callers import GRACE_S, Caller, duplex_unit, prepare
@@ -168,6 +169,10 @@ def test_a_session_goes_on_by_another_door(tmp_path: Path) -> None:
         await house.doors[0].kill()
         caller.cut()
         caller.stage = house.doors[1]
+        kept = KeptSession(
+            kind=SocketKind.DUPLEX, session_id=caller.session_id, session_secret=caller.token
+        )
+        await until(lambda: worker.on_loop(lambda: worker.sessions.keeps(kept)))
         assert (await caller.come_back())["lost_messages"] == 0
         await duplex_unit(caller)
         caller.check_whole()
@@ -240,6 +245,8 @@ async def test_one_reply_over_http_comes_by_a_door(house: House) -> None:
         (Role.DESK, {}, "security.worker_secret"),
     ],
 )
-def test_a_part_that_lacks_a_setting_does_not_start(tmp_path, role, service, problem) -> None:  # type: ignore[no-untyped-def]
+def test_a_part_that_lacks_a_setting_does_not_start(
+    tmp_path: Path, role: Role, service: dict[str, str], problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         create_app(settings_for(tmp_path, service=service), [], role=role)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
     wait_until("the doors are ready", lambda: all(map(parts.ready, doors)), LIMIT_S)
     loop = asyncio.new_event_loop()
 
-    def run_until(what: str, is_true: object) -> None:
+    def run_until(what: str, is_true: Callable[[], object]) -> None:
         async def wait() -> None:
             await asyncio.to_thread(wait_until, what, is_true, LIMIT_S)
 

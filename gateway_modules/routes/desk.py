@@ -22,7 +22,7 @@ from gateway_modules.desk.messages import DOOR_PATH
 from gateway_modules.desk.server import Doors
 from gateway_modules.queue.worker_client import HTTP_CONNECTIONS
 from gateway_modules.roles import shared_secret
-from gateway_modules.routes import admin, assets, queue, sessions
+from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.routes.http_edge import SAFE_METHODS
 from gateway_modules.service import Gateway
 from gateway_modules.web.responses import error_answer
@@ -76,9 +76,9 @@ def desk_routes() -> Sequence[Route]:
 
     Administrators who are logged in are known to the desk alone.
     """
-    routers = (queue.router, sessions.router, admin.router, admin.admin_router, assets.router)
+    routers = (queue.router, sessions.router, admin.router, admin.admin_router, pages.assets)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    files = [route for route in assets.router.routes if isinstance(route, Route) and _reads(route)]
+    files = [route for route in pages.assets.routes if isinstance(route, Route) and _reads(route)]
     return [route for route in routes if route.path not in OPEN_PATHS and route not in files]
 
 

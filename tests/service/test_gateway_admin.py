@@ -230,6 +230,7 @@ async def test_the_last_hour_is_told_as_columns(stage: Stage) -> None:
         stage.worker.script.extra = {"wall_clock_ms": 321.5}
         await client.say("audio_chunk", audio_base64="")
         await client.expect("result")
+        assert stage.gateway.trends is not None
         stage.gateway.trends.take()
     assert (await stage.http.get("/api/admin/history")).status_code == 401
     answer = await stage.http.get("/api/admin/history", headers=ADMIN)

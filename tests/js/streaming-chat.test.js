@@ -64,7 +64,8 @@ function stage(options = {}) {
     socketFactory: sockets.factory,
     nowMs: clock.nowMs,
     probe: async () => probe,
-    postChat: async () => Promise.reject(Object.assign(new Error("The server could not be reached."), { code: "offline", status: 0 })),
+    postChat: async () =>
+      Promise.reject(Object.assign(new Error("The server could not be reached."), { code: "offline", status: 0 })),
     ...options,
   });
   const events = collect(chat, "queue", "text", "audio", "warning");

@@ -12,9 +12,9 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import structlog
 import typer
@@ -232,19 +232,26 @@ def main(
     os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
-        addresses = _listed(workers)
+    except SettingsError as error:
+        _refuse(error)
+    logging = settings.logging
+    with closing(setup_logging(logging.level, json_lines=logging.json_lines, program="gateway")):
+        _serve(settings, _listed(workers), role)
+
+
+def _serve(settings: Settings, addresses: list[str] | None, role: Role) -> None:
+    try:
         certfile, keyfile = (None, None) if role is Role.DESK else certificate(settings)
         tls = server_context(settings) if role is Role.DESK else None
         app = create_app(settings, addresses, host_names=served_names(certfile), role=role)
     except (SettingsError, ValueError, OSError) as error:
-        Console(stderr=True).print(str(error), style="red", markup=False)
-        raise typer.Exit(BAD_START) from None
-    logging = settings.logging
-    writer = setup_logging(logging.level, json_lines=logging.json_lines, program="gateway")
-    try:
-        run(app, settings, certfile, keyfile, tls)
-    finally:
-        writer.close()
+        _refuse(error)
+    run(app, settings, certfile, keyfile, tls)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    Console(stderr=True).print(str(error), style="red", markup=False)
+    raise typer.Exit(BAD_START) from None
 
 
 def _listed(workers: str | None) -> list[str] | None:

@@ -99,7 +99,7 @@ def find_pages(root: Path, *, wants_sources: bool) -> Pages:
         return sources
     build = find_build(root)
     if build is None:
-        log.warning("pages are served as they are in the sources", to_build_them=BUILD_COMMAND)
+        log.warning("serving unbundled pages", to_build_them=BUILD_COMMAND)
     return build or sources
 
 

@@ -1,12 +1,12 @@
 """The gateway's part of a socket of OpenAI's protocols, which know no queue.
 
-Nothing is said while the client waits, and the wait has an end. The client may speak at once: what
-it says is kept for the worker, in order.
+The wait has an end, and only clients that ask for it are sent their position. What a client sends
+meanwhile is kept for the worker, in order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from core.errors import BadPayloadError, QueueFullError, TooBigError
@@ -15,6 +15,7 @@ from core.protocols.effects import (
     Enqueue,
     Forward,
     QueueEffect,
+    Send,
     StartRelay,
     StartTimer,
     StopTimer,
@@ -24,6 +25,7 @@ from core.protocols.events import (
     ClientSaid,
     Event,
     Opened,
+    PlaceChanged,
     PlaceTaken,
     Rejected,
     TimerFired,
@@ -47,7 +49,7 @@ from core.protocols.queueing import (
     QueueingPhase,
 )
 from core.protocols.tables import SAME, Index, Row, index_rows
-from core.schemas.queue import RequestType
+from core.schemas.queue import Queued, QueueDone, QueueUpdate, RequestType
 
 AUDIO: Final = "audio"
 """The kind of an event that brings sound."""
@@ -76,7 +78,7 @@ class WaitLimits:
 
 
 class EventQueueingMachine(QueueingMachine):
-    """The rules of one client's socket that waits without being told so."""
+    """The rules of one client's socket; who knows no queue is not sent its messages."""
 
     def __init__(
         self,
@@ -103,9 +105,13 @@ class EventQueueingMachine(QueueingMachine):
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
     def place_known(self, event: PlaceTaken) -> list[QueueEffect]:
+        queued = Send(Queued(**asdict(event.place)))
         if event.place.estimated_wait_s > self._wait.max_wait_s:
-            return [StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
-        return []
+            return [queued, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
+        return [queued]
+
+    def place_moved(self, event: PlaceChanged) -> list[QueueEffect]:
+        return [Send(QueueUpdate(**asdict(event.place)))]
 
     def give_up(self, event: TimerFired) -> list[QueueEffect]:
         return self._fail(QueueFullError())
@@ -128,7 +134,8 @@ class EventQueueingMachine(QueueingMachine):
         """Reach the worker; from here on it is not the queue that one waits for."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
-        return [StopTimer(TimerName.WAIT), ConnectWorker()]
+        done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
+        return [StopTimer(TimerName.WAIT), *done, ConnectWorker()]
 
     def begin(self, event: WorkerConnected) -> list[QueueEffect]:
         self._phase = QueueingPhase.RELAYING
@@ -158,9 +165,16 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", WAITING[0], "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
-    Row(WAITING, "place_taken", SAME, "StartTimer(wait)", MACHINE.place_known),
+    Row(WAITING, "place_taken", SAME, "Send(queued) StartTimer(wait)", MACHINE.place_known),
+    Row(WAITING, "place_changed", SAME, "Send(queue_update)", MACHINE.place_moved),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
-    Row(WAITING, "assigned", CONNECTING[0], "StopTimer(wait) ConnectWorker", MACHINE.reach),
+    Row(
+        WAITING,
+        "assigned",
+        CONNECTING[0],
+        "StopTimer(wait) Send(queue_done) ConnectWorker",
+        MACHINE.reach,
+    ),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
     Row(CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", MACHINE.begin),
     Row(
@@ -172,6 +186,6 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     ),
     Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
 )
-"""All transitions of a socket that waits without being told so."""
+"""All transitions of a socket of OpenAI's protocols."""
 
 EVENT_ROWS: Final[Index[EventQueueingMachine, QueueEffect]] = index_rows(EVENT_TABLE)

@@ -79,6 +79,16 @@ async def test_a_waiting_client_is_told_nothing_and_loses_nothing(
     assert stage.worker.told == [{"type": begin, "session": {"a": 1}}, APPEND]
 
 
+@on_stage(openai={"max_wait_s": 3_600})
+async def test_a_client_that_asks_for_it_is_sent_its_position(stage: Stage) -> None:
+    async with stage.client("/ws/half_duplex/hdx_first") as first:
+        await first.expect("queue_done")
+        async with stage.client("/v1/realtime?minicpmo_events=1") as client:
+            assert (await client.expect("queued"))["position"] == 1
+            await first.connection.close()
+            await client.expect("queue_done")
+
+
 @on_stage()
 async def test_a_wait_that_is_known_to_be_long_is_refused_before_the_upgrade(stage: Stage) -> None:
     async with stage.client("/ws/half_duplex/hdx_first") as first:

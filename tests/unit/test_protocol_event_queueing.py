@@ -1,7 +1,8 @@
-"""OpenAI's sockets at the gateway: a wait without a word, its end, and what is kept meanwhile."""
+"""OpenAI's sockets at the gateway: the wait, its end, and what is kept meanwhile."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
@@ -20,6 +21,7 @@ from core.protocols.events import (
     Event,
     Opened,
     Place,
+    PlaceChanged,
     PlaceTaken,
     Rejected,
     TimerFired,
@@ -28,7 +30,7 @@ from core.protocols.events import (
     WorkerMissed,
 )
 from core.protocols.tables import SAME
-from core.schemas.queue import ErrorMessage, RequestType
+from core.schemas.queue import ErrorMessage, Queued, QueueDone, RequestType
 
 
 class Stage:
@@ -68,13 +70,21 @@ def told_codes(effects: list[QueueEffect]) -> list[str]:
     ]
 
 
-def test_nothing_is_said_while_the_client_waits() -> None:
+def test_the_position_is_reported_to_clients_that_ask_for_it() -> None:
     stage = Stage()
     assert stage.tell(Opened()) == [
         StartTimer(TimerName.WAIT, 8.0),
         Enqueue(RequestType.HALF_DUPLEX_AUDIO),
     ]
-    assert stage.tell(PlaceTaken(Place("q", 1, 5.0, 1))) == []
+    assert stage.tell(PlaceTaken(Place("q", 2, 5.0, 2))) == [Send(queued("q", 2))]
+    moved = stage.tell(PlaceChanged(Place("q", 1, 5.0, 2)))
+    assert [label(effect) for effect in moved] == ["Send(queue_update)"]
+    assert Send(QueueDone(worker_id="w")) in stage.tell(Assigned("w"))
+
+
+def queued(ticket_id: str, position: int) -> Queued:
+    """What a client is told of its place."""
+    return Queued(**asdict(Place(ticket_id, position, 5.0, position)))
 
 
 def test_what_the_client_says_meanwhile_is_passed_on_in_order() -> None:
@@ -94,7 +104,7 @@ def test_a_wait_that_is_too_long_is_refused() -> None:
 
 def test_a_wait_that_will_be_too_long_ends_soon_but_not_before_a_worker_can_come_back() -> None:
     stage = Stage(Opened())
-    assert stage.tell(PlaceTaken(Place("q", 1, 8.1, 1))) == [StartTimer(TimerName.WAIT, 1.0)]
+    assert StartTimer(TimerName.WAIT, 1.0) in stage.tell(PlaceTaken(Place("q", 1, 8.1, 1)))
     stage.tell(Assigned("w"))
     assert not stage.machine.is_closed, "the session before this one has just ended"
 

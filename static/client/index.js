@@ -12,11 +12,14 @@ import { base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
-/** @import { DuplexSessionOptions, DuplexStart, SessionEvents, SessionState } from "../duplex/lib/duplex-types.js" */
-/** @import { HalfDuplexOptions } from "../duplex/lib/half-duplex-session.js" */
-/** @import { EndReason } from "../shared/server-messages.js" */
-/** @import { StreamingChatOptions } from "../turnbased/streaming-chat.js" */
+/** @import { SessionEvents, SessionState } from "../duplex/lib/duplex-types.js" */
 
+// Typedefs, unlike imports, are part of the npm package's types.
+/** @typedef {import("../duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
+/** @typedef {import("../duplex/lib/duplex-types.js").DuplexStart} DuplexStart */
+/** @typedef {import("../duplex/lib/half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
+/** @typedef {import("../shared/server-messages.js").EndReason} EndReason */
+/** @typedef {import("../turnbased/streaming-chat.js").StreamingChatOptions} StreamingChatOptions */
 /** @typedef {SessionEvents<SessionState>} DuplexEvents */
 
 export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encodeWav };

@@ -23,7 +23,7 @@ from tests.system.running import RunningSystem
             "The microphone is not allowed.",
             "icon next to the address",
         ),
-        (Devices(microphone="none"), "No microphone was found.", "Plug one in"),
+        (Devices(microphone="none"), "No microphone was found.", "Connect one"),
         (Devices(microphone="busy"), "used by another program", "Close the other program"),
     ],
     ids=["denied", "none", "busy"],
@@ -40,7 +40,7 @@ def test_each_failure_of_the_microphone_has_its_sentence(
 
 @pytest.mark.parametrize(
     ("rate_hz", "state", "text"),
-    [(25, "good", "640 × 360, 25 pictures a second"), (5, "caution", "5 pictures a second")],
+    [(25, "good", "640 × 360, 25 frames per second"), (5, "caution", "5 frames per second")],
     ids=["quick", "slow"],
 )
 def test_the_camera_is_judged_by_the_times_of_its_pictures(

@@ -20,9 +20,8 @@ const DUCK_DB = -9;
  */
 
 /**
- * The part of the audio player that is used.
- * @typedef {Pick<AudioPlayer,
- *   "isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush">} Player
+ * @typedef {"isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush"} PlayerUse
+ * @typedef {Pick<AudioPlayer, PlayerUse>} Player
  */
 
 /**

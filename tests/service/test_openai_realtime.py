@@ -337,6 +337,9 @@ def test_no_change_of_an_event_ends_a_session(served: Served, module: Any) -> No
             if path != "realtime":
                 start = {"type": "session.start", "session": {"model": "gpt-live-1"}}
                 await socket.send(json.dumps(start))
+            # A session that has not begun keeps 64 events at most.
+            begun = json.loads(await socket.recv())["type"]
+            assert begun in ("session.created", "session.started")
 
             async def send_all() -> None:
                 for text in [*texts, '{"type": "nothing", "event_id": "last"}']:

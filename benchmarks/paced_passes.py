@@ -19,7 +19,7 @@ from MiniCPMO45.engine.steps import Steps
 
 UNIT_S = 1.0
 BACKLOG_MAX = 3  # units a session may wait for; a worker drops the oldest beyond that, too
-HOPELESS_SHARE = 0.1  # of the units so far; more late ones than that, and there is no need to go on
+HOPELESS_SHARE = 0.1  # of the units so far; more late ones end the run
 HOPELESS_MIN = 64  # units to have seen before that
 
 
@@ -219,7 +219,7 @@ class PacedPasses:
                 self._look_at(seat, seat.task)
 
     def _look_at(self, seat: _Seat, task: Task[Any]) -> None:
-        """Go on where a task has paused: after some sound, an answer or its bookkeeping."""
+        """Continue where a task has paused: after some sound, an answer or its bookkeeping."""
         now_s = self._clock.now_s
         task.take()  # raises what it failed with
         match task.state:

@@ -183,7 +183,7 @@ def begin(page: Page, url: str) -> None:
 
 
 def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], Ear, float]:
-    """Let the conversation go on.
+    """Let the conversation continue.
 
     Returns:
         What was held each minute, what was heard after settling, and when that began (monotonic).

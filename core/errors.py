@@ -236,7 +236,7 @@ class SessionInUseError(OmniError, code=ErrorCode.SESSION_IN_USE, close=CloseCod
 class SessionExpiredError(
     OmniError, code=ErrorCode.SESSION_EXPIRED, close=CloseCode.POLICY, http=410
 ):
-    """There is no session of this token that could go on."""
+    """There is no session with this token."""
 
 
 class InvalidSessionIdError(
@@ -274,7 +274,7 @@ class ModelError(OmniError):
 
 
 class RecordingStoppedError(OmniError, code=ErrorCode.RECORDING_STOPPED, http=507):
-    """The recording was stopped; the conversation goes on."""
+    """The recording was stopped; the conversation continues."""
 
 
 class EndedByAdminError(OmniError, code=ErrorCode.ENDED_BY_ADMIN, close=CloseCode.POLICY, http=409):

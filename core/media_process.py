@@ -61,7 +61,7 @@ class MediaLimits:
 
 
 def never() -> None:
-    """Go on: the result is always wanted."""
+    """Continue: the result is always wanted."""
 
 
 class MediaProcesses:

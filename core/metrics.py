@@ -90,7 +90,7 @@ class GatewayMetrics:
             "omni_gateway_bytes", "Payload forwarded.", ("mode", "direction"), registry=registry
         )
         self._errors = Counter(
-            "omni_gateway_errors", "Errors told to clients.", ("code",), registry=registry
+            "omni_gateway_errors", "Errors sent to clients.", ("code",), registry=registry
         )
         self._requests = Counter(
             "omni_gateway_requests",

@@ -166,7 +166,7 @@ class KeptMode(TurnMode, Protocol):
         ...
 
     def clear_rollback_point(self) -> None:
-        """Give up the point to roll back to."""
+        """Drop the rollback point."""
         ...
 
 
@@ -205,7 +205,7 @@ class HalfDuplexMode(KeptMode, Protocol):
         ...
 
     async def hear(self, segment: FloatArray) -> None:
-        """Take in one segment, [T] float32 at 16 kHz, as the user's turn."""
+        """Feed one segment, [T] float32 at 16 kHz, as the user's turn."""
         ...
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
@@ -255,7 +255,7 @@ class Backend(Protocol):
     def open_chat(self, threads: Threads) -> ChatMode: ...
 
     def tidy(self) -> None:
-        """Give back the memory that no conversation holds any more; on the engine's thread."""
+        """Release the memory that no conversation holds any more; on the engine's thread."""
         ...
 
     def check(self) -> None:

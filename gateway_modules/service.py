@@ -173,7 +173,7 @@ class Gateway:
         """Take nothing new, let what runs finish, then say goodbye to who is left.
 
         Args:
-            limit_s: How long what runs may go on; at a desk it does, since doors have it.
+            limit_s: How long sessions may continue; a desk does not wait for those of its doors.
         """
         if self.doors is not None:
             self.pool.tickets.has_holders |= self.pool.queue_length > 0

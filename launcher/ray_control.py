@@ -92,7 +92,7 @@ def start(
     try:
         _follow(conductor, settings, display, detach=detach)
     except KeyboardInterrupt:
-        display.say(f"The cluster goes on; stop it with {COMMAND} --ray {address} --stop")
+        display.say(f"The cluster continues; stop it with {COMMAND} --ray {address} --stop")
     return 0
 
 

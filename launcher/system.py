@@ -126,7 +126,7 @@ class System:
         if problem := await self._fetching.watch():
             self._display.say(
                 f"The cascade is not here, so the smaller model stays: {problem}. The next start "
-                "goes on from there.",
+                "continues from there.",
                 "yellow",
             )
 

@@ -84,7 +84,7 @@ class _LiveBlocking(_Blocking[Live]):
         return self._wait(self._session.send_audio(sound))
 
     def interrupt(self) -> bool:
-        """End what the model is saying; the session goes on."""
+        """End what the model is saying; the session continues."""
         return self._wait(self._session.interrupt())
 
     def stop(self) -> bool:
@@ -111,7 +111,7 @@ class Duplex(_LiveBlocking[AsyncDuplex]):
         return self._wait(self._session.pause())
 
     def resume(self) -> bool:
-        """Go on after a pause; `resumed` follows."""
+        """Continue after a pause; `resumed` follows."""
         return self._wait(self._session.resume())
 
     def play(

@@ -17,7 +17,7 @@ class ServerError(LiveError):
 
 
 class ConnectionLostError(LiveError):
-    """The server cannot be reached, or is no longer, and the session cannot go on."""
+    """The server cannot be reached, or is no longer, and the session cannot continue."""
 
 
 class ProtocolError(LiveError):

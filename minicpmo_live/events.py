@@ -179,7 +179,7 @@ class Prefill(TypedDict, total=False):
 
     messages: list[Message]  # Full history, the new user message last.
     session_id: str | None  # The session; the path's one counts.
-    session_secret: str | None  # Of an earlier socket of this session, whose recording goes on.
+    session_secret: str | None  # Of an earlier socket of this session, whose recording continues.
     tts_ref_audio_base64: str | None  # Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s.
     ref_audio_base64: str | None  # The same, used when tts_ref_audio_base64 is absent.
     max_slice_nums: int | None  # Most tiles per picture.
@@ -210,7 +210,7 @@ class Generate(TypedDict, total=False):
 class HalfDuplexPrepare(TypedDict, total=False):
     """Set up the session; the first message after queue_done."""
 
-    system_prompt: str | None  # What the model is told about its part; used without system_content.
+    system_prompt: str | None  # The system prompt; used without system_content.
     system_content: list[TextContent | ImageContent | AudioContent | VideoContent] | None  # The same as items (text, audio, image); best as text, voice sample, text.
     ref_audio_base64: str | None  # Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
     tts_ref_audio_base64: str | None  # Voice to speak with, when it is not the voice of the system content.
@@ -222,7 +222,7 @@ class HalfDuplexPrepare(TypedDict, total=False):
 class DuplexPrepare(TypedDict, total=False):
     """Set up the session; once, after queue_done."""
 
-    prefix_system_prompt: str  # What the model is told about its part; comes before the voice sample.
+    prefix_system_prompt: str  # The system prompt; comes before the voice sample.
     suffix_system_prompt: str | None  # Comes after the voice sample.
     config: DuplexConfig  # Settings of this session.
     ref_audio_path: str | None  # Voice sample by path, inside the server's reference folders only.
@@ -358,7 +358,7 @@ class ErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class SessionResumable:
-    """The session may go on over another socket; sent first to who asked for it."""
+    """The session may continue over another socket; sent first to who asked for it."""
 
     type: Literal["session_resumable"]
     session_id: str  # The session's id.
@@ -369,7 +369,7 @@ class SessionResumable:
 
 @dataclass(frozen=True, slots=True)
 class SessionResumed:
-    """The session goes on over this socket; the messages that were missed follow."""
+    """The session continues over this socket; the messages that were missed follow."""
 
     type: Literal["session_resumed"]
     last_seq: int  # `seq` of the newest message of the session.

@@ -1,6 +1,6 @@
 """A session's sockets, one after the other: opened, read, lost, and opened again.
 
-A session of `?resumable=1` goes on over another socket, and a place in the queue is kept:
+A session of `?resumable=1` continues over another socket, and a place in the queue is kept:
 docs/protocol/queue.md. What the program has not read yet waits in a bounded inbox.
 """
 

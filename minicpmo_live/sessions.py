@@ -107,7 +107,7 @@ class LiveSession(Generic[Event]):
         return is_sent
 
     async def interrupt(self) -> bool:
-        """End what the model is saying; the session goes on."""
+        """End what the model is saying; the session continues."""
         return await self._link.send({"type": "interrupt"})
 
     async def stop(self) -> bool:
@@ -152,7 +152,7 @@ class AsyncDuplex(LiveSession[DuplexEvent]):
         return await self._link.send({"type": "pause"})
 
     async def resume(self) -> bool:
-        """Go on after a pause; `resumed` follows."""
+        """Continue after a pause; `resumed` follows."""
         return await self._link.send({"type": "resume"})
 
     async def play(

@@ -66,7 +66,7 @@ class ReplayMaker(Protocol):
         """Build it; blocks until it is there or cannot be made."""
 
     def stop(self) -> None:
-        """Give up the one being made, if any, and make no more."""
+        """Cancel the one being made, if any, and make no more."""
 
 
 class RecorderThreads:
@@ -112,7 +112,7 @@ class RecorderThreads:
     def close(self, *, wait: bool = True) -> None:
         """End all recordings that are finishing, then the threads; blocks if `wait`.
 
-        Replays not finished are given up; the recordings are complete without them.
+        Replays not finished are cancelled; the recordings are complete without them.
         """
         self._finalizer.shutdown(wait=wait)
         if self.replays is not None:

@@ -105,8 +105,8 @@ class _DuplexPlanner:
         self._now = 0  # start of the chunk being added
         self._heard = 0  # the same in the sound that was sent
         self._starts: list[tuple[int, int]] = []  # of chunks: both of these
-        self._speech: Span | None = None  # what the model is saying, while it can go on
-        self._words: CaptionTurn | None = None  # of the turn, while it can go on
+        self._speech: Span | None = None  # what the model is saying, while it can continue
+        self._words: CaptionTurn | None = None  # of the turn, while it can continue
 
     def add(self, chunk: Chunk) -> None:
         user = _span(self._folder, chunk.user_audio, self._now)

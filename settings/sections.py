@@ -126,7 +126,7 @@ class ServiceSettings(Section):
     request_timeout: float = Field(300, gt=0, description="Gateway to worker over HTTP, s.")
     start_timeout_s: float = Field(6_000, gt=0, description="Longest wait for a model to load, s.")
     drain_timeout_s: float = Field(
-        30, ge=0, description="How long running sessions may go on after a stop was asked for, s."
+        30, ge=0, description="How long running sessions may continue after a stop, s."
     )
     data_dir: ProjectPath = Field(
         Path("data"), description="Recordings, certificates, logs, uploaded voices."

@@ -64,7 +64,7 @@ declare namespace Http {
     workers: Array<WorkerCache>; // One entry a slot.
   };
 
-  /** Whether a place in the queue was given up. */
+  /** Whether a place in the queue was cancelled. */
   type Cancelled = {
     success: boolean; // It was waiting and is not any more.
   };
@@ -228,7 +228,7 @@ declare namespace Http {
 
   /** Whether new requests are taken. */
   type Intake = {
-    paused: boolean; // New requests are refused; those that wait or run go on.
+    paused: boolean; // New requests are refused; those that wait or run continue.
   };
 
   /** Sizes, lengths, counts and rates; the wire's own limits can be lowered, never raised. */
@@ -499,7 +499,7 @@ declare namespace Http {
     enqueued_at: string; // When it was drawn.
     position: number; // 1 is next, 0 is assigned.
     estimated_wait_s: number; // Estimated wait, s.
-    cancelled: boolean; // Given up.
+    cancelled: boolean; // Cancelled.
   };
 
   /** Answer to `GET /api/queue/{ticket_id}`. */

@@ -81,12 +81,12 @@ class WindowState:
 # Conversations share a pool of pages and hold what they have written. While less than
 # `SHRINK_BELOW` of it is free, those longer than an equal share drop their oldest units or rounds;
 # below 0.15 new callers wait (`core/serving/runtime.py`); below `LAST_FREE` they shrink as far as
-# they must, so that those who talk go on.
+# they must, so that running conversations continue.
 SHRINK_BELOW = 0.3  # ours: of the pool, free
 SHARED = 0.8  # ours: of the pool, by equal shares
 LEAST_TOKENS = 2_048  # ours: a window this long stays as long as there is another way
 LAST_FREE = 0.1  # ours: of the pool
-LAST_SHARED = 0.95  # ours: so much that new callers go on waiting
+LAST_SHARED = 0.95  # ours: so much that new callers keep waiting
 LOW, HIGH = 15, 16  # ours: a window that is too long becomes so much shorter, to drop seldom
 
 

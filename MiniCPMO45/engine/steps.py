@@ -261,7 +261,7 @@ class Answers(Protocol):
 
 
 def resume(steps: Steps[T], answer: Any) -> Request | Emit:
-    """Let a capability go on with an answer; its own tensor work records no gradients.
+    """Let a capability continue with an answer; its own tensor work records no gradients.
 
     An answer that is an exception is raised inside it; None starts it.
 

@@ -416,7 +416,7 @@ def advance_runs(
     """Move the rows of a decode pass on by one position; what is over leaves the pass.
 
     All are [M]: int32 `positions`, NO_POSITION for what is over, and `tile_rows`, 1 for rows that
-    go on, are updated; nothing is fed behind `last_positions`.
+    continue, are updated; nothing is fed behind `last_positions`.
     """
     if runs_kernels(positions):
         advance_positions(positions, tile_rows, last_positions, has_ended, NO_POSITION)

@@ -27,7 +27,7 @@ from MiniCPMO45.processing.mel import CONV_STRIDE, POOL_STEP, encoder_frame_coun
 
 CONV_KERNEL = 3  # Source: arXiv:2212.04356, section 2.2
 LAYER_NORM_EPS = 1e-5
-FIRST_CAPACITY_FRAMES = 100  # two units; doubled as the stream goes on
+FIRST_CAPACITY_FRAMES = 100  # two units; doubled as the stream continues
 
 
 @dataclass(frozen=True, eq=False)

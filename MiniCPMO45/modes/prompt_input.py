@@ -87,7 +87,7 @@ class MessageInput:
     ) -> Steps[Pieces]:
         """Encode one message's media and put them in their slots.
 
-        Only the user's sound may be a live stream, whose state goes on in the session.
+        Only the user's sound may be a live stream, whose state continues in the session.
         """
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":

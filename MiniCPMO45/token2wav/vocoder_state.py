@@ -325,7 +325,7 @@ class SpeechStream:
     def reset(self) -> None:
         """Start a new turn with the same voice; copies the prompt's columns only.
 
-        The generator goes on where it is.
+        The generator continues where it is.
         """
         self.memory.load(self.base.memory)
         of_estimator, of_codes, of_frames = self.ledgers

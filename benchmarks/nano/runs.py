@@ -191,7 +191,7 @@ class Stage:
 
 
 def recorded(sound: Samples, random: Random) -> Scene:
-    """Return a scene that plays a recording over a quiet floor, then goes on quietly."""
+    """Return a scene that plays a recording over a quiet floor, then continues quietly."""
     noise = np.random.default_rng(random.getrandbits(32))
 
     def second(number: int, heard: Heard) -> Samples:

@@ -1,4 +1,4 @@
-"""Gate "yields": it stops when told to, and goes on when it only hears itself."""
+"""Gate "yields": it stops when told to, and continues when it only hears itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Fetches the cascade's files: `python -m core.cascade.assets OUT`.
 
-Each file has one SHA-256 sum and several places; a download goes on where an earlier one, from
+Each file has one SHA-256 sum and several places; a download continues where an earlier one, from
 whichever place, was cut. Packages are unzipped, never installed. A file gets its name when it is
 complete and right, so nothing ever meets half of one.
 """

@@ -131,7 +131,7 @@ class CascadeBackend:
         return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)
 
     def tidy(self) -> None:
-        """Give back the memory that no conversation holds any more."""
+        """Release the memory that no conversation holds any more."""
         self._base.tidy()
 
     def check(self) -> None:

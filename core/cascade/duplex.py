@@ -358,7 +358,7 @@ class _Listening:
         )
 
     def take_second(self, audio: FloatArray) -> FloatArray | None:
-        """Take in sound; return one second of it, None if there is less."""
+        """Add audio; return one second of it, None if there is less."""
         self._unheard = np.concatenate([self._unheard, audio])
         length = int(UNIT_S * INPUT_SAMPLE_RATE_HZ)
         if len(self._unheard) < length:

@@ -48,7 +48,7 @@ class Hearing:
         return np.concatenate([*self._turn, self._rest])
 
     def hear(self, samples: FloatArray) -> None:
-        """Take in sound, [T] float32 at 16 kHz; blocks."""
+        """Add audio, [T] float32 at 16 kHz; blocks."""
         heard = np.concatenate([self._rest, samples])
         count = len(heard) // MODEL_WINDOW_SAMPLES
         windows, self._rest = np.split(heard, [count * MODEL_WINDOW_SAMPLES])

@@ -129,7 +129,7 @@ class CascadeView(LinesMode[Line]):
         return question
 
     async def _seen(self, picture: Image.Image, question: str) -> str:
-        """Return what the language model is told of a picture."""
+        """Return what the language model is given about a picture."""
         eyes = self._parts.eyes
         seen = None if eyes is None else await eyes.describe(picture, question, self._threads)
         return f"{PICTURE_MARK}{seen or UNSEEN})"
@@ -247,7 +247,7 @@ class CascadeHalfDuplexView(CascadeView):
         return await self._feed(Line("system", system))
 
     async def hear(self, segment: FloatArray) -> None:
-        """Take in one segment of speech as the user's turn."""
+        """Feed one segment of speech as the user's turn."""
         words = await self._hear(segment)
         self._has_heard = bool(words)
         await self._feed(Line("user", words))

@@ -72,7 +72,7 @@ class Sentences:
         self._is_first = True
 
     def add(self, words: str) -> list[str]:
-        """Take in words; return the pieces that are complete."""
+        """Add text; return the pieces that are complete."""
         self._rest += words
         pieces = []
         while (end := self._end()) is not None:

@@ -287,7 +287,7 @@ class RealBackend:
         return ChatView(replace(self.context, threads=threads))
 
     def tidy(self) -> None:
-        """Give back the memory that no conversation holds any more."""
+        """Release the memory that no conversation holds any more."""
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

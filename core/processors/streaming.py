@@ -158,7 +158,7 @@ class StreamingView(TurnView):
         return RollbackResult(success=True, restored_position=position)
 
     def clear_rollback_point(self) -> None:
-        """Give up the point to roll back to."""
+        """Drop the rollback point."""
         if self._session is not None:
             self._session.snapshot = None
 

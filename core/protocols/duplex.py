@@ -91,7 +91,7 @@ class DuplexMachine(DuplexContext):
     # --- input ---
 
     def chunk(self, event: Received) -> list[Effect]:
-        """Take in a unit's audio; begin the unit if nothing stands in its way."""
+        """Add a unit's audio; begin the unit if nothing stands in its way."""
         assert isinstance(event.message, AudioChunk)
         self._since_s = event.at_s
         self._heard_samples += len(event.message.audio) // SAMPLE_BYTES
@@ -106,7 +106,7 @@ class DuplexMachine(DuplexContext):
         return [*effects, *self._units.prefetch()]
 
     def frame(self, event: Received) -> list[Effect]:
-        """Take in a picture: what a chunk waits for, or what is encoded ahead of its chunk."""
+        """Add a picture: what a chunk waits for, or what is encoded ahead of its chunk."""
         assert isinstance(event.message, VideoFrame)
         effects = self._units.add_frame(event.message.frame, event.at_s)
         if self._phase != DuplexPhase.ACTIVE:
@@ -171,7 +171,7 @@ class DuplexMachine(DuplexContext):
     # --- pauses and limits ---
 
     def pause(self, event: Received) -> list[Effect]:
-        """Begin no unit until `resume`; chunks that wait go on waiting, pictures alone do not."""
+        """Begin no unit until `resume`; chunks that wait keep waiting, pictures alone do not."""
         assert isinstance(event.message, Pause)
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)

@@ -129,7 +129,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     # --- words in the middle ---
 
     def text(self, event: Received) -> list[Effect]:
-        """Take in what the user typed; the next unit that may begin anew knows it."""
+        """Handle what the user typed; the next unit that may begin anew knows it."""
         assert isinstance(event.message, TextInput)
         text = event.message.text.strip()
         if not text:

@@ -96,7 +96,7 @@ class EventQueueingMachine(QueueingMachine):
         self._events = [] if first is None else [ClientSaid(EVENT, first)]
 
     def handle(self, event: Event) -> list[QueueEffect]:
-        """Take in an event; see `QueueingMachine`."""
+        """Handle an event; see `QueueingMachine`."""
         row = EVENT_ROWS.get((self._phase, event.kind))
         return [] if row is None else row.action(self, event)
 
@@ -150,7 +150,7 @@ class EventQueueingMachine(QueueingMachine):
         return [*(timer if is_queued else ()), *effects]
 
     def refuse_event(self, event: Rejected) -> list[QueueEffect]:
-        """Tell of an event that cannot be read; the session goes on unless it is too big."""
+        """Report an event that cannot be read; the session continues unless it is too big."""
         if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
             return [warn(event.error)]
         return self._fail(event.error)

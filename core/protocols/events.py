@@ -1,4 +1,4 @@
-"""What a machine takes in: client messages, engine results, timers, the end of the socket.
+"""What a machine handles: client messages, engine results, timers, the end of the socket.
 
 Plain frozen values. `at_s` is when the loop took the event in, on its monotonic clock; a machine
 compares such times and never reads a clock. `kind` is the event's word in the transition tables.
@@ -36,7 +36,7 @@ class TimerName(StrEnum):
     """The timers a machine may run; starting a running one restarts it."""
 
     PREPARE = "prepare"  # the client must say something to begin
-    IDLE = "idle"  # the client must go on
+    IDLE = "idle"  # the client must continue
     PAUSE = "pause"  # a pause may not last longer
     SESSION = "session"  # nor the whole session
     FRAME = "frame"  # a chunk waits so long for its picture
@@ -49,7 +49,7 @@ class TimerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of everything a machine takes in.
+    """Base of everything a machine handles.
 
     The word of an event in the transition tables is the name of its class, in snake case.
     """
@@ -126,14 +126,14 @@ class ShuttingDown(Event):
 
 @dataclass(frozen=True, slots=True)
 class EngineFailed(Event):
-    """The engine cannot go on with this session."""
+    """The engine cannot continue with this session."""
 
     error: OmniError
 
 
 @dataclass(frozen=True, slots=True)
 class Noticed(Event):
-    """The engine left something out and goes on: an undecodable picture, say."""
+    """The engine left something out and continues: an undecodable picture, say."""
 
     problem: OmniError
 
@@ -357,7 +357,7 @@ class Assigned(Event):
 
     Attributes:
         worker_id: its name.
-        is_resumed: it has kept the session that goes on.
+        is_resumed: it has kept the session that continues.
     """
 
     worker_id: str

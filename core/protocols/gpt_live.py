@@ -180,7 +180,7 @@ class GptLiveMachine:
         return [self._events.acknowledged(done, _name_of(event))]
 
     def append(self, event: Received) -> list[Effect]:
-        """Take in words; they reach the model when it listens next."""
+        """Add text; it reaches the model when it listens next."""
         message = event.message
         assert isinstance(message, ContextAppend)
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
@@ -256,7 +256,7 @@ class GptLiveMachine:
         return [*effects, *self._said(talk.go_on(at_s))]
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
-        """Keep what the client has not heard until it comes back; then go on where it left."""
+        """Keep what the client has not heard until it comes back; then continue where it left."""
         if event.is_away:
             self._talk.pause()
             return [StopTimer(TimerName.PACE)]

@@ -129,7 +129,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- listening ---
 
     def chunk(self, event: Received) -> list[Effect]:
-        """Take in sound; even what is ignored restarts the idle timer."""
+        """Add audio; even what is ignored restarts the idle timer."""
         assert isinstance(event.message, AudioChunk)
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
@@ -167,7 +167,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*effects, *self._listen_again(event.at_s)]
 
     def turn_failed(self, event: TurnFailed) -> list[Effect]:
-        """Undo the turn and go on; if it cannot be undone, end."""
+        """Undo the turn and continue; if it cannot be undone, end."""
         self._work = None
         if not event.can_rollback or isinstance(event.error, ContextFullError):
             return self.fail(event.error)

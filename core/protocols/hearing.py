@@ -88,7 +88,7 @@ class Hearing:
         return [self._take_oldest()]
 
     def found(self, happenings: tuple[Happening, ...]) -> None:
-        """Take in what detection found in its chunk.
+        """Handle what detection found in its chunk.
 
         What follows the last complete segment is forgotten: the answer comes first, and detection
         begins anew after it.

@@ -62,7 +62,7 @@ class LiveTalk(UnitTalk):
         self._is_paused = True
 
     def resume(self, at_s: float) -> None:
-        """Let the clocks go on where they stood."""
+        """Let the clocks continue where they stood."""
         self._is_paused = False
         self.input.begin(at_s)
         self.sender.resume(at_s)

@@ -66,7 +66,7 @@ from core.schemas.worker import WorkerStatus
 
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
 
-# What a client got wrong without harm: the message is left out and the talk goes on.
+# What a client got wrong without harm: the message is left out and the session continues.
 RECOVERABLE: Final = (UnknownTypeError, PictureError)
 
 FAILURE: Final = "Send(error) Release Close"
@@ -133,7 +133,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """What the worker is doing because of this session."""
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take in an event.
+        """Handle an event.
 
         Returns:
             What is to be done, in order. Nothing once the machine is closed.
@@ -247,7 +247,7 @@ def common_rows(
 
 
 FASTEST: Final = 1.5  # times real time, in the long run. Ours.
-# Ours: how far sound may be ahead. A peer that does not answer is given up after 40 s, so no client
+# Ours: how far sound may be ahead. A silent peer is disconnected after 40 s, so no client
 # has more to send at once when its network comes back.
 AHEAD_MAX_S: Final = 40.0
 

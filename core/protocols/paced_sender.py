@@ -73,7 +73,7 @@ class PacedSender:
         self._began_s = at_s
 
     def resume(self, at_s: float) -> None:
-        """Go on with the clock where it stood: the next piece is due now."""
+        """Continue with the clock where it stood: the next piece is due now."""
         self._began_s = at_s - self._sent * PIECE_S
 
     def wait_s(self, at_s: float) -> float:
@@ -82,7 +82,7 @@ class PacedSender:
         return max(0.0, self._began_s + self._sent * PIECE_S - at_s)
 
     def put(self, samples: bytes) -> None:
-        """Take in sound of the present unit: what follows is heard after it."""
+        """Add audio of the present unit: what follows is heard after it."""
         sound = memoryview(samples)[: LONGEST_BYTES - self._waiting_bytes]
         if self._unit_from is None:
             self._unit_from = self._end_bytes
@@ -91,7 +91,7 @@ class PacedSender:
             self._waiting_bytes += len(sound)
 
     def end_unit(self, text: str) -> None:
-        """Take in the words of the present unit, whose sound is complete: spread them over it."""
+        """Add the text of the present unit, whose sound is complete: spread them over it."""
         first = self._end_bytes if self._unit_from is None else self._unit_from
         length, self._unit_from = self._end_bytes - first, None
         for word in WORD.finditer(text):

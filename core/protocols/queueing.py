@@ -119,7 +119,7 @@ class QueueingMachine:
         return self._phase == QueueingPhase.CLOSED
 
     def handle(self, event: Event) -> list[QueueEffect]:
-        """Take in an event.
+        """Handle an event.
 
         Returns:
             What is to be done, in order. Once closed, only a worker that comes too late is let go.
@@ -176,7 +176,7 @@ class QueueingMachine:
     # --- with a worker ---
 
     def assigned(self, event: Assigned) -> list[QueueEffect]:
-        """Send `queue_done` unless the session goes on; connect to the worker."""
+        """Send `queue_done` unless the session continues; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
@@ -269,7 +269,7 @@ class QueueingMachine:
         return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
 
     def _let_go(self, *, is_clean: bool) -> list[QueueEffect]:
-        """Give back the worker, or the place in the queue."""
+        """Release the worker, or leave the queue."""
         if self._is_worker_ours:
             self._is_worker_ours = False
             # A worker that was given nothing still holds what it held.

@@ -218,7 +218,7 @@ class SpeechFinder:
         self._free_from_ms = max(self._free_from_ms, end_ms)
 
     def start_at(self, position_ms: int) -> None:
-        """Go on at a position: what came before it was not judged."""
+        """Continue at a position: what came before it was not judged."""
         self._clock_ms = position_ms
         self._onset_ms = None
         self._levels.clear()

@@ -56,7 +56,7 @@ class RealtimeTalk(UnitTalk):
         return effects
 
     def see(self, picture: str, at_s: float) -> list[Effect]:
-        """Take in a picture for the next unit; before the beginning, for the first."""
+        """Add a picture for the next unit; before the beginning, for the first."""
         if not self.has_begun:
             self._pictures.append(picture)
             return []

@@ -122,13 +122,13 @@ class UnitResponses(ResponseMachine):
     # --- events ---
 
     def unit_event(self, event: Event) -> list[Effect]:
-        """Let the duplex machine go on, then whatever waited for it."""
+        """Let the duplex machine continue, then whatever waited for it."""
         self._refresh()
         effects = self._said(self._talk.handle(event), event)
         return effects if self.is_closed else [*effects, *self._go_on()]
 
     def fill(self, event: TimerFired) -> list[Effect]:
-        """Hear silence where nothing comes, so that the model can go on."""
+        """Hear silence where nothing comes, so that the model can continue."""
         self._talk.input.fill(event.at_s)
         return self._go_on()
 

@@ -155,7 +155,7 @@ class Rebase:
         return waiting + self._count(words.text) <= APPENDED_TOKENS
 
     def append(self, words: Appended) -> None:
-        """Take in words; they are in the prompt of the next session."""
+        """Add text; it is in the prompt of the next session."""
         self._waiting.append(words)
         self.is_stale = True
 

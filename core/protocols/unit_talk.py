@@ -52,7 +52,7 @@ class LiveInput:
         self._last_s = at_s
 
     def hear(self, samples: bytes, at_s: float) -> bool:
-        """Take in sound; say whether all of it was taken."""
+        """Add audio; say whether all of it was taken."""
         if at_s - self._last_s >= SILENT_AFTER_S:
             self.begin(at_s)  # what did not come meanwhile may not come at once now
         self._last_s = at_s
@@ -125,7 +125,7 @@ class UnitTalk(ABC):
         return self.machine.phase is DuplexPhase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
-        """Let the duplex machine take in an event; return what of its effects is passed on."""
+        """Let the duplex machine handle an event; return what of its effects is passed on."""
         made = self.machine.handle(event)
         self.seen.append((event, made))
         return self._passed_on(made)

@@ -55,7 +55,7 @@ class Prepare(WireModel):
         "",
         max_length=limits.TEXT_MAX_CHARS,
         validation_alias=AliasChoices("prefix_system_prompt", "system_prompt"),
-        description="What the model is told about its part; comes before the voice sample.",
+        description="The system prompt; comes before the voice sample.",
     )
     suffix_system_prompt: str | None = Field(
         None, max_length=limits.TEXT_MAX_CHARS, description="Comes after the voice sample."
@@ -177,7 +177,7 @@ class Pause(WireModel):
 
 
 class Resume(WireModel):
-    """Go on after a pause."""
+    """Continue after a pause."""
 
     type: Literal["resume"] = Field("resume", description="Kind of message.")
 

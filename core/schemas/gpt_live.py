@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from core.schemas import limits
-from core.schemas.common import ReferenceAudio, WireModel, check_json_shape
-from core.schemas.openai_errors import event_error
+from core.schemas.common import ReferenceAudio, WireModel
+from core.schemas.openai_errors import parse_client_event
 
 MODEL_MAX_CHARS: Final = 256
 INITIAL_ITEMS_MAX: Final = 128  # the original's
@@ -277,14 +277,5 @@ EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
 
 
 def parse_event(text: str) -> SpokenEvent:
-    """Validate the text of one client event, once.
-
-    Raises:
-        FieldError: It cannot be used; the error names the field.
-        TooBigError: It has too many values.
-    """
-    check_json_shape(text)
-    try:
-        return EVENT.validate_json(text)
-    except ValidationError as error:
-        raise event_error(error, text, EVENT_TYPES) from error
+    """Validate the text of one client event; see `parse_client_event`."""
+    return parse_client_event(EVENT, EVENT_TYPES, text)

@@ -103,7 +103,7 @@ class Prepare(WireModel):
     system_prompt: str | None = Field(
         None,
         max_length=limits.TEXT_MAX_CHARS,
-        description="What the model is told about its part; used without system_content.",
+        description="The system prompt; used without system_content.",
     )
     system_content: ItemList | None = Field(
         None,

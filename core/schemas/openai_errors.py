@@ -14,6 +14,8 @@ from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
 from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
+EventT = TypeVar("EventT")
+
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
     {
         ErrorCode.UNAUTHORIZED: "invalid_api_key",
@@ -150,8 +152,21 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     return FieldError("invalid_value", message, param, known_id)
 
 
-def event_error(error: ValidationError, text: str, types: Sequence[str]) -> FieldError:
-    """Name the fault of an event, whose types are given; see `field_error`."""
+def parse_client_event(adapter: TypeAdapter[EventT], types: Sequence[str], text: str) -> EventT:
+    """Validate the text of one client event; `types` are those that the protocol supports.
+
+    Raises:
+        FieldError: It is invalid; the error names the field.
+        TooBigError: It has too many values.
+    """
+    check_json_shape(text)
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        raise _event_error(error, text, types) from error
+
+
+def _event_error(error: ValidationError, text: str, types: Sequence[str]) -> FieldError:
     found = field_error(error, text, INVALID_EVENT)
     problem = error.errors(include_url=False, include_input=False)[0]
     if found.openai_code == INVALID_EVENT or problem["loc"]:

@@ -12,7 +12,7 @@ from core.errors import BadRequestError, ErrorCode, InvalidSessionIdError, OmniE
 from core.schemas import limits
 from core.schemas.common import WireModel
 
-RESUMABLE: Final = "resumable"  # query: the session may go on over another socket
+RESUMABLE: Final = "resumable"  # query: the session may continue over another socket
 RESUME_TOKEN: Final = "resume_token"  # query of such another socket: shows whose it is
 RETURN_TICKET: Final = "ticket"  # query of the same: the place that it had in the queue
 LAST_SEQ: Final = "last_seq"  # query of the same: the newest message that the client has
@@ -119,7 +119,7 @@ class QueueDone(WireModel):
 
 
 class SessionResumable(WireModel):
-    """The session may go on over another socket; sent first to who asked for it."""
+    """The session may continue over another socket; sent first to who asked for it."""
 
     type: Literal["session_resumable"] = Field("session_resumable", description="Kind of message.")
     session_id: str = Field(description="The session's id.")
@@ -131,7 +131,7 @@ class SessionResumable(WireModel):
 
 
 class SessionResumed(WireModel):
-    """The session goes on over this socket; the messages that were missed follow."""
+    """The session continues over this socket; the messages that were missed follow."""
 
     type: Literal["session_resumed"] = Field("session_resumed", description="Kind of message.")
     last_seq: int = Field(ge=0, description="`seq` of the newest message of the session.")
@@ -201,7 +201,7 @@ class Close(WireModel):
 
 
 class Interrupt(WireModel):
-    """Stop speaking and listen; the session goes on."""
+    """Stop speaking and listen; the session continues."""
 
     type: Literal["interrupt"] = Field("interrupt", description="Kind of message.")
 

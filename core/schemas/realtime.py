@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from core.schemas import limits
-from core.schemas.common import WireModel, check_json_shape
-from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, event_error
+from core.schemas.common import WireModel
+from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, parse_client_event
 from core.schemas.realtime_items import Base64Sound, ClientItem, ItemId
 from core.schemas.realtime_session import ResponsePatch, SessionPatch
 
@@ -136,14 +136,5 @@ EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
 
 
 def parse_event(text: str) -> ClientEvent:
-    """Validate the text of one client event.
-
-    Raises:
-        FieldError: It cannot be used; the error names the field.
-        TooBigError: It has too many values.
-    """
-    check_json_shape(text)
-    try:
-        return EVENT.validate_json(text)
-    except ValidationError as error:
-        raise event_error(error, text, EVENT_TYPES) from error
+    """Validate the text of one client event; see `parse_client_event`."""
+    return parse_client_event(EVENT, EVENT_TYPES, text)

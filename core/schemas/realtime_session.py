@@ -188,7 +188,7 @@ class _Shared(WireModel):
     """What a session and a response have in common."""
 
     instructions: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="What the model is told."
+        None, max_length=limits.TEXT_MAX_CHARS, description="The system prompt."
     )
     output_modalities: tuple[Modality, ...] | None = Field(
         None, min_length=1, max_length=2, description='["audio"] or ["text"].'

@@ -119,7 +119,7 @@ class Prefill(WireModel):
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
     )
     session_secret: SessionSecret | None = Field(
-        None, description="Of an earlier socket of this session, whose recording goes on."
+        None, description="Of an earlier socket of this session, whose recording continues."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."

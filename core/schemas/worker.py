@@ -151,7 +151,7 @@ class StopRequest(WireModel):
 
 
 class KeptSession(WireModel):
-    """Body of the question whether a session may go on over another socket."""
+    """Body of the question whether a session may continue over another socket."""
 
     kind: str = Field(max_length=limits.ID_MAX_CHARS, description="Last part of its path.")
     session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")

@@ -118,7 +118,7 @@ class WorkerMetrics:
         )
         self._problems = Counter(
             "omni_worker_problems",
-            "Warnings and errors told to clients.",
+            "Warnings and errors sent to clients.",
             ("mode", "code", "fatal"),
             registry=registry,
         )

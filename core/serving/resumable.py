@@ -1,6 +1,6 @@
 """A session's socket that may break and be replaced by another one.
 
-What is sent is numbered and kept for a while, so that another socket goes on where the last one
+What is sent is numbered and kept for a while, so that another socket continues where the last one
 broke. Reads no message and knows no protocol.
 """
 

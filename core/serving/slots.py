@@ -1,7 +1,7 @@
 """Who occupies the worker: a lease per session, as many as can be served in time, oldest first.
 
 How many that is, the worker learns from how long units take in the engine. Leases are taken and
-given back between two awaits, so no two sessions hold the same slot. Conversations that wait for
+released between two awaits, so no two sessions hold the same slot. Conversations that wait for
 their next turn are kept beside the sessions that hold one.
 """
 
@@ -175,7 +175,7 @@ class Owner:
 
 
 class Lease:
-    """One slot, held; given back exactly once."""
+    """One slot, held; released exactly once."""
 
     def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
         self.owner = owner
@@ -203,7 +203,7 @@ class Slots:
         count: how many slots there are.
         measured: how many sessions can be served at once; None: as many as there are slots.
         total_leases: how many there were since the start.
-        total_ms: how long those lasted that were given back.
+        total_ms: how long those lasted that were released.
         lost: slots whose memory could not be freed; no session gets them any more.
     """
 

@@ -38,7 +38,7 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from settings.workers import WorkerPlace
 
-AWAY_LIMIT_S: Final = 60.0  # then those that wait are sent away; as long as a return ticket lives
+AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
 
 
 class DeskAwayError(NoWorkerError):
@@ -95,7 +95,7 @@ class DoorWorkers(KnownWorkers):
 class DeskClient:
     """The pool of a door: requests are queued at the desk.
 
-    While the desk is away, new requests are refused and sessions go on; those that waited keep
+    While the desk is away, new requests are refused and sessions continue; those that waited keep
     waiting for `AWAY_LIMIT_S` and have their places again when it is back. What is to be sent is
     bounded by the tickets that are held: each change of one is a message, and a desk that reads
     none of them answers no ping either, which ends the connection and empties the outbox.

@@ -61,7 +61,7 @@ class Leave(WireModel):
 
 
 class StatusChanged(WireModel):
-    """A duplex session was paused or goes on."""
+    """A duplex session was paused or continues."""
 
     type: Literal["status"] = "status"
     ticket_id: TicketId

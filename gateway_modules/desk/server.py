@@ -1,6 +1,6 @@
 """The doors of a desk: their tickets in its pool, for as long as each is connected.
 
-A door that is lost leaves the queue at once; its sessions may go on, so their slots stay occupied
+A door that is lost leaves the queue at once; its sessions may continue, so slots stay occupied
 until the workers say that they are gone, or the door is back and says that they are not.
 """
 

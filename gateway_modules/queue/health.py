@@ -88,7 +88,7 @@ class HealthMonitor:
             event.set()
 
     async def check(self, worker: WorkerConnection) -> bool:
-        """Ask one worker once and take in the answer.
+        """Ask one worker once and handle the answer.
 
         Returns:
             Whether the answer still held when it came; a miss counts as an answer.

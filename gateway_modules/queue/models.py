@@ -47,7 +47,7 @@ class TicketInfo(WireModel):
     enqueued_at: datetime = Field(description="When it was drawn.")
     position: int = Field(ge=0, description="1 is next, 0 is assigned.")
     estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
-    cancelled: bool = Field(False, description="Given up.")
+    cancelled: bool = Field(False, description="Cancelled.")
 
 
 class TicketLookup(WireModel):

@@ -39,16 +39,16 @@ class Pool(Protocol):
         """Workers that are busy or idle, as far as requests can be assigned to them."""
 
     async def start(self) -> None:
-        """Begin to know the workers."""
+        """Start to track the workers."""
 
     async def stop(self) -> None:
-        """Refuse new requests and send away those that wait. Running ones go on."""
+        """Refuse new and waiting requests. Running ones continue."""
 
     def gather(self, gathering_s: float) -> None:
         """Assign nobody for so long, if those who waited at an earlier gateway may come back."""
 
     def close_intake(self) -> None:
-        """Refuse new requests for good and send away those that wait."""
+        """Refuse new and waiting requests from now on."""
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
         """Wait at most `limit_s` until nobody waits or is served."""
@@ -76,4 +76,4 @@ class Pool(Protocol):
         """Return a ticket, to `leave`, of a session that occupies its worker already."""
 
     def leave(self, ticket: Ticket) -> None:
-        """Give up the wait or give back the worker; the second time nothing happens."""
+        """Leave the queue or release the worker; the second time nothing happens."""

@@ -1,4 +1,4 @@
-"""A ticket: one request from its place in the queue to the slot it gives back.
+"""A ticket: one request from its place in the queue to the slot it releases.
 
 Its estimate, and the signed return ticket by which every gateway that has the same key knows the
 place, so that nothing of the queue is stored.
@@ -51,7 +51,7 @@ class Ticket:
         is_cache_hit: The worker should hold exactly the history that was asked for.
         refusal: Why there will be no worker.
         has_started: Its session really began, so its duration counts for estimates.
-        kept_hash: History that the worker's cache holds when the slot is given back.
+        kept_hash: History that the worker's cache holds when the slot is released.
         changed: Set when position, worker or refusal changed.
     """
 
@@ -78,7 +78,7 @@ class Ticket:
 
     @property
     def cancelled(self) -> bool:
-        """Given up, by the client, by an administrator or at shutdown."""
+        """Cancelled by the client, by an administrator or at shutdown."""
         return self.refusal is not None
 
     @property
@@ -140,11 +140,11 @@ class Ticket:
         self.has_started = True
 
     def retain(self, cached_hash: str) -> None:
-        """Say which history the worker's cache holds when the slot is given back; "": none."""
+        """Say which history the worker's cache holds when the slot is released; "": none."""
         self.kept_hash = cached_hash or None
 
     def update_status(self, status: WorkerStatus) -> None:
-        """Say that a duplex session was paused or goes on."""
+        """Say that a duplex session was paused or continues."""
         if self.assigned is not None:
             self.assigned.update_duplex_status(status, self.ticket_id)
 
@@ -286,7 +286,7 @@ class ReturnTickets:
 def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTickets:
     """Return what signs places in the queue, as the gateway before did if its key is known.
 
-    Never with another secret: whoever has a ticket could try out guesses of it.
+    Never with another secret: a holder of a ticket could try out guesses of it.
 
     Raises:
         OSError: The key can be neither read nor written.

@@ -257,7 +257,7 @@ class WorkerClient:
         return await self._act(worker, f"/{path}/stop", body)
 
     async def keeps(self, worker: WorkerConnection, session: KeptSession) -> bool:
-        """Whether a worker has a session that may go on; one that does not answer has none."""
+        """Whether a worker has a session that may continue; one that does not answer has none."""
         try:
             return (await self._act(worker, "/keeps", session.to_json().encode())).success
         except OmniError:

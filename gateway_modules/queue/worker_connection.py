@@ -330,7 +330,7 @@ class WorkerConnection:
                 self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
-        """Take in an answer of the worker.
+        """Handle an answer of the worker.
 
         What was asked for before the latest assignment or release says nothing about the time
         after it, so such an answer only shows that the worker is alive.

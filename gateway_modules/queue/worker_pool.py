@@ -96,7 +96,7 @@ class WorkerPool:
         return self.directory.monitor.is_running and not self.is_stopped
 
     async def stop(self) -> None:
-        """Refuse new requests, send away those that wait, end polling. Running ones go on."""
+        """Refuse new and waiting requests and end polling. Running ones continue."""
         self.close_intake()
         try:
             await self.directory.stop()
@@ -104,7 +104,7 @@ class WorkerPool:
             await self.client.close()
 
     def close_intake(self) -> None:
-        """Refuse new requests for good and send away those that wait; polling goes on."""
+        """Refuse new and waiting requests from now on; polling continues."""
         self.is_stopped = True
         self.tickets.has_holders |= bool(self._queue) or self.tickets.is_gathering
         while self._queue:
@@ -132,7 +132,7 @@ class WorkerPool:
     ) -> Iterator[Ticket]:
         """Have a ticket for the block; `wait` for its worker inside.
 
-        However the block ends, the place or the worker's slot is given back.
+        However the block ends, the place or the worker's slot is released.
 
         Args:
             request_type: One of `RequestType`, or an older name of one.
@@ -208,7 +208,7 @@ class WorkerPool:
         return ticket
 
     def leave(self, ticket: Ticket, *, is_lost: bool = False) -> None:
-        """Give up the wait or give back the worker; the second time nothing happens.
+        """Leave the queue or release the worker; the second time nothing happens.
 
         With `is_lost` its holder is gone, and the session may still run on the worker.
         """
@@ -227,7 +227,7 @@ class WorkerPool:
             )
 
     def cancel(self, ticket_id: str) -> bool:
-        """Give up a place in the queue.
+        """Leave the queue.
 
         Returns:
             Whether it was waiting; a ticket that is unknown or assigned stays as it is.
@@ -384,7 +384,7 @@ class WorkerPool:
         return self.eta_tracker.get_status()
 
     def drain_worker(self, worker: WorkerConnection, *, is_draining: bool = True) -> None:
-        """Give a worker nothing new, or work again; what it serves goes on either way."""
+        """Drain a worker, or resume it; what it serves continues either way."""
         worker.is_draining = is_draining
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)

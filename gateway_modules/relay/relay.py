@@ -1,7 +1,7 @@
 """One accepted client, from its first word to its last: the queue's rules, then texts both ways.
 
 Carries out what the queueing machine asks for and knows none of its rules. Whatever happens, every
-task it started has ended, the worker is given back and the client's socket is closed.
+task it started has ended, the worker is released and the client's socket is closed.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ class Relay:
         await self._wire.close(CloseCode.INTERNAL, error.code)
 
     async def request_stop(self) -> ActionResult:
-        """Stop what goes on, as the client's own stop button over HTTP does.
+        """Stop what is running, as the client's own stop button over HTTP does.
 
         Raises:
             OmniError: The worker could not be reached.

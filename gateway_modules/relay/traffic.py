@@ -52,7 +52,7 @@ TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
 QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
 
-# Any: a message of the client as JSON has it; what is not looked at goes on as it came.
+# Any: a message of the client as JSON has it; everything else passes unchanged.
 Raw = dict[str, Any]
 
 
@@ -234,7 +234,7 @@ class TurnTraffic(Traffic):
         self._is_plain = True  # nothing else was fed in this turn
 
     async def read(self, text: str) -> ClientSaid:
-        """Parse and hash a `prefill`; tell the type of anything else."""
+        """Parse and hash a `prefill`; return the type of anything else."""
         try:
             kind, turn = await read_with_voices(text, read_streaming, self._voices)
         except UnknownTypeError:
@@ -299,7 +299,7 @@ class ChatTraffic(Traffic):
         self._request: str | None = None
 
     async def read(self, text: str) -> ClientSaid:
-        """Check the request; tell the type of anything else."""
+        """Check the request; return the type of anything else."""
         try:
             kind, request = await read_with_voices(text, read_chat, self._voices)
         except UnknownTypeError:

@@ -259,7 +259,7 @@ class WorkerLink:
         """Return a ticket of the queue, or one of a session which a worker has kept.
 
         Raises:
-            SessionExpiredError: No worker has the session that is to go on.
+            SessionExpiredError: No worker has the session that is to continue.
         """
         request, pool = self._request, self._pool
         if self._absence.last_seq is not None:

@@ -81,7 +81,7 @@ class AppChanged(WireModel):
 class Intake(WireModel):
     """Whether new requests are taken."""
 
-    paused: bool = Field(description="New requests are refused; those that wait or run go on.")
+    paused: bool = Field(description="New requests are refused; those that wait or run continue.")
 
 
 class Draining(WireModel):

@@ -122,7 +122,7 @@ class HttpEdge:
                 self._add_headers(headers, request_id)
                 if scope["path"].startswith(ADMIN_PREFIX):
                     headers.setdefault("Cache-Control", NO_STORE)
-                # Before the answer, so that whoever has it finds the entry.
+                # Before the answer, so that its reader finds the entry.
                 await self._audit(scope, body, status)
             await send(message)
 

@@ -44,7 +44,7 @@ class HealthAnswer(WireModel):
 
 
 class Cancelled(WireModel):
-    """Whether a place in the queue was given up."""
+    """Whether a place in the queue was cancelled."""
 
     success: bool = Field(description="It was waiting and is not any more.")
 

@@ -168,7 +168,7 @@
  * @property {"prefill"} type Kind of message.
  * @property {Array<Message>} messages Full history, the new user message last.
  * @property {string | null} [session_id] The session; the path's one counts.
- * @property {string | null} [session_secret] Of an earlier socket of this session, whose recording goes on.
+ * @property {string | null} [session_secret] Of an earlier socket of this session, whose recording continues.
  * @property {string | null} [tts_ref_audio_base64] Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s.
  * @property {string | null} [ref_audio_base64] The same, used when tts_ref_audio_base64 is absent.
  * @property {number | null} [max_slice_nums] Most tiles per picture.
@@ -305,7 +305,7 @@
 /** Set up the session; the first message after queue_done.
  * @typedef {Object} HalfDuplexPrepare
  * @property {"prepare"} type Kind of message.
- * @property {string | null} [system_prompt] What the model is told about its part; used without system_content.
+ * @property {string | null} [system_prompt] The system prompt; used without system_content.
  * @property {Array<TextContent | ImageContent | AudioContent | VideoContent> | null} [system_content] The same as items (text, audio, image); best as text, voice sample, text.
  * @property {string | null} [ref_audio_base64] Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
  * @property {string | null} [tts_ref_audio_base64] Voice to speak with, when it is not the voice of the system content.
@@ -320,12 +320,12 @@
  * @property {string} audio_base64 Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s.
  */
 
-/** Stop speaking and listen; the session goes on.
+/** Stop speaking and listen; the session continues.
  * @typedef {Object} Interrupt
  * @property {"interrupt"} type Kind of message.
  */
 
-/** The session may go on over another socket; sent first to who asked for it.
+/** The session may continue over another socket; sent first to who asked for it.
  * @typedef {Object} SessionResumable
  * @property {"session_resumable"} type Kind of message.
  * @property {string} session_id The session's id.
@@ -334,7 +334,7 @@
  * @property {string} return_ticket OpenAI's protocols, which have no `queued`: comes with each new place.
  */
 
-/** The session goes on over this socket; the messages that were missed follow.
+/** The session continues over this socket; the messages that were missed follow.
  * @typedef {Object} SessionResumed
  * @property {"session_resumed"} type Kind of message.
  * @property {number} last_seq `seq` of the newest message of the session.
@@ -391,7 +391,7 @@
 /** Set up the session; once, after queue_done.
  * @typedef {Object} DuplexPrepare
  * @property {"prepare"} type Kind of message.
- * @property {string} [prefix_system_prompt] What the model is told about its part; comes before the voice sample.
+ * @property {string} [prefix_system_prompt] The system prompt; comes before the voice sample.
  * @property {string | null} [suffix_system_prompt] Comes after the voice sample.
  * @property {DuplexConfig} [config] Settings of this session.
  * @property {string | null} [ref_audio_path] Voice sample by path, inside the server's reference folders only.
@@ -437,7 +437,7 @@
  * @property {number | null} [timeout] Release after this long, s; at most the server's own limit.
  */
 
-/** Go on after a pause.
+/** Continue after a pause.
  * @typedef {Object} Resume
  * @property {"resume"} type Kind of message.
  */

@@ -1,4 +1,4 @@
-"""Error codes and close codes on the sockets: what they mean and how the connection goes on."""
+"""Error codes and close codes on the sockets: what they mean and how the connection continues."""
 
 from __future__ import annotations
 

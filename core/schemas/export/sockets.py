@@ -112,8 +112,8 @@ COMMON_RULES: Final = (
     f"at {limits.OUTPUT_SAMPLE_RATE_HZ} Hz.",
     "The client chooses the session's id: 1 to 64 characters out of A-Z, a-z, 0-9, `_` and `-`. "
     "While a socket of this id is open, another one is refused.",
-    "`error` is the last message before the server closes; after `warning` all goes on. Both "
-    "carry a `code` for programs and a `message` for people.",
+    "`error` is the last message before the server closes; after `warning` the session continues. "
+    "Both carry a `code` for programs and a `message` for people.",
     "Where the app is switched off, the server is not ready, there are too many connections, or a "
     "page of another site asks, the socket does not open (HTTP 403) and there is no message.",
     "The server pings every 20 s; who does not answer for 20 s counts as gone. `heartbeat` is "
@@ -187,7 +187,7 @@ HALF_DUPLEX: Final = Socket(
         "The voice is the first of: `tts_ref_audio_base64`, the first sound of `system_content`, "
         "`ref_audio_base64`, the voice of the server.",
         "A reply that fails and can be undone is told by a `warning` and an interrupted "
-        "`turn_done`; the session goes on as if the turn had not been.",
+        "`turn_done`; the session continues as if the turn had not been.",
     ),
 )
 

@@ -23,8 +23,8 @@ from benchmarks.summary import Unit
 from benchmarks.talker import WINDOW_SWING, Script, Talker, acts_of, kind_of
 from MiniCPMO45.engine.steps import CODES_PER_UNIT, run_alone, stream_alone
 from MiniCPMO45.model.audio_encoder import new_audio_cache
-from MiniCPMO45.modes.duplex import SeenPicture, see_picture
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
+from MiniCPMO45.modes.prompt_input import SeenPicture, see_picture
 from MiniCPMO45.processing.mel import CONV_STRIDE, HOP_SAMPLES, POOL_STEP, UNIT_SAMPLES
 from MiniCPMO45.settings import WindowMode
 

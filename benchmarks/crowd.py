@@ -23,8 +23,8 @@ from benchmarks.summary import Spread, format_table
 from benchmarks.talker import Script, Talker
 from core.engine.passes import run_pass
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.modes.duplex import SlicedPicture
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
+from MiniCPMO45.modes.prompt_input import SlicedPicture
 from MiniCPMO45.settings import WindowMode, WindowSettings
 
 MS_PER_S = 1_000.0

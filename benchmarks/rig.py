@@ -24,7 +24,7 @@ from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.loading.checkpoint import read_headers
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.duplex import SlicedPicture
+from MiniCPMO45.modes.prompt_input import SlicedPicture
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, LoadOptions, Weights

@@ -12,8 +12,8 @@ from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
 from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps, run_alone
-from MiniCPMO45.modes.duplex import DuplexCapability, Frame
-from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
+from MiniCPMO45.modes.prompt_input import Frame
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings

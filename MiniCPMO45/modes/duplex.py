@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig, SpeechTiming
-from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
     HearingState,
     PendingUnit,
@@ -28,26 +26,17 @@ from MiniCPMO45.engine.session import (
     window_now,
 )
 from MiniCPMO45.engine.steps import (
+    ChooseToken,
     Embeddings,
     EncodeClips,
-    EncodeImages,
     EncodeStream,
     LlmForward,
     Steps,
+    TextDecision,
     TokenIds,
 )
-from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
-from MiniCPMO45.modes.unit_output import (
-    PrefillResult,
-    Stopwatch,
-    UnitDecoder,
-    UnitDraft,
-    UnitOrderError,
-    UnitResult,
-    UnitSpeech,
-    UnitText,
-    speak_unit,
-)
+from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
+from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
@@ -56,60 +45,9 @@ from MiniCPMO45.processing.mel import (
     clip_mels,
     push,
 )
-from MiniCPMO45.processing.pictures import Slice, slice_image
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
-
-Pieces = list[TokenIds | Embeddings]
-
-
-@dataclass(frozen=True, eq=False)
-class SlicedPicture:
-    """A picture cut into slices beforehand, where no other conversation waits for it."""
-
-    slices: tuple[Slice, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class SeenPicture:
-    """A picture encoded ahead of its unit.
-
-    Attributes:
-        rows: [num_queries, hidden] of each slice: the whole picture first, then its parts.
-        max_slices: limit that it was sliced by.
-    """
-
-    rows: tuple[Tensor, ...]
-    max_slices: int
-
-
-PreparedFrame = SlicedPicture | SeenPicture
-"""A picture of which at least the slices are made."""
-
-Frame = Image.Image | PreparedFrame
-"""An RGB picture, prepared or not."""
-
-
-def slice_pictures(
-    frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
-) -> list[PreparedFrame]:
-    """Cut pictures into slices; those that are prepared already stay as they are.
-
-    Raises:
-        ValueError: a list of limits whose length differs from the frames'.
-    """
-    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
-    if len(limits) != len(frames):
-        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
-    return [
-        _sliced(frame, limit, config) if isinstance(frame, Image.Image) else frame
-        for frame, limit in zip(frames, limits, strict=True)
-    ]
-
-
-def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
-    return SlicedPicture(slice_image(frame, limit, config).slices)
 
 
 def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor | None, Tensor]:
@@ -141,48 +79,168 @@ def get_audio_embedding(hearing: HearingState, samples: Tensor) -> Steps[Tensor]
     return (yield EncodeStream(mel, hearing.cache, prefix, CONTEXT_FRAMES))
 
 
-def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
-    """Encode a picture ahead of its unit; touches no conversation."""
-    rows = yield EncodeImages(picture.slices)
-    return SeenPicture(tuple(rows), max_slices)
+class UnitOrderError(RuntimeError):
+    """prefill, generate and finalize were called out of order."""
 
 
-def picture_pieces(
-    frames: Sequence[Frame],
-    max_slice_nums: int | Sequence[int],
-    config: SliceConfig,
-    tokens: SpecialTokens,
-) -> Steps[tuple[Pieces, int]]:
-    """Encode pictures, unless that was done ahead, and lay them out between their marks.
+@dataclass(frozen=True)
+class PrefillResult:
+    """Outcome of feeding one unit's input; costs in seconds.
 
-    Returns:
-        The prompt pieces, and the number of slices.
+    Unless `success`, nothing was fed, for the `reason`. `cost_feed` is the language model's pass
+    over the input.
     """
-    pictures = slice_pictures(frames, max_slice_nums, config)
-    unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
-    slices = tuple(each for picture in unseen for each in picture.slices)
-    encoded = iter((yield EncodeImages(slices)) if slices else ())
-    pieces: Pieces = []
-    count = 0
-    for picture in pictures:
-        if isinstance(picture, SeenPicture):
-            rows = picture.rows
-        else:
-            rows = tuple(islice(encoded, len(picture.slices)))
-        pieces += _between_marks(rows, tokens)
-        count += len(rows)
-    return pieces, count
+
+    success: bool
+    reason: str = ""
+    vision_slices: int = 0
+    cost_feed: float = 0.0
+    cost_all: float = 0.0
 
 
-def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> Pieces:
-    """Lay out one picture's slices, the whole picture first."""
-    pieces: Pieces = []
-    for index, each in enumerate(rows):
-        is_source = index == 0
-        opening = tokens.image_start if is_source else tokens.slice_start
-        closing = tokens.image_end if is_source else tokens.slice_end
-        pieces += [TokenIds((opening,)), Embeddings(each), TokenIds((closing,))]
-    return pieces
+@dataclass(frozen=True, eq=False)
+class UnitResult:
+    """What the model did in one unit; costs in seconds.
+
+    Attributes:
+        audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
+            was handed out early.
+        current_time: units heard so far.
+        cost_llm: deciding and decoding text.
+        cost_tts_prep: building the speech condition and its first step.
+        cost_token2wav: codes to waveform.
+        vision_tokens: their embeddings.
+        barge_in: a running turn was cut by this unit.
+    """
+
+    is_listen: bool
+    text: str = ""
+    audio_waveform: np.ndarray | None = None
+    end_of_turn: bool = False
+    current_time: int = 0
+    cost_llm: float = 0.0
+    cost_tts_prep: float = 0.0
+    cost_tts: float = 0.0
+    cost_token2wav: float = 0.0
+    cost_all: float = 0.0
+    n_tokens: int = 0
+    n_tts_tokens: int = 0
+    vision_slices: int = 0
+    vision_tokens: int = 0
+    barge_in: bool = False
+    early_samples: int = 0
+
+
+FEWEST_STEPS: Final = 3  # the decision to listen or to speak, one token of text, the unit's end
+
+
+@dataclass
+class UnitDraft:
+    """A unit's text while it is being decoded.
+
+    Attributes:
+        ids: spoken ids; the unit's first decision is not among them.
+        hidden: hidden state [hidden] of each of them.
+        terminator: id to feed when the unit is finalized.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    terminator: int | None = None
+    is_listen: bool = False
+    end_of_turn: bool = False
+    barge_in: bool = False
+
+
+class UnitDecoder:
+    def __init__(self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy) -> None:
+        self.tokenizer = tokenizer
+        self.tokens = tokenizer.special
+        self.policy = policy
+
+    def decode(
+        self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
+    ) -> Steps[UnitDraft]:
+        """Decide tokens until the unit ends.
+
+        `logits` [vocabulary] follow the unit's input. `force_listen` ends a running turn first;
+        `force_speak` speaks unless the model has to listen. The terminator is not in the cache yet.
+
+        Source: docs/specification/model.md#6.4.
+        """
+        turn, settings, draft = session.turn, session.settings, UnitDraft()
+        override = turn.force_next_listen or force_listen
+        turn.force_next_listen = False
+        is_early = turn.decisions < settings.force_listen_count and not force_speak
+        force = override or is_early
+        turn.decisions += 1
+        if override and not turn.has_ended:
+            yield from self._interrupt(session)
+            draft.barge_in = True
+        decision = None if force else self._decision(session)
+        last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
+        token: int | None = None
+        for step in range(last):
+            if session.stop.is_set():
+                return draft
+            if step == 0 and decision is not None:
+                if force_speak:
+                    token = self.policy.settle(self.tokens.speak, decision.history)
+                else:
+                    token = yield ChooseToken(logits, decision)
+            token = self.tokens.listen if token is None else token
+            if self._ends_unit(session, draft, token, step):
+                return draft
+            if token == self.tokens.listen:
+                token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
+            turn.has_ended = False
+            if step > 0 and self._is_full([*draft.ids, token]):
+                draft.terminator = self.tokens.chunk_eos
+                return draft
+            output = yield LlmForward(
+                session.kv,
+                (TokenIds((token,)),),
+                wants_logits=False,
+                decision=decision if step + 1 < last else None,
+            )
+            draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
+            if step > 0:
+                draft.ids.append(token)
+                draft.hidden.append(output.hidden[-1])
+            token = output.token
+        draft.terminator = self.tokens.chunk_eos
+        return draft
+
+    def _decision(self, session: Session) -> TextDecision:
+        sampler = session.sampler
+        return TextDecision(self.policy, sampler.history, session.settings, sampler.generator)
+
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+        """Whether `token` ends the unit instead of being fed; completes the draft if so."""
+        tokens = self.tokens
+        if draft.end_of_turn:
+            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
+            return True
+        if token == tokens.listen and not session.turn.has_ended:
+            return False
+        draft.is_listen = token == tokens.listen
+        if draft.is_listen:
+            draft.end_of_turn = False
+        if token in tokens.chunk_terminators:
+            draft.terminator = token
+            return True
+        return False
+
+    def _interrupt(self, session: Session) -> Steps[None]:
+        """End the running turn in the cache and forget its speech."""
+        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
+        session.turn.has_ended = True
+        session.reset_speech()
+        session.sampler.history.clear()
+
+    def _is_full(self, ids: list[int]) -> bool:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return len(text) >= MAX_UNIT_CHARACTERS
 
 
 EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
@@ -206,6 +264,7 @@ class DuplexCapability:
         self.defaults = defaults or DuplexSettings()
         self.prompts = PromptCache()
         self.speech_timing = SpeechTiming()
+        self._speech_end = config.tts_config.speech_eos_id
 
     def prepare(
         self,
@@ -379,7 +438,8 @@ class DuplexCapability:
             top_k=settings.tts_top_k,
             is_greedy=settings.decode_mode == GREEDY,
         )
-        return (yield from speak_unit(session, said, self.config.tts_config, rule, watch))
+        config = self.config.tts_config
+        return (yield from speak_unit(session, said, config, rule, watch, eos=self._speech_end))
 
     def _listen(
         self,

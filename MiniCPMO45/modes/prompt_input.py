@@ -6,12 +6,14 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
 from MiniCPMO45.engine.session import HearingState, Session
 from MiniCPMO45.engine.steps import (
@@ -31,8 +33,10 @@ from MiniCPMO45.processing.mel import (
     clip_mels,
     push,
 )
+from MiniCPMO45.processing.pictures import Slice, slice_image
 from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
 from MiniCPMO45.processing.prompts import TurnOpening
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 
 STREAMING_SLICES = 1  # slices per picture where the caller does not say; source: spec, 4.1
 
@@ -192,6 +196,98 @@ def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]
     if position < len(prompt.ids):
         pieces.append(TokenIds(prompt.ids[position:]))
     return tuple(pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedPicture:
+    """A picture cut into slices beforehand, where no other conversation waits for it."""
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """A picture encoded ahead of its unit.
+
+    Attributes:
+        rows: [num_queries, hidden] of each slice: the whole picture first, then its parts.
+        max_slices: limit that it was sliced by.
+    """
+
+    rows: tuple[Tensor, ...]
+    max_slices: int
+
+
+PreparedFrame = SlicedPicture | SeenPicture
+"""A picture of which at least the slices are made."""
+
+Frame = Image.Image | PreparedFrame
+"""An RGB picture, prepared or not."""
+
+
+def slice_pictures(
+    frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
+) -> list[PreparedFrame]:
+    """Cut pictures into slices; those that are prepared already stay as they are.
+
+    Raises:
+        ValueError: a list of limits whose length differs from the frames'.
+    """
+    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
+    if len(limits) != len(frames):
+        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
+    return [
+        _sliced(frame, limit, config) if isinstance(frame, Image.Image) else frame
+        for frame, limit in zip(frames, limits, strict=True)
+    ]
+
+
+def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
+    return SlicedPicture(slice_image(frame, limit, config).slices)
+
+
+def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
+    """Encode a picture ahead of its unit; touches no conversation."""
+    rows = yield EncodeImages(picture.slices)
+    return SeenPicture(tuple(rows), max_slices)
+
+
+def picture_pieces(
+    frames: Sequence[Frame],
+    max_slice_nums: int | Sequence[int],
+    config: SliceConfig,
+    tokens: SpecialTokens,
+) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
+    """Encode pictures, unless that was done ahead, and lay them out between their marks.
+
+    Returns:
+        The prompt pieces, and the number of slices.
+    """
+    pictures = slice_pictures(frames, max_slice_nums, config)
+    unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
+    slices = tuple(each for picture in unseen for each in picture.slices)
+    encoded = iter((yield EncodeImages(slices)) if slices else ())
+    pieces: list[TokenIds | Embeddings] = []
+    count = 0
+    for picture in pictures:
+        if isinstance(picture, SeenPicture):
+            rows = picture.rows
+        else:
+            rows = tuple(islice(encoded, len(picture.slices)))
+        pieces += _between_marks(rows, tokens)
+        count += len(rows)
+    return pieces, count
+
+
+def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> list[TokenIds | Embeddings]:
+    """Lay out one picture's slices, the whole picture first."""
+    pieces: list[TokenIds | Embeddings] = []
+    for index, each in enumerate(rows):
+        is_source = index == 0
+        opening = tokens.image_start if is_source else tokens.slice_start
+        closing = tokens.image_end if is_source else tokens.slice_end
+        pieces += [TokenIds((opening,)), Embeddings(each), TokenIds((closing,))]
+    return pieces
 
 
 MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the published size

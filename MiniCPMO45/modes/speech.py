@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import TTSConfig
+from MiniCPMO45.configuration_minicpmo import SpeechTiming, TTSConfig
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session
@@ -33,7 +33,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
 from MiniCPMO45.settings import SpeechSampling
-from MiniCPMO45.token2wav.chunks import FEWEST_CODES, WINDOW_CODES, cut_whole_reply
+from MiniCPMO45.token2wav.chunks import FEWEST_CODES, WINDOW_CODES, cut_whole_reply, finish_unit
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,141 @@ def vocode(
     for piece in session.speech.buffer.push(codes, is_last=is_last, fewest=fewest):
         waves.append((yield Vocode(vocoder, piece.codes, piece.is_last)))
     return torch.cat(waves) if waves else torch.zeros(0)
+
+
+class Stopwatch:
+    """Adds up seconds per stage; each lap runs from the previous lap's end."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start = self._last = clock()
+        self._stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """Book the time since the last lap under `stage`."""
+        now = self._clock()
+        self._stages[stage] = self._stages.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    def seconds(self, stage: str) -> float:
+        """Seconds booked under `stage`, 0 if it never ran."""
+        return self._stages.get(stage, 0.0)
+
+    def total(self) -> float:
+        return self._clock() - self._start
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyAudio:
+    """The first part of a unit's sound, handed out while the rest is made.
+
+    Attributes:
+        waveform: float32 [samples] at 24 kHz.
+    """
+
+    text: str
+    waveform: np.ndarray
+
+
+TIMING = SpeechTiming()
+EARLY_CODES = FEWEST_CODES - TIMING.lookahead_codes  # of the vocoder's smallest call
+
+
+@dataclass(frozen=True, eq=False)
+class UnitText:
+    """What a unit says.
+
+    Attributes:
+        hidden: [n, hidden] language-model state of each id; None without ids.
+        is_turn_end: the turn ends in this unit, so speech may end early and is flushed.
+    """
+
+    ids: tuple[int, ...]
+    hidden: Tensor | None
+    text: str
+    is_turn_end: bool
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSpeech:
+    """What one unit sounds like.
+
+    Attributes:
+        waveform: float32 [samples] at 24 kHz, without the part that left early; None when nothing
+            is due.
+    """
+
+    waveform: np.ndarray | None = None
+    n_codes: int = 0
+    early_samples: int = 0
+
+
+def speak_unit(
+    session: Session,
+    said: UnitText,
+    config: TTSConfig,
+    rule: CodeRule,
+    watch: Stopwatch,
+    *,
+    eos: int,
+) -> Steps[UnitSpeech]:
+    """Speak the text of one duplex unit, at most one second.
+
+    With `DuplexSettings.early_audio`, the first part is emitted as `EarlyAudio` as soon as the
+    vocoder can make it. Both parts together are as long as the whole would be.
+    """
+    is_inside_turn = not said.is_turn_end and session.speech.kv.length > 0
+    budget = CodeBudget(CODES_PER_REQUEST, CODES_PER_REQUEST if is_inside_turn else 0)
+    pieces = condition(said.ids, said.hidden, config, is_text_end=False)
+    watch.lap("tts_prep")
+    run = CodeRun(session, pieces, rule, budget, eos=eos)
+    n_early, early_samples = 0, 0
+    # With more than the look-ahead waiting, two parts would be longer than the whole.
+    waiting = len(session.speech.buffer.waiting)
+    if session.settings.early_audio and waiting == TIMING.lookahead_codes:
+        is_padded = not said.is_turn_end and not is_inside_turn
+        early_samples = yield from _speak_early(session, run, said, watch, is_padded)
+        n_early = EARLY_CODES if early_samples else 0
+    codes = (yield from run.finish())[:CODES_PER_UNIT]
+    watch.lap("tts")
+    if session.stop.is_set():
+        return UnitSpeech(None, len(codes), early_samples)
+    samples = yield from vocode(session, codes[n_early:], is_last=said.is_turn_end)
+    wave = finish_unit(
+        samples.cpu().numpy(),
+        is_last=said.is_turn_end,
+        unit_samples=TIMING.sample_rate_hz - early_samples,
+    )
+    watch.lap("token2wav")
+    if said.is_turn_end:
+        session.reset_speech()
+    return UnitSpeech(wave if len(wave) else None, len(codes), early_samples)
+
+
+def _speak_early(
+    session: Session, run: CodeRun, said: UnitText, watch: Stopwatch, is_padded: bool
+) -> Steps[int]:
+    """Emit the first part if the unit can be cut there; returns its samples, or 0.
+
+    Zeros will lead a padded unit that has too few codes. As many as are missing have to leave
+    first, so that all codes must be drawn before.
+    """
+    yield from run.draw(run.budget.most if is_padded else EARLY_CODES)
+    watch.lap("tts")
+    codes = run.codes[:CODES_PER_UNIT]
+    rest = len(codes) - EARLY_CODES
+    is_too_short = rest < (EARLY_CODES if is_padded else 0)  # for two calls of the vocoder
+    if session.stop.is_set() or is_too_short:
+        return 0
+    samples = yield from vocode(session, codes[:EARLY_CODES], is_last=False)
+    wave = finish_unit(
+        samples.cpu().numpy(),
+        is_last=not is_padded,
+        unit_samples=TIMING.sample_rate_hz - rest * TIMING.samples_per_code,
+    )
+    watch.lap("token2wav")
+    yield Emit(EarlyAudio(said.text, wave))
+    return len(wave)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from MiniCPMO45.engine.policies import GenerationSettings
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.chat import ChatReply
+from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.prompt_input import PieceOptions
-from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.processing.processor import Content, Message
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.token2wav.voice_features import resample

@@ -20,7 +20,7 @@ from benchmarks.nano.runs import (
     to_input_rate,
 )
 from benchmarks.nano.utterances import Utterance
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
 from training.nano.bank import Samples
 from training.nano.domain import control
 from training.nano.domain.catalogue import intents

@@ -49,7 +49,7 @@ from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.duplex import SlicedPicture, slice_pictures
+from MiniCPMO45.modes.prompt_input import SlicedPicture, slice_pictures
 from MiniCPMO45.settings import Weights
 
 WARM_UP_TOKENS: Final = 12

@@ -27,14 +27,14 @@ from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.duplex import (
+from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
+from MiniCPMO45.modes.prompt_input import (
     PreparedFrame,
     SeenPicture,
     SlicedPicture,
     see_picture,
     slice_pictures,
 )
-from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings
 

@@ -38,7 +38,7 @@ from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.unit_output import UnitOrderError
+from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
 from MiniCPMO45.token2wav.chunks import VoiceTooLongError

@@ -12,7 +12,7 @@ from PIL import Image
 
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import run_alone
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings

@@ -15,8 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import UnitPolicy, draw, penalise_repetition
 from MiniCPMO45.engine.session import Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
-from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.unit_output import UnitDecoder, UnitDraft
+from MiniCPMO45.modes.duplex import DuplexCapability, UnitDecoder, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import run_alone
-from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
 from tests.fakes.scripted import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
-from MiniCPMO45.modes.unit_output import UnitOrderError, UnitResult
+from MiniCPMO45.modes.duplex import UnitOrderError, UnitResult
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from MiniCPMO45.processing.prompts import CONTEXT_MARKER, duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import SpecialTokens

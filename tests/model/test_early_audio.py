@@ -23,14 +23,8 @@ from MiniCPMO45.engine.steps import (
     run_alone,
     stream_alone,
 )
-from MiniCPMO45.modes.unit_output import (
-    EarlyAudio,
-    Stopwatch,
-    UnitResult,
-    UnitSpeech,
-    UnitText,
-    speak_unit,
-)
+from MiniCPMO45.modes.duplex import UnitResult
+from MiniCPMO45.modes.speech import EarlyAudio, Stopwatch, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.chunks import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
@@ -69,7 +63,9 @@ class Speaker:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         self.executor.requests.clear()
         said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", is_turn_end)
-        steps = speak_unit(self.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0))
+        steps = speak_unit(
+            self.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
+        )
         spoken = _collect(steps, self.executor)
         self.executor.codes = []
         return spoken
@@ -173,7 +169,9 @@ def test_a_stop_after_the_first_part_ends_the_unit() -> None:
     speaker = Speaker()
     speaker.speak()
     said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", False)
-    steps = speak_unit(speaker.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0))
+    steps = speak_unit(
+        speaker.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0), eos=CONFIG.speech_eos_id
+    )
     stream = stream_alone(steps, speaker.executor)
     speaker.executor.requests.clear()
     next(stream)
@@ -195,7 +193,10 @@ def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
         said = UnitText((300, 301), hidden, "", False)
         answers = _Listening(executor)
         parts, rest = _collect(
-            speak_unit(session, said, config, rule, Stopwatch(lambda: 0.0)), answers
+            speak_unit(
+                session, said, config, rule, Stopwatch(lambda: 0.0), eos=config.speech_eos_id
+            ),
+            answers,
         )
         codes = [code for each in answers.codes for code in each][:25]
         assert len(codes) == 25

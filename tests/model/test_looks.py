@@ -15,7 +15,7 @@ from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import EncodeImages
-from MiniCPMO45.modes.duplex import SeenPicture
+from MiniCPMO45.modes.prompt_input import SeenPicture
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
 

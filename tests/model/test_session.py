@@ -11,7 +11,7 @@ import torch
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session, SnapshotError
 from MiniCPMO45.engine.steps import Steps, run_alone
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.settings import CacheKind, DuplexSettings, WindowMode, WindowSettings
 from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
 

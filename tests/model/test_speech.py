@@ -24,8 +24,15 @@ from MiniCPMO45.engine.steps import (
     Vocode,
     run_alone,
 )
-from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
-from MiniCPMO45.modes.unit_output import Stopwatch, UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.speech import (
+    CodeBudget,
+    CodeRun,
+    Stopwatch,
+    UnitSpeech,
+    UnitText,
+    condition,
+    speak_unit,
+)
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,
@@ -66,7 +73,7 @@ class Bench:
         hidden = torch.ones(n_text, HIDDEN_SIZE) if n_text else None
         watch = Stopwatch(lambda: 0.0)
         said = UnitText(tuple(range(300, 300 + n_text)), hidden, "", is_turn_end)
-        steps = speak_unit(self.session, said, CONFIG, RULE, watch)
+        steps = speak_unit(self.session, said, CONFIG, RULE, watch, eos=CONFIG.speech_eos_id)
         speech = run_alone(steps, self.executor)
         self.executor.codes = []
         return speech
@@ -318,7 +325,14 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
         watch = Stopwatch(lambda: 0.0)
         speech = run_alone(
-            speak_unit(session, UnitText((300, 301, 302), hidden, "", False), config, rule, watch),
+            speak_unit(
+                session,
+                UnitText((300, 301, 302), hidden, "", False),
+                config,
+                rule,
+                watch,
+                eos=config.speech_eos_id,
+            ),
             executor,
         )
         position += 3 + 1 + speech.n_codes
@@ -330,7 +344,14 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
             assert np.abs(speech.waveform).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
     last = run_alone(
-        speak_unit(session, UnitText((), None, "", True), config, rule, Stopwatch(lambda: 0.0)),
+        speak_unit(
+            session,
+            UnitText((), None, "", True),
+            config,
+            rule,
+            Stopwatch(lambda: 0.0),
+            eos=config.speech_eos_id,
+        ),
         executor,
     )
     assert _length(last) == (waiting + last.n_codes) * PER_CODE + LEAD_IN

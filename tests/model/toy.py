@@ -21,8 +21,7 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import reserve_quantised, stored_tensors
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import DuplexCapability, UnitResult
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights

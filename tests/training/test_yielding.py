@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.nano.yielding import gave_way
-from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.modes.duplex import UnitResult
 
 LISTENS = UnitResult(is_listen=True)
 BEGINS = UnitResult(is_listen=False, text="Once upon a time")

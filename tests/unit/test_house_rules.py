@@ -24,7 +24,7 @@ PROGRAM_FILES = python_files(with_tests=False)
 # What is exempt: "file" or "file:name" -> reason.
 LONG_FILES: dict[str, str] = {
     "MiniCPMO45/engine/session.py": "a conversation, and what of it leaves its cache when",
-    "MiniCPMO45/modes/duplex.py": "a unit from its sound to its end reads from top to bottom",
+    "MiniCPMO45/modes/duplex.py": "a unit from its audio to its end reads from top to bottom",
     "minicpmo_live/events.py": "generated: a class for each message",
     "MiniCPMO45/kernels/attention.py": "what rows mean, launching and the plain form are one thing",
     "MiniCPMO45/kernels/stream_memory.py": "its kernels read the rows of the table by place",

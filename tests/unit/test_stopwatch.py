@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from MiniCPMO45.modes.unit_output import Stopwatch
+from MiniCPMO45.modes.speech import Stopwatch
 
 
 class Clock:

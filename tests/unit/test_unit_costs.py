@@ -15,7 +15,7 @@ from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
 
 FED = PrefillResult(True, vision_slices=2, cost_feed=0.011, cost_all=0.020)
 

@@ -10,7 +10,7 @@ import torch
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds, run_alone
-from MiniCPMO45.modes.unit_output import UnitDecoder, UnitDraft
+from MiniCPMO45.modes.duplex import UnitDecoder, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels, one_hot

@@ -15,11 +15,8 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
-from MiniCPMO45.modes.duplex import (
-    get_audio_embedding,
-    picture_pieces,
-    split_unit_audio,
-)
+from MiniCPMO45.modes.duplex import get_audio_embedding, split_unit_audio
+from MiniCPMO45.modes.prompt_input import picture_pieces
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
 from tests.fakes.words import tiny_tokenizer

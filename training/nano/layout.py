@@ -83,7 +83,7 @@ class Layout:
 
 
 class DuplexLayout(Layout):
-    """The sequence of a duplex conversation. Source: `MiniCPMO45.modes.duplex`, `.unit_output`."""
+    """The sequence of a duplex conversation. Source: `MiniCPMO45.modes.duplex`, `.speech`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         super().__init__()

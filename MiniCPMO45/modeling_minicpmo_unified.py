@@ -1,7 +1,7 @@
 """One set of weights and every way to converse with it; connects the parts and does nothing else.
 
 All state is in the `Session` a caller passes in, so nothing is switched or swapped between modes.
-Methods return steps; a driver such as `run_alone` carries them out.
+Methods return steps; an engine, or a driver such as `core.engine.passes.run_alone`, runs them.
 """
 
 from __future__ import annotations

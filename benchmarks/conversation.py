@@ -21,7 +21,8 @@ from benchmarks.scripted import Act, ScriptedAnswers
 from benchmarks.stage_clock import StageClock
 from benchmarks.summary import Unit
 from benchmarks.talker import WINDOW_SWING, Script, Talker, acts_of, kind_of
-from MiniCPMO45.engine.steps import CODES_PER_UNIT, run_alone, stream_alone
+from core.engine.passes import run_alone, stream_alone
+from MiniCPMO45.engine.steps import CODES_PER_UNIT
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.prompt_input import SeenPicture, see_picture

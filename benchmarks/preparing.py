@@ -10,9 +10,10 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.machine import waiter
 from benchmarks.rig import Rig
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import OpenVoice, Steps, run_alone
+from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix

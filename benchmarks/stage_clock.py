@@ -11,11 +11,11 @@ from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     Request,
     Vocode,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 
 STAGE_OF = {
     EncodeStream: "encode_audio",

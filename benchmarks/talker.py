@@ -11,7 +11,8 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
-from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps, run_alone
+from core.engine.passes import run_alone
+from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
 from MiniCPMO45.modes.prompt_input import Frame
 from MiniCPMO45.processing.mel import SAMPLE_RATE_HZ

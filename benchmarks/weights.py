@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from benchmarks.random_weights import random_weights
 from benchmarks.summary import format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.kv_cache import KvStore
-from MiniCPMO45.engine.packed_rows import FedRows, PassLimits
+from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PassLimits
 from MiniCPMO45.engine.text_runner import TextRows, TextRunner
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.loading.checkpoint import reserve_quantised

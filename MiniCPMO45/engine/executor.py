@@ -16,9 +16,14 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder
-from MiniCPMO45.engine.kv_cache import KvStore, cached_bytes, reserve_all
-from MiniCPMO45.engine.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
+from MiniCPMO45.engine.kv_cache import (
+    DECODE_BUCKETS,
+    KvStore,
+    PassLimits,
+    buckets_up_to,
+    cached_bytes,
+    reserve_all,
+)
 from MiniCPMO45.engine.session import (
     HearingState,
     SamplerState,
@@ -32,10 +37,8 @@ from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
-    DrawnCodes,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     OpenVoice,
@@ -59,7 +62,7 @@ from MiniCPMO45.kernels.device import (
 )
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN
-from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
@@ -127,7 +130,7 @@ class Executor:
             EncodeClips: self._encode_clips,
             EncodeStream: self._audio.embed_streams,
             EncodeImages: self._encode_images,
-            DrawCodes: self._draw_codes,
+            DrawCodes: self._speech.draw,
             Vocode: self._vocode,
             OpenVoice: self._open_voices,
         }
@@ -276,15 +279,6 @@ class Executor:
             else _decide(request.logits, request.decision)
             for request in requests
         ]
-
-    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
-        reserve_all([(each.kv, each.n_rows + each.count - 1) for each in requests])
-        answers = self._speech.draw(requests)
-        for request, drawn in zip(requests, answers, strict=True):
-            if isinstance(drawn, DrawnCodes):
-                fed = len(drawn.codes) if drawn.has_ended else request.count - 1
-                request.kv.advance(request.n_rows + fed)
-        return answers
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]

@@ -20,7 +20,7 @@ from MiniCPMO45.model.audio_encoder import AudioCache
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.token2wav.chunks import SpeechBuffer
+from MiniCPMO45.token2wav.vocoder import SpeechBuffer
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 

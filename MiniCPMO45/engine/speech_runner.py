@@ -17,16 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import KvStore
-from MiniCPMO45.engine.packed_rows import (
+from MiniCPMO45.engine.kv_cache import (
     DECODE_TILE_ROWS,
     NO_VECTOR,
     FedRows,
+    KvStore,
     PackedRows,
     PagedBatch,
     PassLimits,
     gather_vectors,
     passes,
+    reserve_all,
 )
 from MiniCPMO45.engine.policies import KEEPS_ALL, CodeRule, draw_uniforms
 from MiniCPMO45.engine.steps import (
@@ -222,19 +223,33 @@ class SpeechRunner:
         return [*(each.piece for each in self.starts.captured), *draws]
 
     def draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
-        """Draw codes for different conversations; their caches have room and are not advanced."""
+        """Draw codes for different conversations; their caches grow at the end, or not at all.
+
+        Raises:
+            CacheFullError: A conversation would exceed the context length, or the memory.
+        """
+        rows = [self._fed_rows(request) for request in requests]
+        pairs = list(zip(requests, rows, strict=True))
+        reserve_all([(each.kv, len(fed.ids) + each.count - 1) for each, fed in pairs])
         drawn: list[DrawnCodes | RuntimeError] = []
         most = self.draws.most
         for start in range(0, len(requests), most):
             some = requests[start : start + most]
             is_usual = all(CodeSampler.covers(each) for each in some)
-            drawn += self._draw(some) if is_usual else self._draw_on_host(some)
+            draw = self._draw if is_usual else self._draw_on_host
+            drawn += draw(some, rows[start : start + most])
+        for (request, fed), answer in zip(pairs, drawn, strict=True):
+            if isinstance(answer, DrawnCodes):
+                fed_back = len(answer.codes) if answer.has_ended else request.count - 1
+                request.kv.advance(len(fed.ids) + fed_back)
         return drawn
 
-    def _draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+    def _draw(
+        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows]
+    ) -> list[DrawnCodes | RuntimeError]:
         run = self.draws.of(len(requests))
-        self._start(requests, [self._fed_rows(request) for request in requests], run.hidden)
-        run.load(requests, [request.kv.length + request.n_rows for request in requests])
+        self._start(requests, rows, run.hidden)
+        run.load(requests, [fed.kv.length + len(fed.ids) for fed in rows])
         run.first.run()
         count = max(request.count for request in requests)
         may_end = any(request.least < request.count for request in requests)
@@ -246,9 +261,11 @@ class SpeechRunner:
         codes = read_back(run.sampler.drawn[: len(requests), :count]).tolist()
         return [_answer(row, request) for row, request in zip(codes, requests, strict=True)]
 
-    def _draw_on_host(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+    def _draw_on_host(
+        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows]
+    ) -> list[DrawnCodes | RuntimeError]:
         """Draw codes by rules with more candidates than the sampler has places for."""
-        runs = [_Run(request, self._fed_rows(request)) for request in requests]
+        runs = [_Run(request, fed) for request, fed in zip(requests, rows, strict=True)]
         drawing = runs
         while drawing:
             hidden = torch.empty(
@@ -291,6 +308,7 @@ class _Run:
     def __init__(self, request: DrawCodes, rows: FedRows) -> None:
         self.request = request
         self.rows = rows
+        self._n_rows = len(rows.ids)
         self.answer: DrawnCodes | RuntimeError = DrawnCodes((), has_ended=False)
 
     @property
@@ -314,7 +332,7 @@ class _Run:
             self.answer = DrawnCodes(drawn.codes, has_ended=True)
             return
         self.answer = DrawnCodes((*drawn.codes, code), has_ended=False)
-        offset = asked.n_rows + len(drawn.codes)
+        offset = self._n_rows + len(drawn.codes)
         self.rows = FedRows(asked.kv, (code + n_text,), offset=offset)
 
 

@@ -1,4 +1,4 @@
-"""The requests that a capability yields, their answers, and a driver for one conversation."""
+"""The requests that a capability yields, and their answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
-from MiniCPMO45.model.audio_encoder import AudioCache
-from MiniCPMO45.processing.mel import CONV_STRIDE, encoder_frame_count
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import Vocode
@@ -106,39 +105,6 @@ class EncodeClips:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodeStream:
-    """Encode the next mel frames of a stream, extending `cache`.
-
-    Answer: Tensor [t, hidden].
-
-    Attributes:
-        mel: [80, frames] including context frames.
-        cache: the stream's encoder cache; grows by `n_new` frames.
-        prefix_frames: mel frames of context in front inside `mel`, 0 for a stream's first.
-        suffix_frames: mel frames of context behind.
-    """
-
-    mel: Tensor
-    cache: AudioCache
-    prefix_frames: int
-    suffix_frames: int
-
-    @property
-    def context(self) -> int:
-        """Encoder frames that stand for context in front."""
-        return (self.prefix_frames + 1) // CONV_STRIDE
-
-    @property
-    def all_frames(self) -> int:
-        """Encoder frames, context included."""
-        return encoder_frame_count(self.mel.shape[1])
-
-    @property
-    def n_new(self) -> int:
-        return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
-
-
-@dataclass(frozen=True, eq=False)
 class EncodeImages:
     """Encode picture slices.
 
@@ -197,10 +163,6 @@ class DrawCodes:
     count: int
     least: int
 
-    @property
-    def n_rows(self) -> int:
-        return sum(len(piece.ids) for piece in self.pieces)
-
 
 @dataclass(frozen=True)
 class DrawnCodes:
@@ -258,47 +220,3 @@ class Answers(Protocol):
         An answer may be an exception: what failed for one conversation alone.
         """
         ...
-
-
-def resume(steps: Steps[T], answer: Any) -> Request | Emit:
-    """Let a capability continue with an answer; its own tensor work records no gradients.
-
-    An answer that is an exception is raised inside it; None starts it.
-
-    Raises:
-        StopIteration: it has ended; the value is its result.
-    """
-    with torch.inference_mode():
-        if isinstance(answer, Exception):
-            return steps.throw(answer)
-        return steps.send(answer)
-
-
-def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
-    """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
-    answer: Any = None
-    try:
-        while True:
-            request = resume(steps, answer)
-            if isinstance(request, Emit):
-                yield request.value
-                answer = None
-                continue
-            try:
-                [answer] = executor.answer([request])
-            except Exception as error:
-                answer = error
-    except StopIteration as end:
-        return end.value
-    finally:
-        steps.close()
-
-
-def run_alone(steps: Steps[T], executor: Answers) -> T:
-    """Drive one conversation to its end and return its result; emitted values are dropped."""
-    stream = stream_alone(steps, executor)
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            return end.value

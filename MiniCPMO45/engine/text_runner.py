@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import KvStore
-from MiniCPMO45.engine.packed_rows import (
+from MiniCPMO45.engine.kv_cache import (
     DECODE_TILE_ROWS,
     NO_VECTOR,
     FedRows,
+    KvStore,
     PackedRows,
     PagedBatch,
     PassLimits,

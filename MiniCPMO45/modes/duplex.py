@@ -29,12 +29,12 @@ from MiniCPMO45.engine.steps import (
     ChooseToken,
     Embeddings,
     EncodeClips,
-    EncodeStream,
     LlmForward,
     Steps,
     TextDecision,
     TokenIds,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
 from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.processing.mel import (

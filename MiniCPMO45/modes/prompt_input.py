@@ -16,14 +16,8 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
 from MiniCPMO45.engine.session import HearingState, Session
-from MiniCPMO45.engine.steps import (
-    Embeddings,
-    EncodeClips,
-    EncodeImages,
-    EncodeStream,
-    Steps,
-    TokenIds,
-)
+from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,

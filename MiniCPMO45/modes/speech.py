@@ -33,7 +33,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
 from MiniCPMO45.settings import SpeechSampling
-from MiniCPMO45.token2wav.chunks import FEWEST_CODES, WINDOW_CODES, cut_whole_reply, finish_unit
+from MiniCPMO45.token2wav.vocoder import FEWEST_CODES, WINDOW_CODES, cut_whole_reply, finish_unit
 
 
 @dataclass(frozen=True)

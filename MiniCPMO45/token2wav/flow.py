@@ -21,7 +21,6 @@ from MiniCPMO45.kernels.stream_norms import (
     norm_heads,
     norm_mish_unfold,
 )
-from MiniCPMO45.token2wav.chunks import ChunkBatch, FlowSchedule
 from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
 from MiniCPMO45.token2wav.flow_encoder import (
     FlowEncoder,
@@ -30,6 +29,7 @@ from MiniCPMO45.token2wav.flow_encoder import (
     TapConvolution,
     pack_all,
 )
+from MiniCPMO45.token2wav.vocoder_state import ChunkBatch, FlowSchedule
 
 NOISE_SEED = 0  # of the starting noise; the reference draws it unseeded
 MODULATION_CHUNKS = 9  # shift, scale, gate for attention, MLP and convolution

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from MiniCPMO45.kernels.products import linear_gelu
 from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
 from MiniCPMO45.kernels.stream_norms import gated_norm
-from MiniCPMO45.token2wav.chunks import ChunkBatch
 from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
+from MiniCPMO45.token2wav.vocoder_state import ChunkBatch
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ Source: docs/specification/model.md#7.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,32 +19,31 @@ from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.kernels.device import Capturable
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.chunks import (
-    HOP_CODES,
-    LARGEST_CALL_CODES,
-    LARGEST_VOICE_FRAMES,
-    WINDOW_CODES,
-    ChunkBatch,
-    ChunkInput,
-    ChunkShape,
-    FlowSchedule,
-    check_codes,
-    check_voice_length,
-)
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, OVERLAP_FRAMES, UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
 from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap
 from MiniCPMO45.token2wav.vocoder_state import (
+    LARGEST_CALL_CODES,
+    LARGEST_VOICE_FRAMES,
+    ChunkBatch,
+    ChunkInput,
+    ChunkShape,
+    FlowSchedule,
     Ledgers,
     SpeechStream,
     StreamMemory,
     Vocode,
     VoiceBase,
     VoicePrompt,
+    check_voice_length,
     ledgers_for,
 )
 
 TIMING = SpeechTiming()
+HOP_CODES = 25  # progress of a full call: one second
+WINDOW_CODES = HOP_CODES + TIMING.lookahead_codes
+FEWEST_CODES = 8  # of a call that is not the last; fewer do not fill the overlap
+INT16_PEAK, INT16_SCALE = 32_767, 32_768.0
 HISTORY = LARGEST_VOICE_FRAMES + HISTORY_FRAMES
 FIRST_PART_CODES = 12  # an early part of a second
 CHUNK_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES, LARGEST_CALL_CODES)
@@ -51,6 +51,96 @@ CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # what follows a voice's prompt
 OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
+
+
+@dataclass(frozen=True)
+class CodeChunk:
+    """Codes of one vocoder call, at most 28; the last 3 are look-ahead unless a turn ends."""
+
+    codes: tuple[int, ...]
+    is_last: bool
+
+
+@dataclass
+class SpeechBuffer:
+    """Codes of one turn that wait for their look-ahead; a turn starts with three of silence."""
+
+    waiting: list[int] = field(
+        default_factory=lambda: [TIMING.silence_code] * TIMING.lookahead_codes
+    )
+
+    def push(
+        self, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
+    ) -> list[CodeChunk]:
+        """Add new codes, possibly none, and take out every call that can be made now, in order.
+
+        A call that is not the last takes at least `fewest` codes, from 8 to 28; the last takes the
+        rest.
+        """
+        self.waiting += codes
+        pieces = []
+        while len(self.waiting) >= fewest:
+            taken = min(WINDOW_CODES, len(self.waiting))
+            pieces.append(CodeChunk(tuple(self.waiting[:taken]), is_last=False))
+            del self.waiting[: min(HOP_CODES, taken - TIMING.lookahead_codes)]
+        if is_last and self.waiting:
+            pieces.append(CodeChunk(tuple(self.waiting), is_last=True))
+            self.waiting.clear()
+        return pieces
+
+    def reset(self) -> None:
+        self.waiting = SpeechBuffer().waiting
+
+
+def cut_whole_reply(codes: Sequence[int]) -> list[CodeChunk]:
+    """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
+
+    They are windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
+    """
+    pieces = []
+    start = 0
+    while len(codes) - start >= WINDOW_CODES:
+        window = tuple(codes[start : start + WINDOW_CODES])
+        is_final = start + WINDOW_CODES == len(codes)
+        pieces.append(CodeChunk(window, is_last=is_final))
+        start += HOP_CODES
+        if is_final:
+            return pieces
+    if start < len(codes):
+        pieces.append(CodeChunk(tuple(codes[start:]), is_last=True))
+    return pieces
+
+
+def finish_unit(
+    samples: np.ndarray, *, is_last: bool, unit_samples: int = TIMING.sample_rate_hz
+) -> np.ndarray:
+    """Make the audio of one unit from what the vocoder answered.
+
+    Returns:
+        float32 [n]: in steps of 16 bits, cut towards zero; zeros in front up to `unit_samples`;
+        empty stays empty.
+    """
+    steps = (np.clip(samples, -1.0, 1.0) * INT16_PEAK).astype(np.int16)
+    stepped = (steps / INT16_SCALE).astype(np.float32)
+    missing = unit_samples - len(stepped)
+    if is_last or len(stepped) == 0 or missing <= 0:
+        return stepped
+    return np.concatenate((np.zeros(missing, np.float32), stepped))
+
+
+def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
+    """Refuse a call, its look-ahead included, that no stream can answer.
+
+    Raises:
+        ValueError: too few or too many codes.
+    """
+    consumed = n_codes if is_last else n_codes - TIMING.lookahead_codes
+    if consumed <= 0:
+        raise ValueError(f"{n_codes} codes are too few for a chunk")
+    if consumed > LARGEST_CALL_CODES:
+        raise ValueError(f"{n_codes} codes are too many for one chunk")
+    if not is_last and not has_started and UPSAMPLING * consumed < OVERLAP_FRAMES:
+        raise ValueError(f"{n_codes} codes are too few for the first chunk of a turn")
 
 
 def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,7 +158,7 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 class Program:
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
-        """Allocate what the generator needs; streams may have started if there is an overlap."""
+        """Allocate; streams may have started if there is an overlap."""
         self.batch = batch
         self._flow, self._hift, self._has_overlap = flow, hift, has_overlap
         config = hift.config
@@ -121,7 +211,7 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramKey:
-    """What a program is made for: ODE steps, streams, codes and history, see `Program`."""
+    """What a program is made for: ODE steps, streams, codes and history."""
 
     n_steps: int
     n_rows: int
@@ -201,7 +291,7 @@ class Token2Wav:
 
     @torch.no_grad()
     def stream_many(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        """Answer several streams in as few batches as their ODE steps allow.
+        """Answer several streams in as few batches as possible.
 
         Returns:
             Samples per call at 24 kHz, float32 [n] beside the weights: 960 per code consumed; at

@@ -19,11 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from MiniCPMO45.token2wav.chunks import LARGEST_VOICE_FRAMES
 from MiniCPMO45.token2wav.config import UPSAMPLING
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import LARGEST_VOICE_FRAMES, VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voice_features import (
     SAMPLE_RATE_HZ,
     VOICE_RATE_HZ,

@@ -1,13 +1,15 @@
-"""Tasks, and the passes that answer what many of them ask. Knows no thread."""
+"""Tasks, and the passes that answer what many of them ask; and drivers of one. Knows no thread."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
 
 from core.engine import WorkCancelledError
 from core.engine.scheduler import Waiting, joined, plan_pass, size_of
@@ -20,14 +22,13 @@ from MiniCPMO45.engine.steps import (
     Emit,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     OpenVoice,
     Request,
     Steps,
     Vocode,
-    resume,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 
 if TYPE_CHECKING:
     from core.engine.engine import BaseEngine
@@ -196,6 +197,52 @@ def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
         run_pass(executor, going)
     for task in tasks:
         task.take()
+
+
+def resume(steps: Steps[T], answer: Any) -> Request | Emit:
+    """Let a capability continue with an answer; its own tensor work records no gradients.
+
+    An answer that is an exception is raised inside it; None starts it.
+
+    Raises:
+        StopIteration: it has ended; the value is its result.
+    """
+    with torch.inference_mode():
+        if isinstance(answer, Exception):
+            return steps.throw(answer)
+        return steps.send(answer)
+
+
+def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
+    """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
+    answer: Any = None
+    try:
+        while True:
+            request = resume(steps, answer)
+            if isinstance(request, Emit):
+                yield request.value
+                answer = None
+                continue
+            try:
+                [answer] = executor.answer([request])
+            except Exception as error:
+                answer = error
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+def run_alone(steps: Steps[T], executor: Answers) -> T:
+    """Drive one conversation to its end and return its result; emitted values are dropped."""
+    stream = stream_alone(steps, executor)
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def _answers(executor: Answers, requests: list[Request]) -> list[Any]:

@@ -18,13 +18,13 @@ from MiniCPMO45.engine.steps import (
     Embeddings,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     Request,
     TokenIds,
     Vocode,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 
 MAX_PER_PASS: Final[dict[type, int]] = {
     LlmForward: 1_024,  # rows: some 25 ms of a large GPU, as long as a dozen units' input

@@ -41,8 +41,8 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.duplex import UnitOrderError
 from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
 from MiniCPMO45.processing.tokenizer import TokenizerError
-from MiniCPMO45.token2wav.chunks import VoiceTooLongError
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
+from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 
 # Subclasses stand before what they derive from.

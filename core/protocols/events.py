@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import ClassVar, Final
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
@@ -60,9 +61,7 @@ class Event:
     def __init_subclass__(cls) -> None:
         cls.KIND = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
-    @property
-    def kind(self) -> str:
-        return self.KIND
+    kind = property(attrgetter("KIND"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,7 @@ class Received(Event):
     message: ClientMessage
     size_bytes: int = field(default=0, kw_only=True)
 
-    @property
-    def kind(self) -> str:
-        return self.message.type
+    kind = property(attrgetter("message.type"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +313,7 @@ class ClientSaid(Event):
     message_type: str
     text: str = field(repr=False)
 
-    @property
-    def kind(self) -> str:
-        return self.message_type
+    kind = property(attrgetter("message_type"))
 
 
 @dataclass(frozen=True, slots=True)

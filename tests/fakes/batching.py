@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from MiniCPMO45.engine.steps import Answers, Emit, Request, Steps, resume
+from core.engine.passes import resume
+from MiniCPMO45.engine.steps import Answers, Emit, Request, Steps
 
 
 def run_together(steps: Sequence[Steps[Any]], executor: Answers) -> list[Any]:

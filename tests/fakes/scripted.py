@@ -29,7 +29,6 @@ from MiniCPMO45.engine.steps import (
     DrawnCodes,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     OpenVoice,
@@ -40,9 +39,9 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.kernels.products import Rope, rotate
-from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.token2wav.chunks import CodeChunk
+from MiniCPMO45.token2wav.vocoder import CodeChunk
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from tests.fakes.vocoder_lengths import count_samples
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from MiniCPMO45.kernels.stream_memory import store_tails
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.chunks import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,
@@ -24,6 +23,9 @@ from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, run_flow
 from MiniCPMO45.token2wav.vocoder_state import (
+    ChunkBatch,
+    ChunkInput,
+    ChunkShape,
     SpeechStream,
     StreamMemory,
     VoiceBase,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from MiniCPMO45.token2wav.chunks import TIMING, CodeChunk
 from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
+from MiniCPMO45.token2wav.vocoder import TIMING, CodeChunk
 
 
 def count_samples(piece: CodeChunk, *, is_first: bool) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder
-from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
     AudioCache,
+    AudioEmbedder,
     AudioEncoder,
+    EncodeStream,
     new_audio_cache,
     pool,
 )

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.engine.steps import run_alone, stream_alone
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
 from MiniCPMO45.modes.speech import ReplyPiece
 from MiniCPMO45.modes.streaming import GROUP_TOKENS

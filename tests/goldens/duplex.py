@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.prompts import duplex_prefix, duplex_suffix

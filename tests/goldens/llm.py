@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
-from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
+from MiniCPMO45.engine.kv_cache import FedRows, KvHandle, KvStore, PackedRows, PagedBatch
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.transformer import CausalLM
 from tests.goldens.folder import GoldenFolder

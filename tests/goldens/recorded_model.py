@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import DrawCodes, DrawnCodes, EncodeClips
+from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, Request
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import DenseAttention
@@ -69,10 +70,11 @@ class RecordedExecutor(Executor):
         self.speech_rope = GappedRope(self.tts_store.rope.frequencies)
         self.tts_store.rope = self.speech_rope
 
-    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
-        everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
-        self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
-        return super()._draw_codes(requests)
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        if any(isinstance(request, DrawCodes) for request in requests):
+            everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
+            self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
+        return super().answer(requests)
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         model, step = self.model, self.model.config.audio_pool_step

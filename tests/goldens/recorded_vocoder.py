@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.engine.steps import Vocode
-from MiniCPMO45.token2wav.chunks import LARGEST_CALL_CODES
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import (
+    LARGEST_CALL_CODES,
     ColumnLedger,
     Ledgers,
     SpeechStream,

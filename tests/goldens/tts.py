@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import CodeRule
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
 from tests.goldens.folder import GoldenFolder

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.engine.packed_rows import PagedBatch
+from MiniCPMO45.engine.kv_cache import PagedBatch
 from MiniCPMO45.model.transformer import Decoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.processor import MiniCPMOProcessor

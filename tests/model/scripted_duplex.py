@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings

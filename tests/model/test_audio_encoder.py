@@ -14,11 +14,12 @@ from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.engine.audio_embedder import UNIT, AudioEmbedder
-from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
+    UNIT,
     AudioCache,
+    AudioEmbedder,
     AudioEncoder,
+    EncodeStream,
     new_audio_cache,
     pool,
 )

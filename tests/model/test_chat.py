@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.steps import (
     DrawCodes,
     EncodeClips,
@@ -17,7 +18,6 @@ from MiniCPMO45.engine.steps import (
     SpokenText,
     TokenIds,
     Vocode,
-    run_alone,
 )
 from MiniCPMO45.modes.chat import ChatReply
 from MiniCPMO45.modes.prompt_input import PieceOptions

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import CodeRule
-from MiniCPMO45.engine.steps import DrawCodes, LlmOutput, Request, run_alone
+from MiniCPMO45.engine.steps import DrawCodes, LlmOutput, Request
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt

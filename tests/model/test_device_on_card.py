@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from benchmarks.random_weights import random_weights
+from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,
     MiniCPMOConfig,
@@ -22,14 +23,7 @@ from MiniCPMO45.configuration_minicpmo import (
     VisionConfig,
 )
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import (
-    ChooseToken,
-    Embeddings,
-    EncodeImages,
-    LlmForward,
-    TokenIds,
-    run_alone,
-)
+from MiniCPMO45.engine.steps import ChooseToken, Embeddings, EncodeImages, LlmForward, TokenIds
 from MiniCPMO45.kernels.device import Capturable, capture_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image

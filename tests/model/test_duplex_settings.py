@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.engine.steps import DrawCodes, Emit, LlmForward, Vocode, resume
+from core.engine.passes import resume
+from MiniCPMO45.engine.steps import DrawCodes, Emit, LlmForward, Vocode
 from MiniCPMO45.processing.prompts import CONTEXT_MARKER
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings

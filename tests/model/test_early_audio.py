@@ -12,21 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import CodeRule
-from MiniCPMO45.engine.steps import (
-    Answers,
-    DrawCodes,
-    Request,
-    Steps,
-    Vocode,
-    run_alone,
-    stream_alone,
-)
+from MiniCPMO45.engine.steps import Answers, DrawCodes, Request, Steps, Vocode
 from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.speech import EarlyAudio, Stopwatch, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.token2wav.chunks import finish_unit
+from MiniCPMO45.token2wav.vocoder import finish_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE

@@ -19,7 +19,6 @@ from MiniCPMO45.engine.steps import (
     Embeddings,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     OpenVoice,
@@ -32,7 +31,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
 from MiniCPMO45.processing.pictures import to_patches
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.batching import answer_by_kind

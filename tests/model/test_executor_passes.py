@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.engine.passes import free_share
+from core.engine.passes import free_share, run_alone
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine import packed_rows
+from MiniCPMO45.engine import kv_cache
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.steps import (
@@ -25,7 +25,6 @@ from MiniCPMO45.engine.steps import (
     SpeechCodes,
     SpokenText,
     TokenIds,
-    run_alone,
 )
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import CardMemory, most_tokens
@@ -203,7 +202,7 @@ def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) ->
 def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None]:
     """Attention that fails after some calls."""
     left = [calls_before]
-    attend = packed_rows.attend
+    attend = kv_cache.attend
 
     def fail(*arguments: Any) -> Tensor:
         left[0] -= 1
@@ -212,7 +211,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None
         return attend(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(packed_rows, "attend", fail)
+        patch.setattr(kv_cache, "attend", fail)
         yield
 
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.settings import CacheKind, DuplexSettings
 from tests.fakes.batching import run_together
 from tests.model.talks import Heard, Talk

@@ -20,7 +20,6 @@ from MiniCPMO45.engine.steps import (
     DrawCodes,
     DrawnCodes,
     Emit,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     Request,
@@ -28,6 +27,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 
 FIRST_MS = {EncodeStream: 2.0, LlmForward: 4.5, DrawCodes: 9.0, Vocode: 8.0}
 MORE_MS = {EncodeStream: 0.2, LlmForward: 0.2, DrawCodes: 0.3, Vocode: 2.5}

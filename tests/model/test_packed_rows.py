@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.kv_cache import KvStore
-from MiniCPMO45.engine.packed_rows import (
+from MiniCPMO45.engine.kv_cache import (
     DECODE_BUCKETS,
     NO_VECTOR,
     PREFILL_TILE_ROWS,
     FedRows,
+    KvStore,
     PackedRows,
     bucket_of,
     buckets_up_to,

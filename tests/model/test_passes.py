@@ -11,21 +11,20 @@ import torch
 from torch import Tensor
 
 from core.engine import WorkCancelledError
-from core.engine.passes import Task, TaskState, run_pass
+from core.engine.passes import Task, TaskState, run_alone, run_pass
 from core.engine.scheduler import MAX_PER_PASS
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
     Emit,
-    EncodeStream,
     LlmForward,
     Request,
     Steps,
     TokenIds,
     Vocode,
-    run_alone,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import LoadOptions
 from tests.model.decoder_requests import greedy_decisions

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import LlmForward, run_alone
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key

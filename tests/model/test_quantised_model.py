@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks.weights import Fed, bytes_by_part, compare
+from core.engine.passes import run_alone
 from core.processors import UnifiedProcessor
 from core.processors.backend import model_facts
 from core.schemas.chat import ChatRequest
@@ -16,7 +17,6 @@ from core.schemas.common import GenerationConfig
 from launcher.plan import SAVED_GIB
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.kernels.quantised import Scheme
 from MiniCPMO45.loading.checkpoint import CheckpointError, reserve_quantised, scheme_of
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
 from MiniCPMO45.engine.session import WindowState, maintain_units
-from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
+from MiniCPMO45.engine.steps import LlmForward, TokenIds
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.model.toy import Toy, assert_close
 

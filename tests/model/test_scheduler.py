@@ -25,7 +25,6 @@ from MiniCPMO45.engine.steps import (
     Embeddings,
     EncodeClips,
     EncodeImages,
-    EncodeStream,
     LlmForward,
     LlmOutput,
     OpenVoice,
@@ -33,6 +32,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing.pictures import Patches
 
 KV: Any = object()  # nothing here looks at it

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session, SnapshotError
-from MiniCPMO45.engine.steps import Steps, run_alone
+from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.settings import CacheKind, DuplexSettings, WindowMode, WindowSettings
 from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech

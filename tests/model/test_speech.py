@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.engine.policies import (
     CodeRule,
@@ -16,14 +17,7 @@ from MiniCPMO45.engine.policies import (
     penalise_frequency,
 )
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import (
-    DrawCodes,
-    SpeechCodes,
-    SpokenText,
-    TextMarkers,
-    Vocode,
-    run_alone,
-)
+from MiniCPMO45.engine.steps import DrawCodes, SpeechCodes, SpokenText, TextMarkers, Vocode
 from MiniCPMO45.modes.speech import (
     CodeBudget,
     CodeRun,

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.session import Round
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, WindowSettings

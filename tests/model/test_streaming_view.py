@@ -9,13 +9,13 @@ import pytest
 
 from core.audio import FloatArray, encode_wire_audio, from_pcm
 from core.engine.engine import run_inline
+from core.engine.passes import stream_alone
 from core.errors import AudioError, NotPreparedError, OutOfOrderError
 from core.processors import HalfDuplexView, StreamingView, UnifiedProcessor
 from core.processors.view import iterate_inline
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
-from MiniCPMO45.engine.steps import stream_alone
 from MiniCPMO45.settings import GenerationSettings
 from tests.model.toy import speech
 from tests.model.views import clean, finish, load, prefill

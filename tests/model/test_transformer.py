@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.kv_cache import CacheFullError, KvHandle, KvStore, reserve_all
-from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
+from MiniCPMO45.engine.kv_cache import (
+    CacheFullError,
+    FedRows,
+    KvHandle,
+    KvStore,
+    PackedRows,
+    PagedBatch,
+    reserve_all,
+)
 from MiniCPMO45.kernels.products import JoinedWeight, Linear, Rope, dense
 from MiniCPMO45.model.transformer import CausalLM, Decoder
 from tests.model.stock import stock_decoder

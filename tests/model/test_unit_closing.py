@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.kv_cache import CacheFullError
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, run_alone
+from MiniCPMO45.engine.steps import Emit, LlmForward, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from MiniCPMO45.engine.steps import Vocode
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.chunks import (
-    CodeChunk,
-    SpeechBuffer,
+from MiniCPMO45.token2wav.vocoder import CodeChunk, SpeechBuffer, Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import (
+    SpeechStream,
+    VoiceBase,
+    VoicePrompt,
     VoiceTooLongError,
     check_voice_length,
 )
-from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, copy_of, toy_codes, toy_vocoder, toy_voice
 from tests.fakes.vocoder_lengths import count_samples
 

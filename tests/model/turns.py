@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps, run_alone, stream_alone
+from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.modes.chat import ChatReply
 from MiniCPMO45.modes.prompt_input import PieceOptions

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.steps import EncodeClips
+from MiniCPMO45.model.audio_encoder import AudioEmbedder
 from MiniCPMO45.processing.mel import LogFloor, clip_mels
 from tests.goldens.audio import HIDDEN_RTOL_OF_MAX, load_hearing
 from tests.goldens.recorded_model import recorded_clip_frames

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import ReplyPolicy, draw
-from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TextMarkers, run_alone
+from MiniCPMO45.engine.steps import DrawCodes, LlmForward, TextMarkers
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.token2wav.chunks import HOP_CODES, WINDOW_CODES, cut_whole_reply
+from MiniCPMO45.token2wav.vocoder import HOP_CODES, WINDOW_CODES, cut_whole_reply
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.goldens.recorded_chat import RecordedSpeech
 from tests.goldens.recorded_model import GappedRope

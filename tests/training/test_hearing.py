@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder
-from MiniCPMO45.engine.steps import EncodeStream
-from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.processing.mel import MelState, clip_mels, push
 from tests.training.conftest import Nano
 from training.nano.hearing import (

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
-from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.chat import ChatCapability
 from MiniCPMO45.modes.duplex import DuplexCapability

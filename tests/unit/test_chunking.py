@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.token2wav.chunks import (
+from MiniCPMO45.token2wav.vocoder import (
+    INT16_SCALE,
     CodeChunk,
     SpeechBuffer,
     cut_whole_reply,
     finish_unit,
-    to_int16,
 )
 from tests.fakes.vocoder_lengths import count_samples
 
@@ -94,7 +94,8 @@ def test_a_whole_reply_sounds_once(n_codes: int) -> None:
 
 def test_samples_are_rounded_towards_zero_and_clipped() -> None:
     samples = np.array([0.0, 0.99999, -0.99999, 2.0, -2.0, 1.9 / 32_767, -1.9 / 32_767])
-    assert to_int16(samples).tolist() == [0, 32_766, -32_766, 32_767, -32_767, 1, -1]
+    steps = finish_unit(samples, is_last=True) * INT16_SCALE
+    assert steps.tolist() == [0, 32_766, -32_766, 32_767, -32_767, 1, -1]
 
 
 def test_a_short_unit_is_padded_in_front_inside_a_turn_only() -> None:

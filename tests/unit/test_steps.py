@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps, run_alone, stream_alone
+from core.engine.passes import run_alone, stream_alone
+from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps
 from tests.fakes.batching import run_together
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds, run_alone
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds
 from MiniCPMO45.modes.duplex import UnitDecoder, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings

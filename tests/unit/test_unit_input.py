@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
+from core.engine.passes import run_alone
 from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
+from MiniCPMO45.engine.steps import Embeddings, EncodeImages, TokenIds
+from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.duplex import get_audio_embedding, split_unit_audio
 from MiniCPMO45.modes.prompt_input import picture_pieces
 from MiniCPMO45.processing.tokenizer import SpecialTokens

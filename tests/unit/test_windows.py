@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.passes import run_alone
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.session import (
     Round,
@@ -17,7 +18,7 @@ from MiniCPMO45.engine.session import (
     maintain_units,
     units_to_drop,
 )
-from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
+from MiniCPMO45.engine.steps import LlmForward, TokenIds
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.fakes.scripted import ScriptedExecutor, cached_angles, cached_labels
 

@@ -25,7 +25,7 @@ from core.engine.passes import run_alone, stream_alone
 from MiniCPMO45.engine.steps import CODES_PER_UNIT
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modes.duplex import UnitResult
-from MiniCPMO45.modes.prompt_input import SeenPicture, see_picture
+from MiniCPMO45.modes.prompt_input import EncodedPicture, encode_picture
 from MiniCPMO45.processing.mel import CONV_STRIDE, HOP_SAMPLES, POOL_STEP, UNIT_SAMPLES
 from MiniCPMO45.settings import WindowMode
 
@@ -142,12 +142,12 @@ class Conversation:
             samples=0 if result.is_listen or wave is None else len(wave),
         )
 
-    def _look_ahead(self, frames: Sequence[Image.Image]) -> tuple[float, list[SeenPicture]]:
+    def _look_ahead(self, frames: Sequence[Image.Image]) -> tuple[float, list[EncodedPicture]]:
         """Look at a unit's pictures ahead if that is asked for; also return what it took."""
         if not self.plan.looks_ahead:
             return 0.0, []
         began_s = time.perf_counter()
-        seen = [run_alone(see_picture(each, 1), self._clock) for each in self.rig.cut(frames)]
+        seen = [run_alone(encode_picture(each, 1), self._clock) for each in self.rig.cut(frames)]
         self.wait()
         return time.perf_counter() - began_s, seen
 
@@ -181,7 +181,7 @@ def _reserve(talker: Talker, plan: Plan) -> None:
     positions = rig.config.tts_config.max_position_embeddings
     session.speech.kv.reserve(min(_longest_turn(plan, units), positions))
     executor, audio = rig.executor, rig.config.audio_config
-    session.hearing.cache = new_audio_cache(
+    session.audio_input.cache = new_audio_cache(
         audio,
         device=executor.device,
         dtype=executor.dtype,

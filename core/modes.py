@@ -40,20 +40,17 @@ class Threads(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` where it does not hold up the event loop."""
-        ...
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""
-        ...
 
 
-class SeenPicture(Protocol):
+class EncodedPicture(Protocol):
     """A picture that was encoded ahead of its unit; each backend has a type of its own."""
 
     @property
     def max_slices(self) -> int:
         """The limit that it was sliced by."""
-        ...
 
 
 class Mode(Protocol):
@@ -62,23 +59,18 @@ class Mode(Protocol):
     @property
     def kv_cache_length(self) -> int:
         """Tokens in its cache."""
-        ...
 
     def stop(self) -> None:
         """End the reply under way at the next forward pass, in order."""
-        ...
 
     def can_rollback(self) -> bool:
         """Return whether there is a point to roll back to."""
-        ...
 
     def take_notices(self) -> list[OmniError]:
         """Return, once, what of the caller's input is not used, or not as a whole."""
-        ...
 
     def cleanup(self) -> None:
         """Free the caches; once, on the engine's thread, when nothing else is under way."""
-        ...
 
 
 class DuplexMode(Mode, Protocol):
@@ -87,7 +79,6 @@ class DuplexMode(Mode, Protocol):
     @property
     def slice_limit(self) -> int:
         """Most slices per picture where a unit does not say otherwise."""
-        ...
 
     async def begin(
         self,
@@ -100,12 +91,11 @@ class DuplexMode(Mode, Protocol):
         early_audio: bool = False,
     ) -> str:
         """Begin a fresh conversation and return the text of its prompt."""
-        ...
 
     async def unit(
         self,
         audio: FloatArray,
-        frames: Sequence[Any],  # Any: pictures, or each backend's own `SeenPicture`
+        frames: Sequence[Any],  # Any: pictures, or each backend's own `EncodedPicture`
         max_slice_nums: int | None = None,
         *,
         force_listen: bool,
@@ -114,19 +104,15 @@ class DuplexMode(Mode, Protocol):
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
         """Hear a second, [T] float32 at 16 kHz, and listen or speak; None for too little sound."""
-        ...
 
     async def finish_unit(self) -> None:
         """Close the unit; may run while its sound plays."""
-        ...
 
-    async def encode_ahead(self, picture: Any, max_slice_nums: int) -> SeenPicture:
+    async def encode_ahead(self, picture: Any, max_slice_nums: int) -> EncodedPicture:
         """Encode an RGB picture ahead of its unit, beside the unit under way."""
-        ...
 
     def set_break(self) -> None:
         """Make the next unit listen; raises `NotPreparedError` before `begin`."""
-        ...
 
 
 class TurnMode(Mode, Protocol):
@@ -135,7 +121,6 @@ class TurnMode(Mode, Protocol):
     @property
     def reply_end(self) -> ReplyEnd | None:
         """What the last reply came to."""
-        ...
 
 
 class ChatMode(TurnMode, Protocol):
@@ -143,15 +128,12 @@ class ChatMode(TurnMode, Protocol):
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request at once."""
-        ...
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed a whole history and return its text."""
-        ...
 
     def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
         """Answer what was fed: piece by piece, or in one chunk."""
-        ...
 
 
 class KeptMode(TurnMode, Protocol):
@@ -159,15 +141,12 @@ class KeptMode(TurnMode, Protocol):
 
     async def mark(self, session_id: str) -> None:
         """Keep the present point to roll back to, instead of one kept before."""
-        ...
 
     async def roll_back(self) -> None:
         """Return to the point kept; without one, begin afresh."""
-        ...
 
     def clear_rollback_point(self) -> None:
         """Drop the rollback point."""
-        ...
 
 
 class StreamingMode(KeptMode, Protocol):
@@ -175,23 +154,19 @@ class StreamingMode(KeptMode, Protocol):
 
     def use_threads(self, threads: Threads) -> None:
         """Run blocking work there from now on: another socket continues the conversation."""
-        ...
 
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages behind what the cache holds and return their text."""
-        ...
 
     def reply(self, session_id: str, wanted: Generate) -> Chunks:
         """Answer what was fed."""
-        ...
 
 
 class HalfDuplexMode(KeptMode, Protocol):
-    """A voice chat by turns: `begin`, then `hear` and `answer` for each segment of speech."""
+    """A voice chat by turns: `begin`, then `feed_segment` and `answer` for each segment."""
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Any]:
         """Decode the parts of the system content to what `begin` takes; blocks."""
-        ...
 
     async def begin(
         self,
@@ -202,15 +177,12 @@ class HalfDuplexMode(KeptMode, Protocol):
         session_id: str,
     ) -> str:
         """Begin a fresh conversation and return the text of its prompt."""
-        ...
 
-    async def hear(self, segment: FloatArray) -> None:
+    async def feed_segment(self, segment: FloatArray) -> None:
         """Feed one segment, [T] float32 at 16 kHz, as the user's turn."""
-        ...
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
         """Answer the user's turn."""
-        ...
 
 
 class Backend(Protocol):
@@ -219,34 +191,27 @@ class Backend(Protocol):
     @property
     def context_tokens(self) -> int | None:
         """Longest conversation there is room for; None without a limit."""
-        ...
 
     @property
-    def ears(self) -> Transcriber | None:
+    def own_transcriber(self) -> Transcriber | None:
         """A transcriber of its own, if it has one."""
-        ...
 
     @property
     def media(self) -> MediaProcesses | None:
         """What decodes pictures and videos; None decodes on the thread that asks."""
-        ...
 
     @property
     def unit_s_by_sessions(self) -> dict[int, float]:
         """How long a unit of so many sessions together took at the start; may be empty."""
-        ...
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a text has."""
-        ...
 
     def load(self, engine: Engine, report: Report) -> None:
         """Load everything; blocks, on the engine's thread."""
-        ...
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
         """Return a fresh conversation; here and below cheap, from any thread."""
-        ...
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexMode: ...
 
@@ -256,20 +221,15 @@ class Backend(Protocol):
 
     def tidy(self) -> None:
         """Release the memory that no conversation holds any more; on the engine's thread."""
-        ...
 
     def check(self) -> None:
         """Compute something small; raises `ModelError` if the device does not work any more."""
-        ...
 
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU; None on a CPU."""
-        ...
 
     def facts(self) -> ModelFacts:
-        """Describe what talks with those who begin now."""
-        ...
+        """Describe the model that new conversations get."""
 
     def close(self) -> None:
         """End the processes beside the model."""
-        ...

@@ -25,14 +25,13 @@ from MiniCPMO45.engine.kv_cache import (
     reserve_all,
 )
 from MiniCPMO45.engine.session import (
-    HearingState,
+    AudioInputState,
     SamplerState,
     Session,
     SpeechState,
     TurnState,
     WindowState,
 )
-from MiniCPMO45.engine.slice_encoder import SliceEncoder
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
     ChooseToken,
@@ -63,6 +62,7 @@ from MiniCPMO45.kernels.device import (
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
+from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
@@ -179,7 +179,7 @@ class Executor:
         return Session(
             id=session_id,
             kv=self.llm_store.open(),
-            hearing=HearingState(MelState(), cache),
+            audio_input=AudioInputState(MelState(), cache),
             speech=SpeechState(self.tts_store.open()),
             window=WindowState(),
             turn=TurnState(),

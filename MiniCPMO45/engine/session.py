@@ -215,12 +215,12 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 
 
 @dataclass
-class HearingState:
+class AudioInputState:
     """What of the input audio is not yet inside the language model's cache.
 
     Attributes:
         pending: float32 [n] samples received and not yet consumed.
-        units: duplex units heard so far.
+        units: duplex units so far.
         audio_units: pieces of streamed audio encoded so far.
     """
 
@@ -230,7 +230,7 @@ class HearingState:
     units: int = 0
     audio_units: int = 0
 
-    def clone(self) -> HearingState:
+    def clone(self) -> AudioInputState:
         return replace(
             self, mel=self.mel.clone(), cache=self.cache.clone(), pending=self.pending.clone()
         )
@@ -309,7 +309,7 @@ class Snapshot:
 
     kv_length: int
     evictions: int
-    hearing: HearingState
+    audio_input: AudioInputState
     turn: TurnState
     window: WindowState
     history: tuple[int, ...]
@@ -326,7 +326,7 @@ class Session:
 
     id: str
     kv: KvHandle
-    hearing: HearingState
+    audio_input: AudioInputState
     speech: SpeechState
     window: WindowState
     turn: TurnState
@@ -340,7 +340,7 @@ class Session:
         """Memory of all caches; the voice itself is shared and not counted."""
         vocoder = self.speech.vocoder
         voiced = vocoder.nbytes if vocoder is not None else 0
-        return self.kv.nbytes + self.speech.kv.nbytes + self.hearing.nbytes + voiced
+        return self.kv.nbytes + self.speech.kv.nbytes + self.audio_input.nbytes + voiced
 
     @property
     def cached_tokens(self) -> int:
@@ -352,7 +352,7 @@ class Session:
         self.snapshot = Snapshot(
             kv_length=self.kv.length,
             evictions=self.window.evictions,
-            hearing=self.hearing.clone(),
+            audio_input=self.audio_input.clone(),
             turn=replace(self.turn),
             window=self.window.clone(),
             history=tuple(self.sampler.history),
@@ -374,7 +374,7 @@ class Session:
             raise SnapshotError("no valid rollback point: none taken, used up or evicted since")
         point, self.snapshot = self.snapshot, None
         self.kv.truncate(point.kv_length)
-        self.hearing, self.turn, self.window = point.hearing, point.turn, point.window
+        self.audio_input, self.turn, self.window = point.audio_input, point.turn, point.window
         self.sampler.history = list(point.history)
         self.sampler.generator.set_state(point.random_state)
         self.reset_speech()
@@ -395,8 +395,9 @@ class Session:
         self.kv.close()
         self.speech.kv.close()
         self.speech.vocoder = None
-        self.hearing.cache.truncate(0)
-        self.hearing = HearingState(MelState(), self.hearing.cache.clone())  # without its storage
+        cache = self.audio_input.cache
+        cache.truncate(0)
+        self.audio_input = AudioInputState(MelState(), cache.clone())  # without its storage
         self.turn = TurnState()
         self.snapshot = None
 

@@ -106,8 +106,8 @@ def _is_filtered(rule: CodeRule) -> bool:
 
 
 def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
-    """Lay out one row: integers, reals, codes heard, uniform numbers."""
-    rule, heard = request.rule, request.heard[-PENALTY_WINDOW:]
+    """Lay out one row: integers, reals, codes recent, uniform numbers."""
+    rule, recent = request.rule, request.recent[-PENALTY_WINDOW:]
     CODE_WORDS.pack_into(
         words.data,
         0,
@@ -116,14 +116,14 @@ def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
         min(max(rule.fewest_kept, 1), code_choice.MOST_CANDIDATES),
         _is_filtered(rule),
         request.least,
-        len(heard),
+        len(recent),
         0,
         0,
         rule.divisor,
         rule.top_p if rule.top_p < 1.0 else KEEPS_ALL,
         rule.repetition_penalty,
     )
-    words[code_choice.N_WORDS : code_choice.N_WORDS + len(heard)] = array("i", heard)
+    words[code_choice.N_WORDS : code_choice.N_WORDS + len(recent)] = array("i", recent)
     if not rule.is_greedy:
         numbers = words[code_choice.UNIFORM : code_choice.UNIFORM + request.count].view(np.float32)
         numbers[:] = draw_uniforms(request.generator, request.count)
@@ -322,9 +322,9 @@ class _Run:
         """Draw the next code from logits [codes] and lay it out to be fed."""
         asked, drawn = self.request, self.answer
         assert isinstance(drawn, DrawnCodes)
-        heard, may_end = [*asked.heard, *drawn.codes], len(drawn.codes) >= asked.least
+        recent, may_end = [*asked.recent, *drawn.codes], len(drawn.codes) >= asked.least
         try:
-            code = asked.rule.choose(logits, heard, asked.eos, asked.generator, may_end=may_end)
+            code = asked.rule.choose(logits, recent, asked.eos, asked.generator, may_end=may_end)
         except RuntimeError as error:
             self.answer = error
             return

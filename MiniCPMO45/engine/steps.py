@@ -148,7 +148,7 @@ class DrawCodes:
     Attributes:
         kv: the turn's cache; grows by the rows and by every code but the last.
         pieces: rows that start the run, or the last code of an earlier call.
-        heard: codes the penalty sees, oldest first; at least the last 16 if there are as many.
+        recent: codes the penalty sees, oldest first; at least the last 16 if there are as many.
         eos: the code that ends speech.
         count: codes to draw at most.
         least: codes of this call before `eos` may be drawn.
@@ -157,7 +157,7 @@ class DrawCodes:
     kv: KvHandle
     pieces: tuple[SpeechPiece, ...]
     rule: CodeRule
-    heard: tuple[int, ...]
+    recent: tuple[int, ...]
     eos: int
     generator: torch.Generator
     count: int
@@ -219,4 +219,3 @@ class Answers(Protocol):
 
         An answer may be an exception: what failed for one conversation alone.
         """
-        ...

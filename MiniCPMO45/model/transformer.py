@@ -40,7 +40,6 @@ class RowBatch(Protocol):
 
         `qkv` is [M, (heads + 2 * kv heads) * d]; the norms' weights are [d] each.
         """
-        ...
 
 
 class RMSNorm(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
-    HearingState,
+    AudioInputState,
     PendingUnit,
     Session,
     maintain_units,
@@ -50,8 +50,10 @@ from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 
-def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor | None, Tensor]:
-    """Join waiting and new samples and cut off one unit's worth; `hearing` is left alone.
+def split_unit_audio(
+    audio_input: AudioInputState, audio: np.ndarray
+) -> tuple[Tensor | None, Tensor]:
+    """Join waiting and new samples and cut off one unit's worth; `audio_input` is left alone.
 
     The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later
     units consume 16 000.
@@ -60,9 +62,9 @@ def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor |
         One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
         samples that wait for the next call.
     """
-    held = torch.cat((hearing.pending, torch.from_numpy(np.array(audio, np.float32))))
+    held = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
     need = UNIT_SAMPLES
-    if hearing.audio_units == 0:
+    if audio_input.audio_units == 0:
         need = FIRST_UNIT_SAMPLES
         lead = max(0, FIRST_PAD_SAMPLES - len(held))
         held = torch.cat((torch.zeros(lead), held))
@@ -71,12 +73,12 @@ def split_unit_audio(hearing: HearingState, audio: np.ndarray) -> tuple[Tensor |
     return held[:need], held[need:].clone()
 
 
-def get_audio_embedding(hearing: HearingState, samples: Tensor) -> Steps[Tensor]:
+def get_audio_embedding(audio_input: AudioInputState, samples: Tensor) -> Steps[Tensor]:
     """Encode one unit's samples against the stream so far: [10, hidden]."""
-    prefix = 0 if hearing.audio_units == 0 else CONTEXT_FRAMES
-    mel = push(hearing.mel, samples)
-    hearing.audio_units += 1
-    return (yield EncodeStream(mel, hearing.cache, prefix, CONTEXT_FRAMES))
+    prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
+    mel = push(audio_input.mel, samples)
+    audio_input.audio_units += 1
+    return (yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES))
 
 
 class UnitOrderError(RuntimeError):
@@ -104,8 +106,8 @@ class UnitResult:
 
     Attributes:
         audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
-            was handed out early.
-        current_time: units heard so far.
+            was emitted early.
+        current_time: units so far.
         cost_llm: deciding and decoding text.
         cost_tts_prep: building the speech condition and its first step.
         cost_token2wav: codes to waveform.
@@ -319,15 +321,15 @@ class DuplexCapability:
             UnitOrderError: the previous unit was not generated or not finalized.
         """
         self._check_unit_closed(session)
-        began_s, hearing = time.perf_counter(), session.hearing
+        began_s, audio_input = time.perf_counter(), session.audio_input
         has_audio = audio_waveform is not None and len(audio_waveform) > 0
         if session.stop.is_set() or not (has_audio or frame_list):
             return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
-        samples, waiting = None, hearing.pending
+        samples, waiting = None, audio_input.pending
         if audio_waveform is not None and has_audio:
-            samples, waiting = split_unit_audio(hearing, audio_waveform)
+            samples, waiting = split_unit_audio(audio_input, audio_waveform)
         if has_audio and samples is None:
-            hearing.pending = waiting
+            audio_input.pending = waiting
             return PrefillResult(False, "not enough audio")
         unit_start, slices = session.cached_tokens, 0
         opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
@@ -338,9 +340,9 @@ class DuplexCapability:
                 frame_list, limit, self.config.slice_config, self.tokens
             )
             pieces += pictures
-        hearing.pending = waiting
+        audio_input.pending = waiting
         if samples is not None:
-            rows = yield from get_audio_embedding(hearing, samples)
+            rows = yield from get_audio_embedding(audio_input, samples)
             pieces.append(Embeddings(rows))
         feeding_s = time.perf_counter()
         output = yield LlmForward(session.kv, tuple(pieces))
@@ -349,7 +351,7 @@ class DuplexCapability:
         session.turn.logits = output.logits
         session.turn.unit_start = unit_start
         session.turn.vision_slices = slices
-        hearing.units += 1
+        audio_input.units += 1
         return PrefillResult(
             True, vision_slices=slices, cost_feed=fed_s - feeding_s, cost_all=fed_s - began_s
         )
@@ -463,7 +465,7 @@ class DuplexCapability:
     def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
         slices = session.turn.vision_slices
         return {
-            "current_time": session.hearing.units,
+            "current_time": session.audio_input.units,
             "cost_llm": watch.seconds("llm"),
             "cost_tts_prep": watch.seconds("tts_prep"),
             "cost_tts": watch.seconds("tts"),

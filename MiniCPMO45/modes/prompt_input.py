@@ -15,7 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
-from MiniCPMO45.engine.session import HearingState, Session
+from MiniCPMO45.engine.session import AudioInputState, Session
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.processing import prompts
@@ -67,7 +67,7 @@ class MessageInput:
         """
         content = message.content
         if message.role == "user" and not isinstance(content, str):
-            content = self._led_by_silence(session.hearing, list(content))
+            content = self._led_by_silence(session.audio_input, list(content))
         frame = _frame(session, message.role, options)
         return self.processor.render_piece(content, frame, replace(options, use_image_id=False))
 
@@ -89,7 +89,7 @@ class MessageInput:
         """
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":
-            sounds = yield from self._embed_stream(session.hearing, prompt, options)
+            sounds = yield from self._embed_stream(session.audio_input, prompt, options)
         else:
             sounds = yield from embed_clips(prompt, block_frames=None)
         return lay_out(prompt, pictures, sounds)
@@ -100,9 +100,9 @@ class MessageInput:
         sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
         return lay_out(prompt, pictures, sounds)
 
-    def _led_by_silence(self, hearing: HearingState, content: list) -> list:
+    def _led_by_silence(self, audio_input: AudioInputState, content: list) -> list:
         """Lead the first sound of a conversation by zeros up to the first chunk's length."""
-        if hearing.audio_units > 0:
+        if audio_input.audio_units > 0:
             return content
         for index, part in enumerate(content):
             if isinstance(part, np.ndarray):
@@ -112,7 +112,7 @@ class MessageInput:
         return content
 
     def _embed_stream(
-        self, hearing: HearingState, prompt: Prompt, options: PieceOptions
+        self, audio_input: AudioInputState, prompt: Prompt, options: PieceOptions
     ) -> Steps[list[Tensor]]:
         """Encode live sound second by second; what is not a whole unit yet waits."""
         sounds = []
@@ -122,12 +122,12 @@ class MessageInput:
             parts = as_samples(clip).split(UNIT_SAMPLES)
             for index, part in enumerate(parts):
                 is_last = is_last_clip and index == len(parts) - 1
-                mel = push(hearing.mel, part, is_last=is_last)
+                mel = push(audio_input.mel, part, is_last=is_last)
                 if mel.shape[1] == 0:
                     continue
-                prefix = 0 if hearing.audio_units == 0 else CONTEXT_FRAMES
-                rows.append((yield EncodeStream(mel, hearing.cache, prefix, CONTEXT_FRAMES)))
-                hearing.audio_units += 1
+                prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
+                rows.append((yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES)))
+                audio_input.audio_units += 1
             sounds.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
         return sounds
 
@@ -200,7 +200,7 @@ class SlicedPicture:
 
 
 @dataclass(frozen=True, eq=False)
-class SeenPicture:
+class EncodedPicture:
     """A picture encoded ahead of its unit.
 
     Attributes:
@@ -212,7 +212,7 @@ class SeenPicture:
     max_slices: int
 
 
-PreparedFrame = SlicedPicture | SeenPicture
+PreparedFrame = SlicedPicture | EncodedPicture
 """A picture of which at least the slices are made."""
 
 Frame = Image.Image | PreparedFrame
@@ -240,10 +240,10 @@ def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPictur
     return SlicedPicture(slice_image(frame, limit, config).slices)
 
 
-def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
+def encode_picture(picture: SlicedPicture, max_slices: int) -> Steps[EncodedPicture]:
     """Encode a picture ahead of its unit; touches no conversation."""
     rows = yield EncodeImages(picture.slices)
-    return SeenPicture(tuple(rows), max_slices)
+    return EncodedPicture(tuple(rows), max_slices)
 
 
 def picture_pieces(
@@ -258,13 +258,13 @@ def picture_pieces(
         The prompt pieces, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
-    unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
-    slices = tuple(each for picture in unseen for each in picture.slices)
+    unencoded = [each for each in pictures if isinstance(each, SlicedPicture)]
+    slices = tuple(each for picture in unencoded for each in picture.slices)
     encoded = iter((yield EncodeImages(slices)) if slices else ())
     pieces: list[TokenIds | Embeddings] = []
     count = 0
     for picture in pictures:
-        if isinstance(picture, SeenPicture):
+        if isinstance(picture, EncodedPicture):
             rows = picture.rows
         else:
             rows = tuple(islice(encoded, len(picture.slices)))

@@ -69,16 +69,16 @@ class CodeRun:
         budget: CodeBudget,
         *,
         eos: int,
-        heard: list[int] | None = None,
+        history: list[int] | None = None,
     ) -> None:
-        """Start a run; the penalty sees the codes in `heard`, which grows, or this run's alone."""
+        """Start a run; the penalty sees `history`, which grows, or the codes of this run alone."""
         self.session = session
         self.rule = rule
         self.budget = budget
         self.eos = eos
         self.codes: list[int] = []
         self.has_ended = False
-        self._heard = self.codes if heard is None else heard
+        self._history = self.codes if history is None else history
         self._next_pieces = pieces
 
     def draw(self, count: int) -> Steps[tuple[int, ...]]:
@@ -89,8 +89,8 @@ class CodeRun:
             drawn: DrawnCodes = yield self._request(min(wanted, CODES_PER_REQUEST))
             self.has_ended = drawn.has_ended
             self.codes += drawn.codes
-            if self._heard is not self.codes:
-                self._heard += drawn.codes
+            if self._history is not self.codes:
+                self._history += drawn.codes
             if drawn.codes:
                 self._next_pieces = (SpeechCodes(drawn.codes[-1:]),)
         return tuple(self.codes[begun:])
@@ -111,7 +111,7 @@ class CodeRun:
             session.speech.kv,
             self._next_pieces,
             self.rule,
-            tuple(self._heard[-PENALTY_WINDOW:]),
+            tuple(self._history[-PENALTY_WINDOW:]),
             self.eos,
             session.sampler.generator,
             count=_make_room(session.speech.kv, rows, count),
@@ -173,7 +173,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, eq=False)
 class EarlyAudio:
-    """The first part of a unit's sound, handed out while the rest is made.
+    """The first part of a unit's sound, emitted while the rest is made.
 
     Attributes:
         waveform: float32 [samples] at 24 kHz.
@@ -286,7 +286,7 @@ def _speak_early(
 
 @dataclass(frozen=True, eq=False)
 class ReplyPiece:
-    """What a streamed reply hands out next.
+    """What a streamed reply returns next.
 
     Attributes:
         waveform: float32 [samples] at 24 kHz; None when the reply is text only.
@@ -313,7 +313,7 @@ class ReplySpeech:
         """Speak one group of text tokens; emits a `ReplyPiece` per second of speech.
 
         `hidden` [n, hidden] is the language-model state of each id; `take_text` returns the text
-        not handed out yet and marks it handed out.
+        not emitted yet and marks it emitted.
         """
         run = CodeRun(
             session,
@@ -321,7 +321,7 @@ class ReplySpeech:
             self._rule(sampling),
             CodeBudget(sampling.max_codes_per_chunk),
             eos=self.config.speech_eos_id,
-            heard=session.speech.codes,
+            history=session.speech.codes,
         )
         while not run.is_over:
             due = CODES_PER_UNIT - len(session.speech.codes) % CODES_PER_UNIT

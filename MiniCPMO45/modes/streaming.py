@@ -77,19 +77,19 @@ class StreamingCapability:
             ProcessingError: a part of the message cannot be used; nothing was fed.
         """
         options = options or PieceOptions()
-        turn, hearing = session.turn, session.hearing
+        turn, audio_input = session.turn, session.audio_input
         is_user = message.role == "user"
         prompt = self.messages.render_message(session, message, options)
         pieces = yield from self.messages.embed_message(session, prompt, message.role, options)
         yield from self._feed(session, pieces, message.role)
         if is_user:
-            hearing.audio_units += len(prompt.clips) if not options.stream_input else 0
+            audio_input.audio_units += len(prompt.clips) if not options.stream_input else 0
             turn.opening = TurnOpening.CONTINUED
         elif message.role == "assistant" and turn.opening is not TurnOpening.FIRST:
             turn.opening = TurnOpening.AFTER_REPLY
             turn.round += 1
         if not is_user:
-            hearing.cache.truncate(0)
+            audio_input.cache.truncate(0)
         return prompt.text
 
     def prefill_history(
@@ -110,7 +110,7 @@ class StreamingCapability:
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
         """Write a reply, spoken as it is written; emits `ReplyPiece`s.
 
-        Speech takes tokens in groups. Text without speech is handed out token by token, and so is
+        Speech takes tokens in groups. Text without speech is emitted token by token, and so is
         a function call, which is never spoken.
 
         The user turn was prefilled; `session.stop` ends the reply. Speech needs an open voice.
@@ -178,8 +178,8 @@ class StreamingCapability:
     def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
         """Reset what belongs to one turn and lay out the reply's prefix."""
         session.reset_speech()
-        session.hearing.cache.truncate(0)
-        session.hearing.mel = MelState()
+        session.audio_input.cache.truncate(0)
+        session.audio_input.mel = MelState()
         prefix = prompts.reply_prefix(
             enable_thinking=settings.enable_thinking,
             use_tts_template=settings.use_speech_template,
@@ -261,7 +261,7 @@ class StreamingCapability:
         )
 
     def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
-        """Text of the grouped tokens that was not handed out; half a character waits."""
+        """Text of the grouped tokens that was not emitted; half a character waits."""
         text = self.tokenizer.decode(reply.ids[reply.text_from : reply.grouped])
         new = text[reply.text_sent :]
         if not is_final:

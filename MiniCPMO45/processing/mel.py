@@ -247,8 +247,8 @@ class MelState:
     Attributes:
         base_frames: first mel frame of the buffer; earlier audio was dropped.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
-        frames: log10 mel power of the stable frames that may still be handed out [80, k].
-        core_end: one past the last frame that was handed out, without convolution context.
+        frames: log10 mel power of the stable frames that may still be returned [80, k].
+        core_end: one past the last frame that was returned, without convolution context.
     """
 
     buffer: SampleBuffer = SampleBuffer()
@@ -306,10 +306,10 @@ class MelState:
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
     """Add audio and return the next mel frames once they can no longer change.
 
-    One call hands out at most one unit: its frames with convolution context on both sides (none
+    One call returns at most one unit: its frames with convolution context on both sides (none
     on the left of the first unit), 102 frames the first time and 104 later on.
 
-    With `is_last` it hands out what there is, although frames at the end lack context.
+    With `is_last` it returns what there is, although frames at the end lack context.
 
     Returns:
         float32 [80, frames]; no frames while the unit is incomplete.

@@ -176,7 +176,7 @@ def reply_prefix(
 
 
 def duplex_suffix(text: str = "") -> str:
-    """Return what closes a duplex system message; `text` is told after the voice sample."""
+    """Return what closes a duplex system message; `text` follows the voice sample."""
     return f"<|audio_end|>{text}<|im_end|>"
 
 

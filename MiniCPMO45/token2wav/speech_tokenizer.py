@@ -51,7 +51,7 @@ class SpeechTokenizerConfig:
         """Read the sizes off a state dict.
 
         Raises:
-            ValueError: a tensor that tells a size is missing, or the sizes make no sense.
+            ValueError: a tensor that gives a size is missing, or the sizes make no sense.
         """
         try:
             width, n_mels = tensors["encoder.conv1.weight"].shape[:2]

@@ -28,15 +28,15 @@ from MiniCPMO45.token2wav.vocoder_state import (
     ChunkBatch,
     ChunkInput,
     ChunkShape,
+    ColumnRings,
     FlowSchedule,
-    Ledgers,
     SpeechStream,
     StreamMemory,
     Vocode,
     VoiceBase,
     VoicePrompt,
     check_voice_length,
-    ledgers_for,
+    rings_for,
 )
 
 TIMING = SpeechTiming()
@@ -169,11 +169,11 @@ class Program:
 
     def load(
         self, inputs: Sequence[ChunkInput], generators: Sequence[torch.Generator | None]
-    ) -> list[Ledgers]:
+    ) -> list[ColumnRings]:
         """Write a chunk's inputs, at most S, and draw the excitation's noise.
 
         Returns:
-            The ledgers of each stream after the chunk; the streams are not changed.
+            The rings of each stream after the chunk; the streams are not changed.
         """
         after = self.batch.load(inputs)
         for row, each, generator in zip(self._noise, inputs, generators, strict=False):
@@ -273,7 +273,7 @@ class Token2Wav:
         batch = self._batch(ProgramKey(steps, 1, shape))
         batch.prompt = voice.mel
         codes = [*voice.codes[0].tolist(), *lookahead]
-        batch.load([ChunkInput(codes, n_codes, base, memory, ledgers_for(voice.frames, 0))])
+        batch.load([ChunkInput(codes, n_codes, base, memory, rings_for(voice.frames, 0))])
         _, old, new = run_flow(flow, batch)
         before, after = batch.layout.split(old), batch.layout.split(new)
         for name in OVERLAP:
@@ -356,12 +356,12 @@ class Token2Wav:
         shape = ChunkShape(n_codes, history, is_exact=True)
         return ProgramKey(n_steps, len(calls), shape, has_overlap=states[0].has_started)
 
-    def _finish(self, call: Vocode, after: Ledgers, samples: Tensor) -> Tensor:
+    def _finish(self, call: Vocode, after: ColumnRings, samples: Tensor) -> Tensor:
         """Adopt a chunk in its stream and cut out what it says."""
         state, per_frame = call.state, self.config.hift.samples_per_frame
         held = OVERLAP_FRAMES * per_frame
         had_started, n_new = state.has_started, UPSAMPLING * call.n_codes * per_frame
-        state.ledgers = after
+        state.rings = after
         state.chunks += 1
         total = n_new + (held if had_started else 0)
         state.has_started = total >= held

@@ -80,7 +80,7 @@ Columns = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class ColumnLedger:
+class ColumnRing:
     """Occupied columns in the order the cache's rule counts them.
 
     After every chunk columns 0 ... length - 1 are occupied, so a length says what can be seen.
@@ -112,14 +112,14 @@ class ColumnLedger:
         return self.first + self.last
 
     def filled(self, columns: Sequence[int]) -> Self:
-        """Return a ledger of the same rule with these columns, 0 ... n - 1 in some order."""
+        """Return a ring of the same rule with these columns, 0 ... n - 1 in some order."""
         return replace(self, order=np.array(columns, np.int32).tobytes())
 
-    def append(self, n_new: int) -> tuple[Columns, ColumnLedger]:
+    def append(self, n_new: int) -> tuple[Columns, ColumnRing]:
         """Place a chunk.
 
         Returns:
-            Target of each new column, `DROPPED` where it is not kept; and the ledger afterwards.
+            Target of each new column, `DROPPED` where it is not kept; and the ring afterwards.
         """
         return _append(self, n_new)
 
@@ -129,12 +129,12 @@ class ColumnLedger:
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
-def _append(ledger: ColumnLedger, n_new: int) -> tuple[Columns, ColumnLedger]:
+def _append(ring: ColumnRing, n_new: int) -> tuple[Columns, ColumnRing]:
     new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # places are found below
-    parts = (new, ledger.columns) if ledger.newest_first else (ledger.columns, new)
+    parts = (new, ring.columns) if ring.newest_first else (ring.columns, new)
     order = np.concatenate(parts)
-    if len(order) > ledger.capacity:
-        order = np.concatenate((order[: ledger.first], order[len(order) - ledger.last :]))
+    if len(order) > ring.capacity:
+        order = np.concatenate((order[: ring.first], order[len(order) - ring.last :]))
     is_new = order < 0
     is_free = np.ones(len(order), bool)
     is_free[order[~is_new]] = False
@@ -142,7 +142,7 @@ def _append(ledger: ColumnLedger, n_new: int) -> tuple[Columns, ColumnLedger]:
     targets = np.full(n_new, DROPPED, np.int32)
     targets[-1 - order[is_new]] = places
     order[is_new] = places
-    return targets, replace(ledger, order=order.tobytes())
+    return targets, replace(ring, order=order.tobytes())
 
 
 @lru_cache(maxsize=KNOWN_ORDERS)
@@ -153,7 +153,7 @@ def _ages(order: bytes) -> Columns:
     return ages
 
 
-Ledgers = tuple[ColumnLedger, ColumnLedger, ColumnLedger]  # estimator, token rate, mel rate
+ColumnRings = tuple[ColumnRing, ColumnRing, ColumnRing]  # estimator, token rate, mel rate
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class StreamMemory:
 
     @property
     def caches(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values, in the order of a stream's ledgers."""
+        """Keys and values, in the order of a stream's rings."""
         return self.estimator, self.token_rate, self.mel_rate
 
     @property
@@ -252,16 +252,16 @@ class StreamMemory:
         self.tails.copy_(other.tails)
 
 
-def ledgers_for(prompt_frames: int, history_frames: int) -> Ledgers:
-    """Ledgers of a stream that remembers nothing yet.
+def rings_for(prompt_frames: int, history_frames: int) -> ColumnRings:
+    """ColumnRings of a stream that remembers nothing yet.
 
     The frames of its prompt stay, and the newest `history_frames` beside them.
     """
     of_codes = prompt_frames // UPSAMPLING, history_frames // UPSAMPLING
     return (
-        ColumnLedger(prompt_frames, history_frames, newest_first=True),
-        ColumnLedger(*of_codes, newest_first=False),
-        ColumnLedger(prompt_frames, history_frames, newest_first=False),
+        ColumnRing(prompt_frames, history_frames, newest_first=True),
+        ColumnRing(*of_codes, newest_first=False),
+        ColumnRing(prompt_frames, history_frames, newest_first=False),
     )
 
 
@@ -298,7 +298,7 @@ class SpeechStream:
 
     base: VoiceBase
     memory: StreamMemory
-    ledgers: Ledgers
+    rings: ColumnRings
     has_started: bool = False
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
@@ -312,15 +312,15 @@ class SpeechStream:
         memory = StreamMemory.allocate(
             config, base.n_steps, columns, device=like.device, dtype=like.dtype
         )
-        ledgers = ledgers_for(base.frames, HISTORY_FRAMES)
-        stream = cls(base, memory, ledgers, generator=generator)
+        rings = rings_for(base.frames, HISTORY_FRAMES)
+        stream = cls(base, memory, rings, generator=generator)
         stream.reset()
         return stream
 
     @property
     def noise_offset(self) -> int:
         """Mel frame at which the next chunk's slice of the flow noise starts."""
-        return self.ledgers[0].length
+        return self.rings[0].length
 
     @property
     def nbytes(self) -> int:
@@ -333,9 +333,9 @@ class SpeechStream:
         The generator continues where it is.
         """
         self.memory.load(self.base.memory)
-        of_estimator, of_codes, of_frames = self.ledgers
+        of_estimator, of_codes, of_frames = self.rings
         n_frames, n_codes = self.base.frames, self.base.frames // UPSAMPLING
-        self.ledgers = (
+        self.rings = (
             of_estimator.filled(range(n_frames)),
             of_codes.filled(range(n_codes)),
             of_frames.filled(range(n_frames)),
@@ -434,12 +434,12 @@ class ChunkInput:
     n_codes: int
     base: VoiceBase
     memory: StreamMemory
-    ledgers: Ledgers
+    rings: ColumnRings
     has_started: bool = False
 
     @classmethod
     def of(cls, stream: SpeechStream, codes: Sequence[int], n_codes: int) -> ChunkInput:
-        return cls(codes, n_codes, stream.base, stream.memory, stream.ledgers, stream.has_started)
+        return cls(codes, n_codes, stream.base, stream.memory, stream.rings, stream.has_started)
 
 
 class ChunkBatch:
@@ -489,11 +489,11 @@ class ChunkBatch:
         """Mel frames of each stream that count, int64 [S, 1]; None if all do."""
         return None if self.shape.is_exact else self.table["n_frames"]
 
-    def load(self, inputs: Sequence[ChunkInput]) -> list[Ledgers]:
+    def load(self, inputs: Sequence[ChunkInput]) -> list[ColumnRings]:
         """Write a chunk's inputs, at most one per row.
 
         Returns:
-            The ledgers of each stream after the chunk; the streams are not changed.
+            The rings of each stream after the chunk; the streams are not changed.
 
         Raises:
             ValueError: a stream's flow noise is too short.
@@ -526,7 +526,7 @@ class ChunkBatch:
         self.table.release()
 
     def _noise_of(self, each: ChunkInput) -> Tensor:
-        offset, needed = each.ledgers[0].length, UPSAMPLING * each.n_codes
+        offset, needed = each.rings[0].length, UPSAMPLING * each.n_codes
         part = each.base.noise[0, :, offset : offset + self.shape.frames].T
         if part.shape[0] < needed:
             raise ValueError(f"the flow noise ends at frame {offset + part.shape[0]}")
@@ -539,21 +539,21 @@ class ChunkBatch:
         index: int,
         cache: ColumnCache,
         inputs: Sequence[ChunkInput],
-    ) -> list[ColumnLedger]:
-        """Fill in one cache of every stream; returns its ledgers after the chunk."""
+    ) -> list[ColumnRing]:
+        """Fill in one cache of every stream; returns its rings after the chunk."""
         n = len(inputs)
-        ledgers = [each.ledgers[index] for each in inputs]
+        rings = [each.rings[index] for each in inputs]
         capacity, length = host[cache.column("capacity")], host[cache.column("length")]
         capacity[:n, 0] = [each.memory.caches[index].shape[3] for each in inputs]
-        length[:n, 0] = [ledger.length for ledger in ledgers]
+        length[:n, 0] = [ring.length for ring in rings]
         capacity[n:], length[n:] = 0, 0
         places, ages = host[cache.column("targets")], host[cache.column("ages")]
         places[:] = DROPPED
         after = []
-        for row, (each, ledger) in enumerate(zip(inputs, ledgers, strict=True)):
+        for row, (each, ring) in enumerate(zip(inputs, rings, strict=True)):
             n_new = each.n_codes * (1 if cache is self.token_rate else UPSAMPLING)
-            places[row, :n_new], grown = ledger.append(n_new)
+            places[row, :n_new], grown = ring.append(n_new)
             if cache is not self.estimator:
-                ages[row, : ledger.length] = ledger.ages()
+                ages[row, : ring.length] = ring.ages()
             after.append(grown)
         return after

@@ -80,7 +80,7 @@ class CascadeBackend:
         return self._base.media
 
     @property
-    def ears(self) -> Transcriber | None:
+    def own_transcriber(self) -> Transcriber | None:
         """What writes down what users say, once the cascade is loaded."""
         return self._parts.ears if self._parts and self._lends_ears else None
 

@@ -246,7 +246,7 @@ class CascadeHalfDuplexView(CascadeView):
         system = system_content if isinstance(system_content, str) else " ".join(system_content)
         return await self._feed(Line("system", system))
 
-    async def hear(self, segment: FloatArray) -> None:
+    async def feed_segment(self, segment: FloatArray) -> None:
         """Feed one segment of speech as the user's turn."""
         words = await self._hear(segment)
         self._has_heard = bool(words)

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 class TaskState(Enum):
     RUNNING = auto()  # it takes part in passes
-    EMITTED = auto()  # it handed out a value and waits to be resumed
+    EMITTED = auto()  # it emitted a value and waits to be resumed
     RETURNED = auto()
     FAILED = auto()
     CANCELLED = auto()

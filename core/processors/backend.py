@@ -219,7 +219,7 @@ class RealBackend:
             without a card, where a worker has one slot unless it is configured otherwise.
     """
 
-    ears: ClassVar[None] = None
+    own_transcriber: ClassVar[None] = None
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         """Speak once before the first session if `warms_up`, so that none waits for lazy parts."""

@@ -29,10 +29,10 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
 from MiniCPMO45.modes.prompt_input import (
+    EncodedPicture,
     PreparedFrame,
-    SeenPicture,
     SlicedPicture,
-    see_picture,
+    encode_picture,
     slice_pictures,
 )
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
@@ -98,7 +98,7 @@ class DuplexView(View):
     async def unit(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image | SeenPicture] = (),
+        frames: Sequence[Image.Image | EncodedPicture] = (),
         max_slice_nums: int | None = None,
         *,
         force_listen: bool = False,
@@ -143,7 +143,7 @@ class DuplexView(View):
         """Close the unit and keep the window; harmless when no unit is open."""
         await self.context.run(self.context.model.duplex.finalize(self.session))
 
-    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> EncodedPicture:
         """Encode an RGB picture ahead of its unit; `unit` takes the result in its place.
 
         This changes nothing of the conversation; a unit may be under way meanwhile. Raises
@@ -151,7 +151,7 @@ class DuplexView(View):
         """
         [cut] = await self._sliced([picture], max_slice_nums)
         assert isinstance(cut, SlicedPicture), "it was not seen before"
-        return await self.context.run(see_picture(cut, max_slice_nums))
+        return await self.context.run(encode_picture(cut, max_slice_nums))
 
     def set_break(self) -> None:
         """Make the next unit listen; may be called from any thread."""
@@ -278,7 +278,7 @@ class DuplexView(View):
 
     async def _sliced(
         self,
-        frames: Sequence[Image.Image | SeenPicture],
+        frames: Sequence[Image.Image | EncodedPicture],
         max_slice_nums: int | Sequence[int] | None,
     ) -> list[PreparedFrame]:
         """Slice pictures on a thread, where that delays no other conversation."""

@@ -3,7 +3,7 @@
 view = processor.set_half_duplex_mode()
 await view.begin("Be brief.")
 await view.mark()                              # where a turn that fails is undone to
-await view.hear(segment)                       # the user's turn
+await view.feed_segment(segment)                       # the user's turn
 async for chunk in view.answer(): ...          # the model's
 view.stop()                                    # end the answer under way
 await view.close()
@@ -79,7 +79,7 @@ class HalfDuplexView(StreamingView):
         """Decode the parts of the system content; blocks. Errors as of `model_items`."""
         return model_items(items, self.context.threads.read_media)
 
-    async def hear(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
+    async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
         """Feed one segment of speech, [T] float32 at 16 kHz, as the user's turn, with RGB pictures.
 
         Raises:

@@ -73,7 +73,6 @@ class Machine(Protocol):
 
     def handle(self, event: Event) -> list[Effect]:
         """Return what is to be done about an event."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from core.audio import FloatArray, check_pcm, decode_voice, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import NotPreparedError, OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
-from core.modes import DuplexMode, SeenPicture
+from core.modes import DuplexMode, EncodedPicture
 from core.protocols.effects import (
     Detect,
     DetectorEffect,
@@ -43,10 +43,10 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
 
-Seen = SeenPicture | PictureError
+Encoded = EncodedPicture | PictureError
 """What came of a picture: what the model made of it, or why it cannot be used."""
 
-Encode = Callable[[str], Awaitable[SeenPicture]]
+Encode = Callable[[str], Awaitable[EncodedPicture]]
 """Decodes and encodes one picture, sent as Base64."""
 
 
@@ -56,25 +56,25 @@ class _Entry:
     def __init__(self, data: str) -> None:
         self._data = data
         self.has_begun = False
-        self.seen: Seen | None = None
+        self.encoded: Encoded | None = None
         self._has_ended = asyncio.Event()
 
     async def run(self, encode: Encode) -> None:
         """Encode; what fails for other reasons than the picture is left to its unit."""
         self.has_begun = True
         try:
-            self.seen = await encode(self._data)
+            self.encoded = await encode(self._data)
         except PictureError as problem:
-            self.seen = problem
+            self.encoded = problem
         except (OmniError, WorkCancelledError):
-            self.seen = None
+            self.encoded = None
         finally:
             self._has_ended.set()
 
-    async def result(self) -> Seen | None:
+    async def result(self) -> Encoded | None:
         if self.has_begun:
             await self._has_ended.wait()
-        return self.seen
+        return self.encoded
 
 
 class PicturePrefetch:
@@ -98,7 +98,7 @@ class PicturePrefetch:
         while (entry := self._next()) is not None:
             await entry.run(encode)
 
-    async def take(self, frames: Sequence[Frame]) -> list[Seen | None]:
+    async def take(self, frames: Sequence[Frame]) -> list[Encoded | None]:
         """Return what came of each of a unit's pictures, waiting for those under way.
 
         None means that the unit has to encode it itself: its encoding had not begun, and will not.
@@ -191,14 +191,14 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def _unit(self, effect: Step, emit: Emit) -> None:
         self._unit_slices = effect.chunk.max_slice_nums
-        seen = await self._prefetch.take(effect.frames)
-        await emit(await self._call(self._run_unit(effect, seen, emit)))
+        encoded = await self._prefetch.take(effect.frames)
+        await emit(await self._call(self._run_unit(effect, encoded, emit)))
 
-    async def _run_unit(self, effect: Step, seen: list[Seen | None], emit: Emit) -> StepDone:
+    async def _run_unit(self, effect: Step, encoded: list[Encoded | None], emit: Emit) -> StepDone:
         view = self._view
         assert view is not None, "the session is prepared"
         samples = check_pcm(effect.chunk.audio)
-        pictures, problems = await self._pictures(effect, seen)
+        pictures, problems = await self._pictures(effect, encoded)
         for problem in problems:
             await emit(Noticed(problem))
 
@@ -247,14 +247,14 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         await emit(Prefetched())
 
     async def _pictures(
-        self, effect: Step, seen: list[Seen | None]
+        self, effect: Step, encoded: list[Encoded | None]
     ) -> tuple[list[Any], list[PictureError]]:
         """Return what the model needs of each picture, and what is wrong with those left out."""
         assert self._view is not None, "the session is prepared"
         limit = self._slice_limit(self._view, effect.chunk.max_slice_nums)
         pictures: list[Any] = []  # Any: decoded, or of the model's own type
         problems: list[PictureError] = []
-        for frame, found in zip(effect.frames, seen, strict=True):
+        for frame, found in zip(effect.frames, encoded, strict=True):
             if isinstance(found, PictureError):
                 problems.append(found)
             elif found is not None and found.max_slices == limit:

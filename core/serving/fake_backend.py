@@ -43,7 +43,7 @@ TONE_S: Final = 1.0  # as long as a duplex unit
 
 
 class FakeTranscriber:
-    """Writes down how long somebody spoke."""
+    """Transcribes speech as its duration."""
 
     kind: ClassVar[TranscriberKind] = "whisper"
 
@@ -60,7 +60,7 @@ class FakeTranscriber:
 
 
 @dataclass(frozen=True)
-class FakeSeenPicture:
+class FakeEncodedPicture:
     """A picture that was pretended to be encoded: one slice of so many tokens."""
 
     TOKENS: ClassVar[int] = 64
@@ -114,7 +114,7 @@ class FakeBackend:
 
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
-    ears: ClassVar[None] = None
+    own_transcriber: ClassVar[None] = None
     count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:
@@ -242,7 +242,7 @@ class FakeHalfDuplexView(FakeView):
         self._max_words = config.generation.max_new_tokens
         return await self._take_in(f"system: {''.join(system_content)}")
 
-    async def hear(self, segment: FloatArray) -> None:
+    async def feed_segment(self, segment: FloatArray) -> None:
         await self._take_in(f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech")
 
     def answer(self, *, sets_rollback_point: bool) -> Chunks:
@@ -280,9 +280,9 @@ class FakeDuplexView(FakeView):
         self._listens_for = config.force_listen_count
         return await self._take_in(f"system: {system_prompt or 'talk'}")
 
-    async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
+    async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeEncodedPicture:
         await self._wait(self.times.look_ms)
-        return FakeSeenPicture(max_slice_nums)
+        return FakeEncodedPicture(max_slice_nums)
 
     async def unit(
         self,
@@ -295,7 +295,7 @@ class FakeDuplexView(FakeView):
         due_s: float | None,
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
-        unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
+        unseen = sum(not isinstance(frame, FakeEncodedPicture) for frame in frames)
         await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
         self._units += 1
         must_listen, self._has_break = force_listen or self._has_break, False
@@ -341,7 +341,7 @@ class FakeDuplexView(FakeView):
             "prefill_ms": self.times.prefill_ms,
             "kv_cache_length": self.kv_cache_length,
             "vision_slices": pictures,
-            "vision_tokens": FakeSeenPicture.TOKENS * pictures,
+            "vision_tokens": FakeEncodedPicture.TOKENS * pictures,
         }
 
 

@@ -40,11 +40,9 @@ class Observer(Protocol):
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Record an event and what it led to; on the event loop, without waiting."""
-        ...
 
     async def close(self) -> None:
         """Finish; called once, after the session is released."""
-        ...
 
 
 SESSION_LOG: Final = "session"
@@ -227,7 +225,6 @@ class HasInner(Protocol):
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
         """The events of the duplex machine, and its effects, that the last event led to."""
-        ...
 
 
 class InnerObserver:

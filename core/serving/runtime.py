@@ -161,7 +161,7 @@ class WorkerRuntime:
         """None if nothing transcribes, or nothing is loaded yet."""
         if self._loaded is None:
             return None
-        return self._loaded.backend.ears or self._loaded.transcriber
+        return self._loaded.backend.own_transcriber or self._loaded.transcriber
 
     @property
     def error(self) -> str | None:

@@ -309,7 +309,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         assert view is not None, "the session is prepared"
         await self._call(view.mark(SESSION))
         before = view.kv_cache_length
-        await self._call(view.hear(from_pcm(segment.pcm)))
+        await self._call(view.feed_segment(from_pcm(segment.pcm)))
         added = max(0, view.kv_cache_length - before)
         fed = TokenStats(cached_tokens=before, input_tokens=added)
         if self._is_cut:

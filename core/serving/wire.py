@@ -55,15 +55,12 @@ class Socket(Protocol):
 
     async def receive(self) -> str | bytes:
         """Wait for the next message, bytes if it is binary; raises `SocketClosedError`."""
-        ...
 
     async def send(self, text: str) -> None:
         """Send, waiting while the peer reads slowly; raises `SocketClosedError`."""
-        ...
 
     async def close(self, code: int, reason: str) -> None:
         """Close; harmless if it is closed already."""
-        ...
 
 
 class StarletteSocket:

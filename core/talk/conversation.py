@@ -357,7 +357,7 @@ class Conversation:
         ended_at_s: float,
     ) -> Row:
         start_s = time.perf_counter()
-        run_inline(view.hear(sound, frames))
+        run_inline(view.feed_segment(sound, frames))
         read_s = time.perf_counter() - start_s
         text, samples, starts_at_s = "", 0, None
         for piece in iterate_inline(view.answer()):

@@ -16,7 +16,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import (
-    HearingState,
+    AudioInputState,
     SamplerState,
     Session,
     SpeechState,
@@ -137,7 +137,7 @@ class ScriptedExecutor:
         return Session(
             id=session_id,
             kv=self.llm_store.open(),
-            hearing=HearingState(MelState(), new_audio_cache(_AUDIO)),
+            audio_input=AudioInputState(MelState(), new_audio_cache(_AUDIO)),
             speech=SpeechState(self.tts_store.open()),
             window=WindowState(),
             turn=TurnState(),
@@ -189,7 +189,7 @@ class ScriptedExecutor:
             _append(request.kv, fed)
             code = request.rule.choose(
                 self._code_logits(),
-                [*request.heard, *codes],
+                [*request.recent, *codes],
                 request.eos,
                 request.generator,
                 may_end=len(codes) >= request.least,

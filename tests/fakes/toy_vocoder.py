@@ -30,7 +30,7 @@ from MiniCPMO45.token2wav.vocoder_state import (
     StreamMemory,
     VoiceBase,
     VoicePrompt,
-    ledgers_for,
+    rings_for,
 )
 
 PROMPT_CODES = 52  # a little over two seconds: P = 104 frames, so that trimming keeps both ends
@@ -110,7 +110,7 @@ class FlowStreams:
 
     Attributes:
         bases: speaker, noise and memory of each.
-        ledgers: what the columns of their caches hold.
+        rings: what the columns of their caches hold.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class FlowStreams:
             )
             for _ in range(n_rows)
         ]
-        self.ledgers = [ledgers_for(n_frames, 0) for _ in range(n_rows)]
+        self.rings = [rings_for(n_frames, 0) for _ in range(n_rows)]
 
     @torch.no_grad()
     def feed(
@@ -143,16 +143,16 @@ class FlowStreams:
         is_exact: bool = True,
     ) -> Tensor:
         """Feed the next codes of some rows; mel [S, T, bins]."""
-        history = max(self.ledgers[row][0].length for row in rows)
+        history = max(self.rings[row][0].length for row in rows)
         shape = ChunkShape(max(n_codes), history, is_exact)
         schedule = self.vocoder.flow.make_schedule(self.n_steps)
         batch = ChunkBatch(self.vocoder.config, shape, len(rows), schedule, torch.float32)
         inputs = [
-            ChunkInput(given, n, self.bases[row], self.bases[row].memory, self.ledgers[row])
+            ChunkInput(given, n, self.bases[row], self.bases[row].memory, self.rings[row])
             for row, given, n in zip(rows, codes, n_codes, strict=True)
         ]
         for row, after in zip(rows, batch.load(inputs), strict=True):
-            self.ledgers[row] = after
+            self.rings[row] = after
         mel, _, new = run_flow(self.vocoder.flow, batch)
         store_tails(new, batch.table)
         return mel

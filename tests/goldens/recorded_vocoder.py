@@ -13,8 +13,8 @@ from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_CALL_CODES,
-    ColumnLedger,
-    Ledgers,
+    ColumnRing,
+    ColumnRings,
     SpeechStream,
     StreamMemory,
     TailLayout,
@@ -28,13 +28,13 @@ class RecordedVocoder(Token2Wav):
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
         """Allocate a stream with room for columns that are cut afterwards."""
         stream = super().new_state(base, generator)
-        held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.ledgers
+        held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.rings
         n_columns = held.shape[3] + LARGEST_CALL_CODES
         room = held.new_empty(*held.shape[:3], n_columns, held.shape[4])
         room[:, :, :, : held.shape[3]] = held
         stream.memory = replace(stream.memory, token_rate=room)
-        ledger = ColumnLedger(n_columns, 0, newest_first=False, order=of_codes.order)
-        stream.ledgers = (of_estimator, ledger, of_frames)
+        ring = ColumnRing(n_columns, 0, newest_first=False, order=of_codes.order)
+        stream.rings = (of_estimator, ring, of_frames)
         return stream
 
     @torch.no_grad()
@@ -42,10 +42,10 @@ class RecordedVocoder(Token2Wav):
         """Answer streams, then cut their token-rate history the recorded way."""
         samples = super().stream_many(calls)
         for state in (call.state for call in calls):
-            of_estimator, ledger, of_frames = state.ledgers
-            kept = _frozen(ordered(state.memory.token_rate, ledger), state.base.frames)
+            of_estimator, ring, of_frames = state.rings
+            kept = _frozen(ordered(state.memory.token_rate, ring), state.base.frames)
             state.memory.token_rate[:, :, :, : kept.shape[3]] = kept
-            state.ledgers = (of_estimator, ledger.filled(range(kept.shape[3])), of_frames)
+            state.rings = (of_estimator, ring.filled(range(kept.shape[3])), of_frames)
         return samples
 
 
@@ -73,17 +73,17 @@ class OutputLog:
         return self.outputs[-1]
 
 
-def ordered(cache: Tensor, ledger: ColumnLedger) -> Tensor:
+def ordered(cache: Tensor, ring: ColumnRing) -> Tensor:
     """The occupied columns of a cache [layers, group, heads, n, 2 * d] in their order."""
-    return cache.index_select(3, torch.tensor(ledger.columns.tolist(), dtype=torch.long))
+    return cache.index_select(3, torch.tensor(ring.columns.tolist(), dtype=torch.long))
 
 
 def recorded_caches(
-    vocoder: Token2Wav, n_steps: int, memory: StreamMemory, ledgers: Ledgers
+    vocoder: Token2Wav, n_steps: int, memory: StreamMemory, rings: ColumnRings
 ) -> dict[str, Tensor]:
     """What a stream remembers, in the recordings' layout and by their names."""
     estimator, of_codes, of_frames = (
-        ordered(cache, ledger) for cache, ledger in zip(memory.caches, ledgers, strict=True)
+        ordered(cache, ring) for cache, ring in zip(memory.caches, rings, strict=True)
     )
     tails = TailLayout.of(vocoder.config, n_steps).split(memory.tails)
     of_steps = tails["convolution"]  # [N, depth, convolution, row, tap, C]

@@ -13,7 +13,7 @@ from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt, ledgers_for
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt, rings_for
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder, recorded_caches
 from tests.goldens.report import Report
@@ -81,7 +81,7 @@ def _compare_prompt(
     vocoder: Token2Wav, base: VoiceBase, recorded: dict[str, np.ndarray], report: Report
 ) -> None:
     """The caches after the voice prompt, in the recording's layout."""
-    filled = [ledger.append(ledger.capacity)[1] for ledger in ledgers_for(base.frames, 0)]
+    filled = [ring.append(ring.capacity)[1] for ring in rings_for(base.frames, 0)]
     found = recorded_caches(vocoder, base.n_steps, base.memory, (filled[0], filled[1], filled[2]))
     actual = {}
     for name in recorded:
@@ -210,7 +210,7 @@ def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:
 
 
 def _cache_shapes(vocoder: Token2Wav, state: SpeechStream) -> dict[str, list[int]]:
-    caches = recorded_caches(vocoder, state.base.n_steps, state.memory, state.ledgers)
+    caches = recorded_caches(vocoder, state.base.n_steps, state.memory, state.rings)
     return {name: list(tensor.shape) for name, tensor in caches.items()}
 
 

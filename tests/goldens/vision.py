@@ -11,8 +11,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from MiniCPMO45.engine.slice_encoder import SliceEncoder
-from MiniCPMO45.model.vision import PatchSize, Resampler, SiglipVisionTransformer, patch_grid
+from MiniCPMO45.model.vision import (
+    PatchSize,
+    Resampler,
+    SiglipVisionTransformer,
+    SliceEncoder,
+    patch_grid,
+)
 from MiniCPMO45.processing.pictures import (
     Patches,
     SlicedImage,

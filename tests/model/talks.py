@@ -68,7 +68,7 @@ class Talk:
         facts["lengths"] = (
             session.kv.length,
             session.speech.kv.length,
-            session.hearing.cache.length,
+            session.audio_input.cache.length,
         )
         facts["told"] = [each.text_ids for each in session.window.units]
         facts["turn has ended"] = session.turn.has_ended

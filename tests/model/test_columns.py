@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from MiniCPMO45.token2wav.vocoder_state import ColumnLedger
+from MiniCPMO45.token2wav.vocoder_state import ColumnRing
 
 
 def kept(frames: list[int], first: int, last: int) -> list[int]:
@@ -16,25 +16,25 @@ def kept(frames: list[int], first: int, last: int) -> list[int]:
 @pytest.mark.parametrize("prompt_frames", [8, 60, 104, 250])
 def test_the_ends_of_the_order_are_kept(prompt_frames: int, newest_first: bool) -> None:
     """Columns are followed by the frames written to them."""
-    ledger = ColumnLedger(prompt_frames, 100, newest_first).filled(range(prompt_frames))
+    ring = ColumnRing(prompt_frames, 100, newest_first).filled(range(prompt_frames))
     written = dict(enumerate(range(prompt_frames)))  # column to frame
     frames, count = list(range(prompt_frames)), prompt_frames
     for n_frames in (50, 20, 30, 56, 2, 50, 50):
         new = list(range(count, count + n_frames))
         count += n_frames
-        targets, ledger = ledger.append(n_frames)
+        targets, ring = ring.append(n_frames)
         assert len(targets) == n_frames
         written |= {c: f for c, f in zip(targets.tolist(), new, strict=True) if c >= 0}
         frames = kept(new + frames if newest_first else frames + new, prompt_frames, 100)
-        assert [written[column] for column in ledger.columns.tolist()] == frames
-        assert sorted(ledger.columns.tolist()) == list(range(len(frames)))
+        assert [written[column] for column in ring.columns.tolist()] == frames
+        assert sorted(ring.columns.tolist()) == list(range(len(frames)))
 
 
 def test_a_chunk_that_fits_drops_nothing_and_a_full_one_overwrites_the_oldest() -> None:
-    ledger = ColumnLedger(2, 4, newest_first=False).filled([0, 1])
-    targets, ledger = ledger.append(4)
+    ring = ColumnRing(2, 4, newest_first=False).filled([0, 1])
+    targets, ring = ring.append(4)
     assert targets.tolist() == [2, 3, 4, 5]
-    targets, ledger = ledger.append(2)
+    targets, ring = ring.append(2)
     assert targets.tolist() == [2, 3]
-    assert ledger.columns.tolist() == [0, 1, 4, 5, 2, 3]
-    assert ledger.ages().tolist() == [6, 5, 2, 1, 4, 3]
+    assert ring.columns.tolist() == [0, 1, 4, 5, 2, 3]
+    assert ring.ages().tolist() == [6, 5, 2, 1, 4, 3]

@@ -175,7 +175,7 @@ def test_pictures_alone_are_a_unit(bench: Bench, tokens: SpecialTokens) -> None:
     assert result.is_listen
     shown = [tokens.image_start, *SLICE, tokens.image_end]
     assert bench.cached == [tokens.unit_start, *shown, tokens.listen, tokens.unit_end]
-    assert bench.session.hearing.audio_units == 0
+    assert bench.session.audio_input.audio_units == 0
 
 
 def test_nothing_is_no_unit(bench: Bench) -> None:

@@ -201,9 +201,9 @@ def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexVie
     view.prepare()
     for _ in range(2):
         run_unit(view)
-    assert view.session.hearing.cache.length == 100
+    assert view.session.audio_input.cache.length == 100
     view.prepare()
-    assert view.session.hearing.cache.length == 0
+    assert view.session.audio_input.cache.length == 0
 
 
 def test_a_context_that_is_full_is_told(processor: UnifiedProcessor) -> None:

@@ -142,7 +142,7 @@ def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[
     codes: list[int] = []
     while True:
         logits = toy.model.tts.head_code[0](stock_states(stock, rows)[-1])
-        heard, may_end = [*asked.heard, *codes], len(codes) >= asked.least
+        heard, may_end = [*asked.recent, *codes], len(codes) >= asked.least
         code = asked.rule.choose(logits, heard, asked.eos, asked.generator, may_end=may_end)
         if code == asked.eos:
             return DrawnCodes(tuple(codes), True), rows

@@ -76,7 +76,7 @@ def test_pieces_equal_the_whole_with_the_same_visibility(pieces: list[int]) -> N
         embedded = vocoder.flow.input_embedding(torch.tensor([codes]))
         expected = masked_encoder(encoder, embedded, pieces)
     torch.testing.assert_close(torch.cat(features.all, dim=1)[0], expected, atol=2e-5, rtol=1e-4)
-    assert [ledger.length for ledger in streams.ledgers[0]] == [2 * start, start, 2 * start]
+    assert [ring.length for ring in streams.rings[0]] == [2 * start, start, 2 * start]
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
@@ -100,7 +100,7 @@ def test_streams_of_any_age_answered_together_equal_each_alone(is_exact: bool) -
         ours, theirs = features.all[0][row, : 2 * n], features.all[-1][0]
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
         mine, other = (streams.bases[row].memory for streams in (together, alone))
-        count = together.ledgers[row][2].length
+        count = together.rings[row][2].length
         torch.testing.assert_close(
             mine.mel_rate[:, :, :, :count], other.mel_rate[:, :, :, :count], atol=1e-5, rtol=1e-5
         )

@@ -176,8 +176,8 @@ def _tensors_of(session: Session) -> dict[str, Tensor]:
     vocoder, logits = session.speech.vocoder, session.turn.logits
     assert vocoder is not None and logits is not None
     return {
-        "audio encoder": session.hearing.cache.kv,
-        "mel": session.hearing.mel.samples,
+        "audio encoder": session.audio_input.cache.kv,
+        "mel": session.audio_input.mel.samples,
         "logits": logits,
         "vocoder": vocoder.memory.estimator,
         "vocoder tail": vocoder.memory.tails,

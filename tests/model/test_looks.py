@@ -15,7 +15,7 @@ from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import EncodeImages
-from MiniCPMO45.modes.prompt_input import SeenPicture
+from MiniCPMO45.modes.prompt_input import EncodedPicture
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
 
@@ -45,7 +45,7 @@ def prepare(view: DuplexView) -> None:
 
 
 def state_after_prefill(
-    view: DuplexView, frames: Sequence[Image.Image | SeenPicture]
+    view: DuplexView, frames: Sequence[Image.Image | EncodedPicture]
 ) -> tuple[torch.Tensor, int, int]:
     """Logits, cache length and number of slices after a unit's input in a fresh conversation."""
     prepare(view)
@@ -77,13 +77,13 @@ def test_a_unit_is_the_same_whoever_encoded_its_pictures(
 
 def facts(session: Session) -> list[object]:
     """What a look must not change."""
-    hearing, random = session.hearing, session.sampler.generator.get_state().tolist()
+    audio_input, random = session.audio_input, session.sampler.generator.get_state().tolist()
     return [
         session.cached_tokens,
         session.nbytes,
         vars(session.turn).copy(),
         vars(session.window).copy(),
-        (hearing.units, hearing.audio_units, hearing.pending.tolist()),
+        (audio_input.units, audio_input.audio_units, audio_input.pending.tolist()),
         (list(session.sampler.history), random),
     ]
 
@@ -100,7 +100,7 @@ def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
     assert fed == 1
 
 
-def run(view: DuplexView, frames: Sequence[Image.Image | SeenPicture]) -> tuple[int, bool]:
+def run(view: DuplexView, frames: Sequence[Image.Image | EncodedPicture]) -> tuple[int, bool]:
     """A whole unit; its slices, and whether the model listened."""
     done = run_inline(view.unit(SECOND, frames))
     assert done is not None

@@ -122,7 +122,7 @@ def ask(request: Request) -> Steps[Any]:
 def requests_of(kind: type, toy: Toy, executor: Executor) -> tuple[Request, Request]:
     """Return a request that is right and one of the same kind that is wrong."""
     if kind is EncodeStream:
-        caches = [executor.open_session(str(n), seed=1).hearing.cache for n in range(2)]
+        caches = [executor.open_session(str(n), seed=1).audio_input.cache for n in range(2)]
         right = EncodeStream(torch.zeros(80, 102), caches[0], 0, 2)
         return right, EncodeStream(torch.zeros(1, 1), caches[1], 0, 2)
     if kind is Vocode:

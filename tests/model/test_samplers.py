@@ -280,7 +280,7 @@ def _choose(request: DrawCodes, logits: Tensor) -> list[int]:
     for step, row in enumerate(logits):
         code = request.rule.choose(
             row,
-            [*request.heard, *codes],
+            [*request.recent, *codes],
             EOS,
             request.generator,
             may_end=step >= request.least,
@@ -308,7 +308,7 @@ def test_greedy_codes_are_the_rules(name: str, n_heard: int) -> None:
         _request(
             rule,
             row,
-            heard=tuple(torch.randint(0, 10, (n_heard,), generator=_generator(row)).tolist()),
+            recent=tuple(torch.randint(0, 10, (n_heard,), generator=_generator(row)).tolist()),
             least=row % 21,
         )
         for row in range(rows)
@@ -331,7 +331,7 @@ def test_drawn_codes_are_distributed_as_the_rules(name: str, may_end: bool) -> N
     logits = torch.randn(N_CODES, generator=_generator(7)) * 1.5
     logits[EOS] = logits.max() + 0.1
     heard = tuple(logits.topk(4).indices.tolist()[1:])
-    request = _request(rule, 1, heard=heard, least=least)
+    request = _request(rule, 1, recent=heard, least=least)
     sampler = CodeSampler(rows, CPU)
     ours: list[int] = []
     while len(ours) < N_DRAWS:
@@ -353,7 +353,7 @@ def test_a_run_does_not_depend_on_the_other_rows() -> None:
                 replace(CodeRule(0.8, 1.05), **CODE_RULES[name]),  # type: ignore[arg-type]
                 row,
                 least=3 * row,
-                heard=tuple(range(row)),
+                recent=tuple(range(row)),
             )
             for row, name in enumerate(names)
         ]

@@ -108,12 +108,16 @@ def test_a_rollback_restores_what_it_says(toy: Toy) -> None:
     session = talk.session
     session.sampler.history[:] = [5, 6]
     random_state = session.sampler.generator.get_state()
-    before = (session.kv.length, session.hearing.units, session.hearing.cache.length)
+    before = (session.kv.length, session.audio_input.units, session.audio_input.cache.length)
     turn, window = replace(session.turn), session.window.clone()
     session.take_snapshot()
     talk.units(3, seed=4)
     session.rollback()
-    assert (session.kv.length, session.hearing.units, session.hearing.cache.length) == before
+    assert (
+        session.kv.length,
+        session.audio_input.units,
+        session.audio_input.cache.length,
+    ) == before
     assert (session.turn, session.window, session.sampler.history) == (turn, window, [5, 6])
     assert torch.equal(session.sampler.generator.get_state(), random_state)
     assert session.speech.kv.length == 0

@@ -232,7 +232,7 @@ def test_a_long_turn_forgets_its_beginning_instead_of_failing(bench: Bench) -> N
 
 def _run(bench: Bench, budget: CodeBudget, heard: list[int] | None = None) -> CodeRun:
     pieces = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
-    return CodeRun(bench.session, pieces, RULE, budget, eos=CODE_EOS, heard=heard)
+    return CodeRun(bench.session, pieces, RULE, budget, eos=CODE_EOS, history=heard)
 
 
 def test_a_run_ends_at_its_budget(bench: Bench) -> None:

@@ -59,7 +59,7 @@ def test_every_token_reaches_speech_once_with_its_own_state(toy: Toy, n_tokens: 
 def test_the_systems_sound_is_not_remembered_as_the_users(toy: Toy) -> None:
     talk = ToyTurns(toy)
     talk.prefill("system", ["be like", speech(1.0, 1)], stream_input=True)
-    assert talk.session.hearing.cache.length == 0
+    assert talk.session.audio_input.cache.length == 0
 
 
 def test_a_history_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> None:

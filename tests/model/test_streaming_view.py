@@ -177,14 +177,14 @@ def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -
 
 def take_turn(view: HalfDuplexView, segment: FloatArray) -> tuple[list[StreamingChunk], ReplyEnd]:
     """Hear a segment and answer it."""
-    run_inline(view.hear(segment))
+    run_inline(view.feed_segment(segment))
     return finish(view, iterate_inline(view.answer()))
 
 
 def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     with pytest.raises(NotPreparedError):
-        run_inline(view.hear(speech(1.0)))
+        run_inline(view.feed_segment(speech(1.0)))
     prompt = run_inline(view.begin(["You are kind. Speak so:", speech(1.0, 1), "Always."]))
     assert prompt.count("<audio>./</audio>") == 1
     for _ in range(2):

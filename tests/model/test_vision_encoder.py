@@ -11,10 +11,9 @@ from PIL import Image
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig, VisionConfig
-from MiniCPMO45.engine import slice_encoder
-from MiniCPMO45.engine.slice_encoder import PADDED, SliceEncoder
 from MiniCPMO45.kernels.device import STAGED_BYTES, upload_array
-from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
+from MiniCPMO45.model import vision
+from MiniCPMO45.model.vision import PADDED, Resampler, SiglipVisionTransformer, SliceEncoder
 from MiniCPMO45.processing.pictures import Patches, PixelSlice, Slice, patches_of, slice_image
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
@@ -115,7 +114,7 @@ def test_pictures_lie_on_a_card_one_after_the_other(
     def write(picture: Tensor, part: PixelSlice, out: Tensor) -> None:
         assert picture.shape == part.pixels.shape
 
-    monkeypatch.setattr(slice_encoder, "upload_array", upload)
+    monkeypatch.setattr(vision, "upload_array", upload)
     monkeypatch.setattr(kernels, "write_patches", write)
     slices = [
         each

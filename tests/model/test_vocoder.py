@@ -94,8 +94,8 @@ def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[CodeChunk]:
 def memory_of(stream: SpeechStream) -> list[Tensor]:
     """Everything a stream remembers, in an order that places do not change."""
     caches = [
-        cache.index_select(3, torch.from_numpy(ledger.columns.copy()).long())
-        for cache, ledger in zip(stream.memory.caches, stream.ledgers, strict=True)
+        cache.index_select(3, torch.from_numpy(ring.columns.copy()).long())
+        for cache, ring in zip(stream.memory.caches, stream.rings, strict=True)
     ]
     return [*caches, stream.memory.tails.clone()]
 
@@ -132,7 +132,7 @@ def test_history_stays_bounded_and_the_noise_repeats(vocoder: Token2Wav, base: V
     sizes = []
     for piece in turn(175)[:7]:
         vocoder.stream(state, piece.codes)
-        sizes.append((state.noise_offset, state.ledgers[1].length))
+        sizes.append((state.noise_offset, state.rings[1].length))
     prompt = 2 * PROMPT_CODES
     assert sizes[0] == (prompt + 50, PROMPT_CODES + 25)
     assert sizes[1:] == [(prompt + 100, PROMPT_CODES + 50)] * 6

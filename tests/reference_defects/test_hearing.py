@@ -59,16 +59,16 @@ def test_d6_context_frames_do_not_enter_the_cache(toy: Toy) -> None:
     talk = ToyTurns(toy)
     talk.prefill("user", [speech(3.1, 1)], stream_input=True)
     rule = 3 * UNIT_FRAMES + 2 * 3 * CONTEXT_FRAMES // 2 - 1  # nothing lies before the first
-    assert (talk.session.hearing.cache.length, rule) == (150, 155)
+    assert (talk.session.audio_input.cache.length, rule) == (150, 155)
 
 
 def test_d33_a_conversation_starts_deaf(toy: Toy) -> None:
     executor, duplex = toy.executor(), toy.duplex()
     first, second = (executor.open_session(name, seed=0) for name in ("first", "second"))
-    first.hearing.cache.length += UNIT_FRAMES
+    first.audio_input.cache.length += UNIT_FRAMES
     for _ in prepare(duplex, second):
         break
-    assert second.hearing.cache.length == 0, "the reference keeps the first one's cache"
+    assert second.audio_input.cache.length == 0, "the reference keeps the first one's cache"
 
 
 def test_d34_the_first_second_is_remembered(toy: Toy) -> None:
@@ -77,4 +77,4 @@ def test_d34_the_first_second_is_remembered(toy: Toy) -> None:
         is_first = talk.session.kv.length == 0
         talk.prefill("user", [speech(1.1, seed)], stream_input=True)
         rule.append(0 if is_first else UNIT_FRAMES)  # the first prefill's cache is dropped
-    assert (talk.session.hearing.cache.length, rule[-1]) == (2 * UNIT_FRAMES, UNIT_FRAMES)
+    assert (talk.session.audio_input.cache.length, rule[-1]) == (2 * UNIT_FRAMES, UNIT_FRAMES)

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.engine.slice_encoder import SliceEncoder
+from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.pictures import to_patches as patches_of
 from training.nano import shapes

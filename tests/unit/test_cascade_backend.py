@@ -152,7 +152,7 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
         made.load(ENGINE, ignore)
         before = made.open_duplex(threads)
         assert not isinstance(before, CascadeDuplexView)
-        assert made.facts().kind is ModelKind.NANO and made.ears is None
+        assert made.facts().kind is ModelKind.NANO and made.own_transcriber is None
         may_come.set()
         await asyncio.to_thread(made.wait, LIMIT_S)
         assert isinstance(made.open_duplex(threads), CascadeDuplexView)

@@ -73,14 +73,14 @@ def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
 
     async def scenario() -> None:
         view = await voice_chat(parts)
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         *chunks, last = await all_of(view.answer(sets_rollback_point=False))
         assert [chunk.text_delta for chunk in chunks] == ["Hello Anna. ", "Nice to meet you!"]
         lengths = [len(chunk.audio_data or b"") // 4 for chunk in chunks]
         assert lengths == [int(words * WORD_S * OUTPUT_SAMPLE_RATE_HZ) for words in (2, 4)]
         assert last.is_final and view.reply_end is not None
         assert view.reply_end.text == "Hello Anna. Nice to meet you!"
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
         asked = language_of(parts).asked[-1]
         assert [line.content for line in asked[-3:]] == [
@@ -98,7 +98,7 @@ def test_what_was_not_understood_is_asked_again() -> None:
 
     async def scenario() -> None:
         view = await voice_chat(parts)
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
         assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
         assert language_of(parts).asked == []
@@ -111,7 +111,7 @@ def test_a_stopped_reply_keeps_what_was_handed_out_and_ends_the_drawing() -> Non
 
     async def scenario() -> None:
         view = await voice_chat(parts)
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         reply = view.answer(sets_rollback_point=False)
         first = await anext(reply)
         view.stop()
@@ -129,7 +129,7 @@ def test_a_spoken_reply_at_its_limit_ends_with_a_whole_sentence() -> None:
 
     async def scenario() -> None:
         view = await voice_chat(parts)
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
         assert view.reply_end is not None and view.reply_end.text.startswith("This is short. And")
         assert len(view.reply_end.text) < len(words)
@@ -145,7 +145,7 @@ def test_a_rolled_back_turn_was_never_said() -> None:
         view = await voice_chat(parts)
         before = view.kv_cache_length
         await view.mark("s")
-        await view.hear(SECOND)
+        await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
         assert view.kv_cache_length > before and view.can_rollback()
         await view.roll_back()

@@ -26,6 +26,7 @@ LONG_FILES: dict[str, str] = {
     "MiniCPMO45/engine/session.py": "a conversation, and what of it leaves its cache when",
     "MiniCPMO45/modes/duplex.py": "a unit from its audio to its end reads from top to bottom",
     "MiniCPMO45/model/audio_encoder.py": "an encoder, its cache, and the passes over both",
+    "MiniCPMO45/model/vision.py": "an encoder, and the passes over it",
     "MiniCPMO45/engine/kv_cache.py": "a row of a pass is a place in the page table",
     "MiniCPMO45/token2wav/vocoder_state.py": "a chunk writes where its streams' memory lies",
     "minicpmo_live/events.py": "generated: a class for each message",

@@ -24,7 +24,7 @@ from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler, PicturePrefetch
-from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeSeenPicture, FakeTimes
+from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeEncodedPicture, FakeTimes
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionRules
 from core.serving.slots import Owner
@@ -66,7 +66,7 @@ class Watched(FakeDuplexView):
         self.may_look.set()
         self.fails = False
 
-    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeSeenPicture:
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeEncodedPicture:
         """Prefetch, when it may."""
         self.looks.append(picture.width)
         await self.may_look.wait()
@@ -195,7 +195,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
         async with bench() as made:
             await made.encode_ahead(A)
             assert made.emitted == [Prefetched()]
-            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert await made.step(A) == [FakeEncodedPicture(1)]
             assert made.talk.looks == [20]
             assert len(made.handler._prefetch) == 0, "a unit takes it along"
 
@@ -227,7 +227,7 @@ def test_pictures_keep_their_order_whoever_looked_at_them() -> None:
             await made.encode_ahead(B)
             first, second = await made.step(A, B)
             assert isinstance(first, Image.Image) and first.width == 20
-            assert second == FakeSeenPicture(1)
+            assert second == FakeEncodedPicture(1)
 
     asyncio.run(scenario())
 
@@ -242,7 +242,7 @@ def test_a_unit_waits_for_a_look_under_way() -> None:
             await asyncio.sleep(5 * ROUND_S)
             assert not step.done() and not made.talk.got
             made.talk.may_look.set()
-            assert await step == [FakeSeenPicture(1)]
+            assert await step == [FakeEncodedPicture(1)]
             await looking
             assert made.talk.looks == [20], "not twice"
 
@@ -271,7 +271,7 @@ def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
             assert await made.step() == []
             made.talk.may_look.set()
             await looking
-            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert await made.step(A) == [FakeEncodedPicture(1)]
 
     asyncio.run(scenario())
 
@@ -281,7 +281,7 @@ def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
         async with bench() as made:
             await made.encode_ahead(BROKEN, A)
             assert made.kinds == ["Prefetched"]
-            assert await made.step(BROKEN, A) == [FakeSeenPicture(1)]
+            assert await made.step(BROKEN, A) == [FakeEncodedPicture(1)]
             assert made.kinds == ["Prefetched", "Noticed", "StepDone"]
             [noticed] = [event for event in made.emitted if isinstance(event, Noticed)]
             assert isinstance(noticed.problem, PictureError)
@@ -295,7 +295,7 @@ def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
             await made.encode_ahead(A, B)
             [got] = await made.step(A, max_slices=4)
             assert isinstance(got, Image.Image)
-            assert await made.step(B, max_slices=1) == [FakeSeenPicture(1)]
+            assert await made.step(B, max_slices=1) == [FakeEncodedPicture(1)]
 
     asyncio.run(scenario())
 
@@ -307,12 +307,12 @@ def test_a_switch_of_slices_costs_one_look() -> None:
             [got] = await made.step(A, max_slices=4)
             assert isinstance(got, Image.Image), "nobody knew"
             await made.encode_ahead(A)
-            assert await made.step(A, max_slices=4) == [FakeSeenPicture(4)]
+            assert await made.step(A, max_slices=4) == [FakeEncodedPicture(4)]
             await made.encode_ahead(A)
             [got] = await made.step(A)
             assert isinstance(got, Image.Image), "and back to what `prepare` said"
             await made.encode_ahead(A)
-            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert await made.step(A) == [FakeEncodedPicture(1)]
 
     asyncio.run(scenario())
 
@@ -336,8 +336,8 @@ def test_the_same_picture_twice_is_seen_twice() -> None:
         async with bench() as made:
             again = Frame(4, A.data)
             await made.encode_ahead(A, again)
-            assert await made.step(again) == [FakeSeenPicture(1)]
-            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert await made.step(again) == [FakeEncodedPicture(1)]
+            assert await made.step(A) == [FakeEncodedPicture(1)]
             assert made.talk.looks == [20, 20]
 
     asyncio.run(scenario())

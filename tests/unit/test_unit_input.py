@@ -49,9 +49,9 @@ def _ramp(n_samples: int, start: int = 1) -> np.ndarray:
 def _units(session: Session, pieces: list[np.ndarray]) -> Iterator[Tensor]:
     """Deal out audio as `prefill` does."""
     for piece in pieces:
-        samples, session.hearing.pending = split_unit_audio(session.hearing, piece)
+        samples, session.audio_input.pending = split_unit_audio(session.audio_input, piece)
         if samples is not None:
-            session.hearing.audio_units += 1
+            session.audio_input.audio_units += 1
             yield samples
 
 
@@ -63,23 +63,23 @@ def test_no_sample_is_lost_doubled_or_moved(lengths: list[int]) -> None:
     units = list(_units(session, pieces))
     lead = max(0, LEAD_TO - lengths[0])
     assert [len(unit) for unit in units] == [FIRST, *[LATER] * (len(units) - 1)]
-    dealt = torch.cat([*units, session.hearing.pending])
+    dealt = torch.cat([*units, session.audio_input.pending])
     assert torch.equal(dealt, torch.cat((torch.zeros(lead), torch.from_numpy(total))))
 
 
 def test_seconds_in_are_seconds_out_and_80_samples_stay(session: Session) -> None:
     """From the first unit on, exactly one second is needed for each."""
     seconds = [_ramp(LATER, start=LATER * i) for i in range(5)]
-    waiting = [len(session.hearing.pending) for _ in _units(session, seconds)]
+    waiting = [len(session.audio_input.pending) for _ in _units(session, seconds)]
     assert waiting == [LEAD_TO - FIRST] * 5 == [80] * 5
 
 
 def test_too_little_audio_waits(session: Session) -> None:
     list(_units(session, [_ramp(LATER)]))
-    samples, waiting = split_unit_audio(session.hearing, _ramp(LATER - 81))
+    samples, waiting = split_unit_audio(session.audio_input, _ramp(LATER - 81))
     assert samples is None
-    session.hearing.pending = waiting
-    samples, waiting = split_unit_audio(session.hearing, _ramp(1))
+    session.audio_input.pending = waiting
+    samples, waiting = split_unit_audio(session.audio_input, _ramp(1))
     assert samples is not None
     assert (len(samples), len(waiting)) == (LATER, 0)
 
@@ -87,14 +87,14 @@ def test_too_little_audio_waits(session: Session) -> None:
 def test_more_than_a_second_waits_for_the_next_units(session: Session) -> None:
     units = list(_units(session, [_ramp(3 * LATER), _ramp(1), _ramp(1)]))
     assert [len(unit) for unit in units] == [FIRST, LATER]
-    assert len(session.hearing.pending) == 3 * LATER + 2 - FIRST - LATER
+    assert len(session.audio_input.pending) == 3 * LATER + 2 - FIRST - LATER
 
 
 def test_splitting_leaves_the_state_alone(session: Session) -> None:
-    before = session.hearing.pending
-    split_unit_audio(session.hearing, _ramp(20_000))
-    assert session.hearing.pending is before
-    assert session.hearing.audio_units == 0
+    before = session.audio_input.pending
+    split_unit_audio(session.audio_input, _ramp(20_000))
+    assert session.audio_input.pending is before
+    assert session.audio_input.audio_units == 0
 
 
 @pytest.mark.filterwarnings("error")
@@ -107,7 +107,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
         "float64": audio.astype(np.float64),
         "list": audio.tolist(),
     }
-    samples, _ = split_unit_audio(session.hearing, given_as[kind])
+    samples, _ = split_unit_audio(session.audio_input, given_as[kind])
     assert samples is not None
     assert samples.dtype == torch.float32
     assert torch.equal(samples, torch.from_numpy(audio[:FIRST]))
@@ -115,7 +115,7 @@ def test_any_array_of_samples_will_do(session: Session, kind: str) -> None:
 
 def test_the_waiting_samples_are_not_the_callers_memory(session: Session) -> None:
     audio = _ramp(20_000)
-    _, waiting = split_unit_audio(session.hearing, audio)
+    _, waiting = split_unit_audio(session.audio_input, audio)
     before = waiting.clone()
     audio[:] = 0
     assert torch.equal(waiting, before)
@@ -126,13 +126,13 @@ def test_units_reach_the_encoder_with_their_context(
 ) -> None:
     """102 mel frames without left context first, then 104 with two frames on each side."""
     for samples in _units(session, [_ramp(LATER) / 1e6] * 6):
-        session.hearing.audio_units -= 1  # counted by the call under test
-        rows = run_alone(get_audio_embedding(session.hearing, samples), executor)
+        session.audio_input.audio_units -= 1  # counted by the call under test
+        rows = run_alone(get_audio_embedding(session.audio_input, samples), executor)
         assert len(rows) == 10
     asked = executor.of_kind(EncodeStream)
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]
     assert [(each.prefix_frames, each.suffix_frames) for each in asked] == [(0, 2), *[(2, 2)] * 5]
-    assert session.hearing.audio_units == 6
+    assert session.audio_input.audio_units == 6
 
 
 def _marks(pieces: list[TokenIds | Embeddings], tokens: SpecialTokens) -> str:

@@ -236,7 +236,7 @@ class Executor:
         rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
         families = (  # what needs the most memory first, for the others to use again
             [*self._vision.pieces(), *self._audio.pieces(rows)],
-            self._text.prefill_pieces,
+            self._text.prefills.captured,
             self._text.decode_pieces,
             self._speech.pieces,
             [] if self.vocoder is None else self.vocoder.pieces(rows),

@@ -129,7 +129,7 @@ def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
         numbers[:] = draw_uniforms(request.generator, request.count)
 
 
-class StartPass:
+class StartPass(Capturable[Tensor]):
     """The rows that start runs: text with its language-model states, markers, codes.
 
     Attributes:
@@ -137,11 +137,11 @@ class StartPass:
     """
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
+        super().__init__(f"speech start of {rows}")
         self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
         weight = tts.emb_text.weight
         width = tts.projector_semantic.linear1.in_features
         self.vectors = torch.zeros(rows, width, dtype=weight.dtype, device=weight.device)
-        self.piece = Capturable(f"speech start of {rows}", self._work)
         self._tts = tts
         self._store = store
 
@@ -220,7 +220,7 @@ class SpeechRunner:
     def pieces(self) -> list[Capturable[Any]]:
         """Everything to capture, largest first."""
         draws = [piece for each in self.draws.captured for piece in (each.step, each.first)]
-        return [*(each.piece for each in self.starts.captured), *draws]
+        return [*self.starts.captured, *draws]
 
     def draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
         """Draw codes for different conversations; their caches grow at the end, or not at all.
@@ -286,7 +286,7 @@ class SpeechRunner:
         for group in passes(rows, self.starts.most, self.draws.most):
             start = self.starts.of(sum(len(part.ids) for part in group))
             start.load(group)
-            last = start.piece.run()
+            last = start.run()
             if len(group) == len(requests):
                 hidden[: len(group)].copy_(last[: len(group)])
                 continue

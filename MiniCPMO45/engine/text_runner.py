@@ -188,13 +188,13 @@ class HeadPass:
         return Scores(hidden, logits, self.sampler.choose(logits))
 
 
-class DecodePass:
+class DecodePass(Capturable[Scores]):
     """One token of each of a bucket of conversations: embedding, layers, head, choice."""
 
     def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
+        super().__init__(f"decode of {rows}")
         self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
         self.head = head
-        self.piece = Capturable(f"decode of {rows}", self._work)
         self._decoder = llm.model
         self._store = store
 
@@ -204,7 +204,7 @@ class DecodePass:
         return self.head.score(self._decoder(embedded, batch))
 
 
-class PrefillPass:
+class PrefillPass(Capturable[tuple[Tensor, Tensor]]):
     """Any mix of rows up to a bucket: embedding and layers.
 
     Attributes:
@@ -212,10 +212,10 @@ class PrefillPass:
     """
 
     def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
+        super().__init__(f"prefill of {rows}")
         self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
         norm = llm.model.norm.weight
         self.vectors = norm.new_zeros(rows, len(norm))
-        self.piece = Capturable(f"prefill of {rows}", self._work)
         self._decoder = llm.model
         self._store = store
 
@@ -244,16 +244,10 @@ class TextRunner:
         self._n_tokens = llm.lm_head.out_features
 
     @property
-    def prefill_pieces(self) -> list[Capturable[Any]]:
-        """Prefill passes, largest first."""
-        return [each.piece for each in self.prefills.captured]
-
-    @property
     def decode_pieces(self) -> list[Capturable[Any]]:
-        """Everything else to capture, largest first."""
-        decodes = [each.piece for each in self.decodes.captured]
+        """Everything to capture but prefill passes, largest first."""
         heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
-        return [*decodes, *heads]
+        return [*self.decodes.captured, *heads]
 
     def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
         """Feed rows of different conversations; their caches have room and are not advanced."""
@@ -291,7 +285,7 @@ class TextRunner:
         step = self.decodes.of(len(group))
         step.packed.load(group)
         step.head.sampler.load([text.decision for text in texts])
-        scores = step.piece.run()
+        scores = step.run()
         states = scores.hidden[: len(group)].clone()
         for result, state in zip(results, states.split(1), strict=True):
             result.hidden.append(state)
@@ -303,7 +297,7 @@ class TextRunner:
         counts = [len(part.ids) for part in group]
         step = self.prefills.of(sum(counts))
         step.load(group)
-        hidden, last = step.piece.run()
+        hidden, last = step.run()
         states = hidden[: sum(counts)].clone()
         for result, state in zip(results, states.split(counts), strict=True):
             result.hidden.append(state)

@@ -131,14 +131,14 @@ SLOW_WARM_UP_S = 1.0  # worth a line in the log: kernels were compiled, as on a 
 class Capturable(Generic[T]):
     """Device work that may be replayed."""
 
-    def __init__(self, name: str, work: Callable[[], T]) -> None:
-        """Take the work; it is called as it is until `capture` has captured it.
+    def __init__(self, name: str, function: Callable[[], T] | None = None) -> None:
+        """Take the work, unless a subclass does it in `_work`.
 
-        It reads and writes static tensors and never waits for the device. Its result, tensors, is
-        valid until the next replay.
+        It is called as it is until `capture` has captured it, reads and writes static tensors and
+        never waits for the device. Its result, tensors, is valid until the next replay.
         """
         self.name = name
-        self._work = work
+        self._function = function
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: T | None = None
 
@@ -148,6 +148,10 @@ class Capturable(Generic[T]):
             return self._work()
         self._graph.replay()
         return cast(T, self._result)
+
+    def _work(self) -> T:
+        assert self._function is not None, "there is work"
+        return self._function()
 
     def warm_up(self) -> None:
         """Do the work once as it is: kernels are compiled and libraries set up."""

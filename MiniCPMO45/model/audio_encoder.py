@@ -313,7 +313,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, tuple[StreamPass, Capturable[Tensor]]] = {}
+        self._passes: dict[int, StreamPass] = {}
         fuse_attention(encoder)
 
     @torch.no_grad()
@@ -364,12 +364,11 @@ class AudioEmbedder:
             answers.update(zip(indices, embedded, strict=True))
         for index, item in enumerate(items):
             if index not in answers:  # longer than a unit: a pass of its own
-                once = StreamPass(self, 1, UnitShape.around([item]))
-                [answers[index]] = self._feed(once, once.run, [item])
+                [answers[index]] = self._feed(StreamPass(self, 1, UnitShape.around([item])), [item])
         return [answers[index] for index in range(len(items))]
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n)[1] for n in sorted(rows, reverse=True)]
+        return [self._pass(n) for n in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
         if len({id(item.cache) for item in items}) < len(items):
@@ -385,19 +384,16 @@ class AudioEmbedder:
         n_rows = len(items)
         if self._has_fixed:
             n_rows = next(n for n in ROWS if n >= n_rows)
-        unit, piece = self._pass(n_rows)
-        return self._feed(unit, piece.run, items)
+        return self._feed(self._pass(n_rows), items)
 
-    def _feed(
-        self, unit: StreamPass, run: Callable[[], Tensor], items: Sequence[EncodeStream]
-    ) -> list[Tensor]:
+    def _feed(self, unit: StreamPass, items: Sequence[EncodeStream]) -> list[Tensor]:
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
         try:
             unit.load(items)
-            rows = run()[: len(items)].clone()  # the next replay writes over the original
+            rows = unit.run()[: len(items)].clone()  # the next replay writes over the original
         finally:
             unit.release()
         for item in items:
@@ -406,18 +402,18 @@ class AudioEmbedder:
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> tuple[StreamPass, Capturable[Tensor]]:
+    def _pass(self, n_rows: int) -> StreamPass:
         if n_rows not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                unit = StreamPass(self, n_rows, UNIT)
-            self._passes[n_rows] = unit, Capturable(f"audio encoder, {n_rows}", unit.run)
+                self._passes[n_rows] = StreamPass(self, n_rows, UNIT)
         return self._passes[n_rows]
 
 
-class StreamPass:
+class StreamPass(Capturable[Tensor]):
     """A unit of each of S streams, fewer are padded, on memory whose addresses never change."""
 
     def __init__(self, embedder: AudioEmbedder, n_rows: int, shape: UnitShape) -> None:
+        super().__init__(f"audio encoder, {n_rows}")
         self._embedder, self._shape = embedder, shape
         encoder = embedder.encoder
         like, heads = encoder.conv1.weight, encoder.heads
@@ -460,7 +456,7 @@ class StreamPass:
         """Drop the streams of the last `load`; `run` needs another one first."""
         self._table.release()
 
-    def run(self) -> Tensor:
+    def _work(self) -> Tensor:
         """Encode the units and keep them; embeddings [S, frames / pool step, llm_width]."""
         embedder, table = self._embedder, self._table
         encoder, dtype = embedder.encoder, embedder.encoder.conv1.weight.dtype

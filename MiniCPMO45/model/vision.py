@@ -325,7 +325,7 @@ class SliceEncoder:
         self._is_on_card = self.device.type == "cuda"
         self._has_fixed = self._is_on_card if has_fixed_passes is None else has_fixed_passes
         self._rows = tuple(count for count in ROWS if count <= most_rows)
-        self._passes: dict[tuple[int, int], tuple[FixedPass, Capturable[Tensor]]] = {}
+        self._passes: dict[tuple[int, int], FixedPass] = {}
         fuse_attention(vision)
 
     @torch.no_grad()
@@ -360,7 +360,7 @@ class SliceEncoder:
 
     def pieces(self) -> list[Capturable[Tensor]]:
         lengths = (*USUAL_COUNTS, PADDED)
-        return [self._fixed(length, count)[1] for count in self._rows[::-1] for length in lengths]
+        return [self._fixed(length, count) for count in self._rows[::-1] for length in lengths]
 
     def forward(self, patches: Tensor, grid: PatchGrid) -> Tensor:
         """Encode patch vectors [B, L, 588]; returns [B, num_queries, H]."""
@@ -402,24 +402,24 @@ class SliceEncoder:
         return list(self.forward(patches, self.grid([each.size for each in slices], length)))
 
     def _run_fixed(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
-        fixed, piece = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
+        fixed = self._fixed(length, next(n for n in self._rows if n >= len(slices)))
         fixed.load(slices)
         # A copy, because the next replay writes over the original.
-        return list(piece.run()[: len(slices)].clone())
+        return list(fixed.run()[: len(slices)].clone())
 
-    def _fixed(self, length: int, n_rows: int) -> tuple[FixedPass, Capturable[Tensor]]:
+    def _fixed(self, length: int, n_rows: int) -> FixedPass:
         key = (length, n_rows)
         if key not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                fixed = FixedPass(self, length, n_rows)
-            self._passes[key] = fixed, Capturable(f"vision encoder, {n_rows} x {length}", fixed.run)
+                self._passes[key] = FixedPass(self, length, n_rows)
         return self._passes[key]
 
 
-class FixedPass:
+class FixedPass(Capturable[Tensor]):
     """At most `n_rows` slices of one length on memory whose addresses never change."""
 
     def __init__(self, encoder: SliceEncoder, length: int, n_rows: int) -> None:
+        super().__init__(f"vision encoder, {n_rows} x {length}")
         self._encoder, self._length = encoder, length
         device, shape = encoder.device, (n_rows, length)
         self._patches = torch.zeros(*shape, PATCH_VALUES, device=device)
@@ -438,5 +438,5 @@ class FixedPass:
         if mine.mask is not None:
             mine.mask[:n] = True if grid.mask is None else grid.mask
 
-    def run(self) -> Tensor:
+    def _work(self) -> Tensor:
         return self._encoder.forward(self._patches, self._grid)

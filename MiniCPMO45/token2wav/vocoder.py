@@ -7,7 +7,7 @@ Source: docs/specification/model.md#7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -156,15 +156,17 @@ def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     return mel, old, new
 
 
-class Program:
+class Program(Capturable[Tensor]):
     def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
         """Allocate; streams may have started if there is an overlap."""
+        n_rows = len(batch.start)
+        super().__init__(f"vocoder, {n_rows} x {batch.shape.codes} codes")
         self.batch = batch
         self._flow, self._hift, self._has_overlap = flow, hift, has_overlap
         config = hift.config
         frames = batch.shape.frames + (OVERLAP_FRAMES if has_overlap else 0)
         self._held = OVERLAP_FRAMES * config.samples_per_frame
-        shape = (len(batch.start), frames * config.samples_per_frame, config.nb_harmonics + 1)
+        shape = (n_rows, frames * config.samples_per_frame, config.nb_harmonics + 1)
         self._noise = torch.zeros(shape, device=batch.start.device)
 
     def load(
@@ -188,7 +190,7 @@ class Program:
                 drawn.copy_(torch.randn(drawn.shape, generator=generator, device=generator.device))
         return after
 
-    def run(self) -> Tensor:
+    def _work(self) -> Tensor:
         """Compute the chunk; reads the inputs and writes the streams' memory.
 
         Returns:
@@ -234,7 +236,7 @@ class Token2Wav:
         fixed = self.options.has_fixed_sizes
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
         self._schedules: dict[int, FlowSchedule] = {}
-        self._pieces: dict[ProgramKey, tuple[Program, Capturable[Tensor]]] = {}
+        self._programs: dict[ProgramKey, Program] = {}
 
     @property
     def device(self) -> torch.device:
@@ -326,19 +328,20 @@ class Token2Wav:
             for n_rows in sorted(rows, reverse=True)
             for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]
-        pieces = []
+        pieces: list[Capturable[Tensor]] = []
         for key in keys:
-            program, piece = self._piece(key)
+            program = self._kept(key)
             program.load((), ())  # no stream's memory is touched while it is captured
-            pieces.append(piece)
+            pieces.append(program)
         return pieces
 
     def _answer(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        program, run = self._prepared(self._key_of(calls))
+        make = self._kept if self._has_fixed_sizes else self._program
+        program = make(self._key_of(calls))
         inputs = [ChunkInput.of(call.state, call.codes, call.n_codes) for call in calls]
         try:
             after = program.load(inputs, [call.state.generator for call in calls])
-            samples = run()
+            samples = program.run()
         finally:
             program.batch.release()
         if self._has_fixed_sizes:
@@ -369,21 +372,11 @@ class Token2Wav:
             return samples[held : held + total]
         return samples[held : held + n_new] if had_started else samples[:n_new]
 
-    def _piece(self, key: ProgramKey) -> tuple[Program, Capturable[Tensor]]:
-        """A program that is kept, and may be captured."""
-        if key not in self._pieces:
+    def _kept(self, key: ProgramKey) -> Program:
+        if key not in self._programs:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                program = self._program(key)
-            name = f"vocoder, {key.n_rows} x {key.shape.codes} codes"
-            self._pieces[key] = program, Capturable(name, program.run)
-        return self._pieces[key]
-
-    def _prepared(self, key: ProgramKey) -> tuple[Program, Callable[[], Tensor]]:
-        if not self._has_fixed_sizes:
-            program = self._program(key)
-            return program, program.run
-        program, piece = self._piece(key)
-        return program, piece.run
+                self._programs[key] = self._program(key)
+        return self._programs[key]
 
     def _program(self, key: ProgramKey) -> Program:
         return Program(self.flow, self.hift, self._batch(key), has_overlap=key.has_overlap)

@@ -133,12 +133,6 @@ class _Call:
     done: Future[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Resumed:
-    task: Task[Any]
-    done: Future[None]
-
-
 @dataclass
 class Gauge:
     """A value that the thread reads now and then."""
@@ -168,8 +162,8 @@ class Engine(BaseEngine):
         self._log = log or structlog.stdlib.get_logger("engine")
         self._changed = threading.Condition()
         self._calls: deque[_Call] = deque()
-        self._arriving: deque[_Resumed] = deque()
-        self._running: list[_Resumed] = []
+        self._arriving: deque[Task[Any]] = deque()
+        self._running: list[Task[Any]] = []
         self._is_closed = False
         self._failure: str | None = None  # what ended the thread, if anything did
         self.gauge = Gauge()
@@ -219,12 +213,12 @@ class Engine(BaseEngine):
     def resume(self, task: Task[Any]) -> Future[None]:
         if self.is_here:
             return self._run_alone(task)
-        resumed = _Resumed(task, Future())
         with self._changed:
             self._check_room(is_bounded=True)
-            self._arriving.append(resumed)
+            task.paused = Future()
+            self._arriving.append(task)
             self._changed.notify()
-        return resumed.done
+        return task.paused
 
     def close(self) -> None:
         """End the thread after its current work; refuse what waits. Blocks up to `JOIN_LIMIT_S`."""
@@ -284,19 +278,19 @@ class Engine(BaseEngine):
             self._arriving.clear()
             return len(self._calls)
 
-    def _run_pass(self, running: Sequence[_Resumed]) -> list[_Resumed]:
+    def _run_pass(self, running: list[Task[Any]]) -> list[Task[Any]]:
         try:
-            self.run_pass([each.task for each in running])
-            going = [each for each in running if not each.task.is_paused]
+            self.run_pass(running)
+            still_running = [task for task in running if not task.is_paused]
         except BaseException:
             self._log.exception("engine_pass_failed")
-            for each in running:
-                _fail(each.done, GenerationFailedError())
+            for task in running:
+                _fail(task.paused, GenerationFailedError())
             return []
-        for each in running:
-            if each not in going:
-                _settle(each.done)
-        return going
+        for task in running:
+            if task.is_paused:
+                _settle(task.paused)
+        return still_running
 
     def _read_gauge(self) -> None:
         try:
@@ -306,11 +300,12 @@ class Engine(BaseEngine):
 
     def _refuse_rest(self) -> None:
         with self._changed:
-            waiting: list[_Resumed | _Call] = [*self._running, *self._arriving, *self._calls]
+            waiting = [task.paused for task in (*self._running, *self._arriving)]
+            waiting += [call.done for call in self._calls]
         if self._current is not None:
-            waiting.append(self._current)
-        for entry in waiting:
-            _fail(entry.done, ShuttingDownError())
+            waiting.append(self._current.done)
+        for done in waiting:
+            _fail(done, ShuttingDownError())
 
 
 def _carry_out(call: _Call) -> None:

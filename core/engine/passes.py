@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -56,6 +57,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         due_s: when it must be done, on the clock of the passes; None if it is not live.
         request: the pending request, or what is left of it.
         since_s: when that was asked.
+        paused: settled by the engine when it pauses, anew each time it is resumed.
     """
 
     result: T
@@ -72,6 +74,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         self._value: Any = None  # Any: emitted or returned values, of the steps' own types
         self._answer: Any = None  # Any: of the type that the request documents
         self._answers: list[Any] = []  # to the portions answered so far
+        self.paused: Future[None] = Future()
 
     async def __anext__(self) -> Any:
         """Return the next value, or raise what the steps raise.

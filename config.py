@@ -139,14 +139,7 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     def worker_port(self, index: int) -> int:
-        """Return the port of a worker.
-
-        Args:
-            index: of the worker, from 0.
-
-        Raises:
-            SettingsError: there is no such port.
-        """
+        """Return the port of a worker, from 0; raises `SettingsError` if there is none."""
         port = self.service.worker_base_port + index
         if index < 0 or port > LAST_PORT:
             raise SettingsError(
@@ -163,11 +156,7 @@ class Settings(BaseSettings):
         return [WorkerPlace(host, self.worker_port(index)).netloc for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
-        """Return what pages receive.
-
-        Args:
-            languages: what each language of the pages calls itself, by its code.
-        """
+        """Return what pages receive; `languages` are their own names, by code."""
         return FrontendDefaults(
             playback_delay_ms=self.audio.playback_delay_ms,
             default_lang=self.service.default_lang,

@@ -81,10 +81,7 @@ def create_app(
 ) -> FastAPI:
     """Return a worker's application; its model is loaded when it starts.
 
-    Args:
-        settings: The configuration.
-        make_backend: Makes what makes conversations, on the engine's thread.
-        options: What concerns this worker alone.
+    `make_backend` is called on the engine's thread; `options` concern this worker alone.
 
     Raises:
         ValueError: There is no SDK to send the configured traces.
@@ -169,12 +166,7 @@ def _beside(settings: Settings) -> Path:
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
-    """Return the model's backend; without a configured one the embedded or the toy checkpoint's.
-
-    Args:
-        settings: The configuration.
-        gpu_id: Which GPU, as people count.
-    """
+    """Return the model's backend; without a configured one the embedded or the toy checkpoint's."""
     # Imported late: a worker without a model needs none of its libraries.
     from core.processors import UnifiedProcessor
     from core.processors.backend import RealBackend, choose_device

@@ -138,12 +138,12 @@ class SessionMachine(ABC, Generic[PhaseT]):
         Returns:
             What is to be done, in order. Nothing once the machine is closed.
         """
-        if self.is_closed or not self._may_be_told(event):
+        if self.is_closed or not self._is_expected(event):
             return []
         row = self._row(event.kind)
         return self._not_allowed(event) if row is None else row.action(self, event)
 
-    def _may_be_told(self, event: Event) -> bool:
+    def _is_expected(self, event: Event) -> bool:
         """Whether an engine result belongs to the work under way; other events always do."""
         work_of_event = WORK_OF.get(type(event))
         return work_of_event is None or isinstance(self._work, work_of_event)
@@ -260,16 +260,7 @@ class SoundPace:
         self._at_s = 0.0
 
     def take(self, sound: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
-        """Count a chunk that came.
-
-        Args:
-            sound: What it holds.
-            now_s: When it came.
-            shortest_ms: A shorter chunk counts as so long.
-
-        Returns:
-            The error for a client that is too fast.
-        """
+        """Count a chunk, at least `shortest_ms` long; return the error for a client too fast."""
         sound_s = len(sound) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
         self._ahead_s = left_s + max(sound_s, shortest_ms / MS_PER_S)
@@ -293,15 +284,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         closed: PhaseT,
         stop_grace_s: float,
     ) -> None:
-        """Begin in phase `first`.
-
-        Args:
-            names: What the session is called.
-            first: Waits for `prepare`.
-            stopping: Waits for the end of work under way.
-            closed: The last phase.
-            stop_grace_s: How long it waits.
-        """
+        """Begin in phase `first`; `stopping` waits `stop_grace_s` for the end of running work."""
         super().__init__(names, first, closed)
         self._stopping = stopping
         self._stop_grace_s = stop_grace_s
@@ -355,11 +338,8 @@ def live_rows(
 ) -> tuple[Row[LiveMachine[Any], Effect], ...]:
     """Return the rows that half and full duplex share.
 
-    Args:
-        running: The phases that `stop` leaves.
-        stopping: Waits for the end of work under way.
-        closed: The last phase.
-        ends_of_work: Events that may end work under way, separated by spaces.
+    `running` are the phases that `stop` leaves, `ends_of_work` the events that may end running
+    work, separated by spaces.
     """
     machine = LiveMachine
     targets = f"{stopping} {closed}"

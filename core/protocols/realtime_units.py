@@ -114,10 +114,10 @@ class UnitResponses(ResponseMachine):
         self._talk.seen.clear()
         return super().handle(event)
 
-    def _may_be_told(self, event: Event) -> bool:
+    def _is_expected(self, event: Event) -> bool:
         is_of_units = isinstance(event, UNIT_EVENTS)
         is_of_units |= isinstance(event, TurnFailed) and self._talk.machine.is_preparing
-        return is_of_units or super()._may_be_told(event)
+        return is_of_units or super()._is_expected(event)
 
     # --- events ---
 

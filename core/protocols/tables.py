@@ -99,10 +99,8 @@ def ends_of_all(table: Table) -> tuple[str, ...]:
 def mermaid(table: Table) -> str:
     """Return the phases of a table as a Mermaid state diagram.
 
-    Left out are events that change no phase, and those that may end every phase.
-
-    Args:
-        table: The rows; the first phase of the first row is where it begins.
+    It begins at the first phase of the first row. Left out are events that change no phase, and
+    those that may end every phase.
     """
     arrows = transitions(table)
     _, last = _phases(arrows)

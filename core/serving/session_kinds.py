@@ -218,13 +218,9 @@ class SessionBuilder:
     def build(
         self, socket: Socket, kind: SocketKind, owner: Owner, lease: Lease | None
     ) -> Connection:
-        """Return a connection that is ready to be served.
+        """Return a connection that is ready to be served; the owner's status is its machine's.
 
-        Args:
-            socket: Accepted.
-            kind: Of its path.
-            owner: The session; its status is the machine's from here on.
-            lease: Its slot, if it is live.
+        `socket` is accepted; a live session has a `lease`.
         """
         continued = self._continued(kind, owner)
         names = self._names(owner, continued)

@@ -11,8 +11,7 @@ from core.errors import EndedByAdminError
 from core.protocols.events import Rejected
 from core.worker_tls import client_context
 from gateway_modules.admin.kept_settings import EtaStore
-from gateway_modules.desk.client import DeskClient
-from gateway_modules.desk.link import DeskLink
+from gateway_modules.desk.client import DeskClient, DeskLink
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.ticket import opened_tickets
 from gateway_modules.queue.worker_client import WorkerClient

@@ -35,9 +35,9 @@ from gateway_modules.admin.security import (
     mark_admin,
 )
 from gateway_modules.admin.trends import Trends
+from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
 from gateway_modules.openai.remembered import ClientSecrets, Transcripts
-from gateway_modules.queue.pool import Pool
 from gateway_modules.queue.ticket import TICKET_FILE
 from gateway_modules.queue.worker_client import CONNECT_TRIES
 from gateway_modules.queue.worker_pool import WorkerPool

@@ -68,8 +68,8 @@ async def replies(
 
     for moves in itertools.count():
         async with AsyncExitStack() as stack:
-            place = pool.ticket(CHAT, session_id, client=client, order=order)
-            ticket = stack.enter_context(place)
+            drawn = pool.enqueue(CHAT, session_id, client=client, order=order)
+            ticket = stack.enter_context(drawn)
             order = ticket.order
             estimated_s = estimated_s if moves else ticket.estimated_wait_s
             worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 from core.errors import NoWorkerError, OmniError, QueueCancelledError, ShuttingDownError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.desk.link import DeskLink
-from gateway_modules.desk.messages import (
+from gateway_modules.desk.link import (
     Adopt,
     Assigned,
+    DeskLink,
     EndSession,
     Enter,
     FromDesk,
@@ -36,6 +36,7 @@ from gateway_modules.queue.ticket import ReturnTickets, Ticket, new_ticket_id
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
+from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace
 
 AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
@@ -176,8 +177,7 @@ class DeskClient:
     def refresh_estimates(self) -> None:
         """Nothing: the desk sends them."""
 
-    @contextmanager
-    def ticket(
+    def enqueue(
         self,
         request_type: str,
         session_id: str | None = None,
@@ -185,8 +185,8 @@ class DeskClient:
         *,
         client: str | None = None,
         order: int | None = None,
-    ) -> Iterator[Ticket]:
-        """Have a ticket for the block; see `WorkerPool.ticket`.
+    ) -> Ticket:
+        """Return a ticket; see `WorkerPool.enqueue`.
 
         Raises:
             DeskAwayError: The desk is away, and the client has no place that could be kept.
@@ -199,10 +199,7 @@ class DeskClient:
         # A place that was spent here belongs to a request whose worker was lost, not to a client.
         is_return = order is not None and not self.tickets.is_spent(order)
         self._link.send(_entry(ticket, is_return=is_return))
-        try:
-            yield ticket
-        finally:
-            self.leave(ticket)
+        return ticket
 
     def adopt(
         self, worker: WorkerConnection, request_type: RequestType, session_id: str | None
@@ -229,7 +226,8 @@ class DeskClient:
     def _made(
         self, request_type: RequestType, session_id: str | None, client: str | None
     ) -> Ticket:
-        ticket = DoorTicket(new_ticket_id(), request_type, session_id, utc_now(), client=client)
+        name, now = new_ticket_id(), utc_now()
+        ticket = DoorTicket(name, request_type, session_id, now, self.leave, client=client)
         ticket.send = self._link.send
         self._held[ticket.ticket_id] = ticket
         self._quiet.clear()
@@ -297,6 +295,10 @@ class DeskClient:
         ticket.order = message.order
         self.tickets.spend(message.order)
         ticket.end_wait(worker, is_cache_hit=message.is_cache_hit)
+
+
+Pool = WorkerPool | DeskClient
+"""What a relay queues in: the pool of this process, or that of a desk."""
 
 
 def _entry(ticket: Ticket, *, is_return: bool = False) -> FromDoor:

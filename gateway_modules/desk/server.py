@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
-from gateway_modules.desk.messages import (
+from gateway_modules.desk.link import (
     DOOR_ID,
     FROM_DESK,
     FROM_DOOR,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from pydantic import SecretStr
 
@@ -35,13 +35,16 @@ REFRESH = timedelta(seconds=0.25)
 
 @dataclass(eq=False)
 class Ticket:
-    """The client's view of a place in the queue; only `WorkerPool` makes one, moves it and ends it.
+    """A request from its place in the queue to the slot it releases when its block ends.
+
+    Only its pool makes one, moves it and ends it.
 
     Attributes:
         ticket_id: "q_" and 12 hexadecimal digits.
         request_type: What the place is for.
         session_id: Whose it is, if known.
         enqueued_at: When it was drawn, with time zone.
+        leave: Leaves the queue or releases the worker; the second time nothing happens.
         history_hash: History that it continues; "" if none.
         client: Whom its wait counts against, if anybody.
         order: Its place among all others, those of other gateways too; see `ReturnTickets`.
@@ -59,6 +62,7 @@ class Ticket:
     request_type: RequestType
     session_id: str | None
     enqueued_at: datetime
+    leave: Callable[[Ticket], None]
     history_hash: str = ""
     client: str | None = None
     order: int = 0
@@ -70,6 +74,12 @@ class Ticket:
     has_started: bool = False
     kept_hash: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave(self)
 
     @property
     def is_waiting(self) -> bool:
@@ -93,7 +103,7 @@ class Ticket:
         *,
         is_cache_hit: bool = False,
     ) -> None:
-        """Hand its holder the worker, or the refusal."""
+        """Assign the worker, or refuse."""
         self.position, self.estimated_wait_s = 0, 0.0
         if isinstance(outcome, OmniError):
             self.refusal = outcome

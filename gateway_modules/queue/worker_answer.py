@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -15,7 +17,9 @@ from core.errors import (
     NotSupervisedError,
     NoWorkerError,
     OmniError,
+    SessionTimeoutError,
     WorkerLostError,
+    WorkerUnreachableError,
 )
 from core.schemas import limits
 from gateway_modules.web.responses import Problem
@@ -58,6 +62,19 @@ async def read_reply(response: httpx.Response) -> bytes:
             raise WorkerLostError("The worker's reply is too large.")
         parts.append(part)
     return b"".join(parts)
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Turn failures of the transport into our errors."""
+    try:
+        yield
+    except httpx.ConnectError as error:
+        raise WorkerUnreachableError() from error
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise SessionTimeoutError("The worker did not answer in time.") from error
+    except (httpx.HTTPError, ValidationError) as error:
+        raise WorkerLostError() from error
 
 
 def raise_for_status(answer: WorkerAnswer) -> None:

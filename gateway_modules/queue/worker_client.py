@@ -48,12 +48,15 @@ from core.schemas.worker import (
     WorkerStatus,
 )
 from core.worker_tls import SNI, WORKER_TLS_NAME
-from gateway_modules.queue.worker_answer import WorkerAnswer, raise_for_status, read_reply
+from gateway_modules.queue.worker_answer import (
+    WorkerAnswer,
+    our_errors,
+    raise_for_status,
+    read_reply,
+)
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.long_text import parts_of
 from gateway_modules.web.socket_server import Shortcut
-
-SECRET_HEADER = WORKER_SECRET_HEADER
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
@@ -112,6 +115,24 @@ class WorkerSocket(ClientConnection):
 Connect = Callable[..., Awaitable[WorkerSocket]]
 
 
+# Any: options of several types.
+def socket_options(tls: ssl.SSLContext | None, heartbeat_s: float) -> dict[str, Any]:
+    """Return how a WebSocket between two of our own processes is opened.
+
+    Without compression, which costs more there than it saves, and without the environment's proxy.
+    """
+    return {
+        "compression": None,
+        "proxy": None,
+        "ssl": tls,
+        "server_hostname": WORKER_TLS_NAME if tls else None,
+        "open_timeout": OPEN_TIMEOUT_S,
+        "close_timeout": CLOSE_TIMEOUT_S,
+        "ping_interval": heartbeat_s / PINGS_A_TIMEOUT,
+        "ping_timeout": heartbeat_s,
+    }
+
+
 class WorkerClient:
     """Calls workers; one serves the whole gateway.
 
@@ -142,7 +163,7 @@ class WorkerClient:
             sleep: Waits between two tries.
         """
         self._request_timeout_s = request_timeout_s
-        self._headers = {SECRET_HEADER: secret} if secret else {}
+        self._headers = {WORKER_SECRET_HEADER: secret} if secret else {}
         self._heartbeat_s = heartbeat_s
         self._tls = tls
         self._scheme = "https" if tls else "http"
@@ -224,7 +245,7 @@ class WorkerClient:
         """
         url = f"{self._scheme}://{worker.place.netloc}/transcribe"
         stream = self._client().stream
-        try:
+        with our_errors():
             async with stream("POST", url, params=query, content=sound, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     raise_for_status(WorkerAnswer(answer.status_code, await read_reply(answer)))
@@ -233,12 +254,6 @@ class WorkerClient:
                     if isinstance(passage, TranscriptProblem):
                         raise GenerationFailedError(passage.problem)
                     yield passage
-        except httpx.ConnectError as error:
-            raise WorkerUnreachableError() from error
-        except httpx.TimeoutException as error:
-            raise SessionTimeoutError("The worker did not answer in time.") from error
-        except (httpx.HTTPError, ValidationError) as error:
-            raise WorkerLostError() from error
 
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None
@@ -284,8 +299,7 @@ class WorkerClient:
     ) -> AsyncIterator[WorkerSocket]:
         """Have a WebSocket to a worker for the block; it is closed however the block ends.
 
-        Compression is off: between two processes of ours it costs more than it saves. A full
-        receive buffer makes the worker wait.
+        A full receive buffer makes the worker wait.
 
         Args:
             worker: The worker.
@@ -329,16 +343,9 @@ class WorkerClient:
                     address,
                     create_connection=WorkerSocket,
                     additional_headers=headers,
-                    compression=None,
-                    proxy=None,
-                    ssl=self._tls,
-                    server_hostname=WORKER_TLS_NAME if self._tls else None,
-                    open_timeout=OPEN_TIMEOUT_S,
-                    close_timeout=CLOSE_TIMEOUT_S,
-                    ping_interval=self._heartbeat_s / PINGS_A_TIMEOUT,
-                    ping_timeout=self._heartbeat_s,
                     max_size=max_bytes,
                     max_queue=WAITING_MESSAGES,
+                    **socket_options(self._tls, self._heartbeat_s),
                 )
             except (OSError, TimeoutError, WebSocketException) as error:
                 if attempt == tries:
@@ -357,7 +364,7 @@ class WorkerClient:
     ) -> WorkerAnswer:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         headers |= further or {}
-        try:
+        with our_errors():
             async with (
                 # httpx limits each read; the whole call needs a limit of its own.
                 asyncio.timeout(timeout_s),
@@ -370,12 +377,6 @@ class WorkerClient:
                 ) as response,
             ):
                 return WorkerAnswer(response.status_code, await read_reply(response))
-        except httpx.ConnectError as error:
-            raise WorkerUnreachableError() from error
-        except (TimeoutError, httpx.TimeoutException) as error:
-            raise SessionTimeoutError("The worker did not answer in time.") from error
-        except httpx.HTTPError as error:
-            raise WorkerLostError() from error
 
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:

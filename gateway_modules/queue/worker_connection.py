@@ -340,7 +340,7 @@ class WorkerConnection:
             epoch: `service.epoch` when it was asked for.
         """
         service, now = self.service, self._clock()
-        if service.hear(sample, now) or sample.worker_status is WorkerStatus.LOADING:
+        if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
             self.forget_caches()
         if epoch != service.epoch:
             return

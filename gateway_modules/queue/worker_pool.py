@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import EllipsisType
 
@@ -120,39 +120,6 @@ class WorkerPool:
                 await quiet.wait()
         return quiet.is_set()
 
-    @contextmanager
-    def ticket(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        order: int | None = None,
-    ) -> Iterator[Ticket]:
-        """Have a ticket for the block; `wait` for its worker inside.
-
-        However the block ends, the place or the worker's slot is released.
-
-        Args:
-            request_type: One of `RequestType`, or an older name of one.
-            session_id: Whose request it is.
-            history_hash: History a streaming request continues.
-            client: Whom the wait counts against.
-            order: The place it has already: its worker was lost, or it comes back to it.
-
-        Raises:
-            QueueFullError: No worker is free and the queue, or the client's share of it, is full.
-            NoWorkerError: Intake is paused.
-            ShuttingDownError: The pool was stopped.
-            ValueError: There is no such request type.
-        """
-        ticket = self.enqueue(request_type, session_id, history_hash, client=client, order=order)
-        try:
-            yield ticket
-        finally:
-            self.leave(ticket)
-
     def enqueue(
         self,
         request_type: str,
@@ -163,12 +130,27 @@ class WorkerPool:
         order: int | None = None,
         ticket_id: str | None = None,
     ) -> Ticket:
-        """Draw a ticket that its caller must `leave`; see `ticket`, which does."""
+        """Return a ticket to `wait` with; its block, or `leave`, releases the place or the slot.
+
+        Args:
+            request_type: One of `RequestType`, or an older name of one.
+            session_id: Whose request it is.
+            history_hash: History a streaming request continues.
+            client: Whom the wait counts against.
+            order: The place it has already: its worker was lost, or it comes back to it.
+            ticket_id: Its name, where another process draws it.
+
+        Raises:
+            QueueFullError: No worker is free and the queue, or the client's share of it, is full.
+            NoWorkerError: Intake is paused.
+            ShuttingDownError: The pool was stopped.
+            ValueError: There is no such request type.
+        """
         kind = RequestType(request_type)
         if order is None or self.is_stopped:
             self.check_intake(client)
         name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, kind, session_id, now, history_hash or "", client)
+        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client)
         ticket.order = self.tickets.draw() if order is None else order
         is_last = self._insert(ticket)
         self._dispatch_next()
@@ -200,9 +182,9 @@ class WorkerPool:
         session_id: str | None,
         ticket_id: str | None = None,
     ) -> Ticket:
-        """Return a ticket, to `leave`, of a session that occupies its worker already."""
+        """Return a ticket of a session that occupies its worker already; see `enqueue`."""
         ticket_id = ticket_id or new_ticket_id()
-        ticket = Ticket(ticket_id, request_type, session_id, self._clock())
+        ticket = Ticket(ticket_id, request_type, session_id, self._clock(), self.leave)
         worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket_id)
         ticket.end_wait(worker)
         return ticket
@@ -274,7 +256,7 @@ class WorkerPool:
         self._dispatch_next()
 
     def check_intake(self, client: str | None) -> None:
-        """Raise what `ticket` would raise for this client now."""
+        """Raise what `enqueue` would raise for this client now."""
         if self.is_stopped:
             raise ShuttingDownError()
         if self.is_intake_paused:

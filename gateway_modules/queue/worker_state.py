@@ -117,7 +117,7 @@ class ServiceState:
             return self.announced_slots
         return min(self.announced_slots, self.measured_capacity)
 
-    def hear(self, sample: WorkerHealth, now: datetime) -> bool:
+    def record(self, sample: WorkerHealth, now: datetime) -> bool:
         """Record an answer of the worker.
 
         Returns:

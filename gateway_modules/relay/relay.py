@@ -47,7 +47,7 @@ from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, SessionResumable
 from core.schemas.worker import ActionResult
-from gateway_modules.queue.pool import Pool
+from gateway_modules.desk.client import Pool
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict

@@ -6,8 +6,8 @@ However it ends, the socket is closed first and the place is left after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Final
@@ -37,7 +37,7 @@ from core.protocols.events import (
 )
 from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
-from gateway_modules.queue.pool import Pool
+from gateway_modules.desk.client import Pool
 from gateway_modules.queue.ticket import Ticket, is_same_secret
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import WorkerConnection
@@ -255,7 +255,7 @@ class WorkerLink:
         except OmniError as error:
             await self._post(QueueRefused(error))
 
-    async def _enter(self) -> AbstractContextManager[Ticket]:
+    async def _enter(self) -> Ticket:
         """Return a ticket of the queue, or one of a session which a worker has kept.
 
         Raises:
@@ -264,11 +264,11 @@ class WorkerLink:
         request, pool = self._request, self._pool
         if self._absence.last_seq is not None:
             if (worker := await find_worker(pool, request.kept)) is not None:
-                return adopted(pool, worker, request.request_type, request.session_id)
+                return pool.adopt(worker, request.request_type, request.session_id)
             if self._absence.last_seq > 0:
                 raise SessionExpiredError()
             self._absence.last_seq = None  # it waited in the queue, or had only just a worker
-        return pool.ticket(
+        return pool.enqueue(
             request.request_type,
             request.session_id,
             request.history_hash,
@@ -360,22 +360,3 @@ async def find_worker(pool: Pool, session: KeptSession) -> WorkerConnection | No
     workers = list(pool.directory.workers.values())
     answers = await asyncio.gather(*(pool.client.keeps(worker, session) for worker in workers))
     return next((worker for worker, keeps in zip(workers, answers, strict=True) if keeps), None)
-
-
-@contextmanager
-def adopted(
-    pool: Pool, worker: WorkerConnection, request_type: RequestType, session_id: str
-) -> Iterator[Ticket]:
-    """Have a ticket of a session that a worker kept; it occupies the worker already.
-
-    Args:
-        pool: Has the worker.
-        worker: The worker.
-        request_type: What the session is.
-        session_id: Its id.
-    """
-    ticket = pool.adopt(worker, request_type, session_id)
-    try:
-        yield ticket
-    finally:
-        pool.leave(ticket)

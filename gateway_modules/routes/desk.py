@@ -17,10 +17,9 @@ from starlette.websockets import WebSocket
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import SNI, client_context
 from gateway_modules.desk.client import DeskAwayError
-from gateway_modules.desk.link import OPEN_TIMEOUT_S
-from gateway_modules.desk.messages import DOOR_PATH
+from gateway_modules.desk.link import DOOR_PATH
 from gateway_modules.desk.server import Doors
-from gateway_modules.queue.worker_client import HTTP_CONNECTIONS
+from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S
 from gateway_modules.roles import shared_secret
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.routes.http_edge import SAFE_METHODS

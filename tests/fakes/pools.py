@@ -84,7 +84,7 @@ async def assigned(
     pool: WorkerPool, *args: Any, on_wait: OnWait | None = None, **options: Any
 ) -> AsyncIterator[Ticket]:
     """Have a ticket and its worker for the block."""
-    with pool.ticket(*args, **options) as ticket:
+    with pool.enqueue(*args, **options) as ticket:
 
         async def on_wait_estimated(waiting: Ticket) -> None:
             pool.refresh_estimates()

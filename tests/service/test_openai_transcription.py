@@ -87,14 +87,14 @@ async def test_the_model_waits_for_its_place_in_the_queue_and_whisper_not(
     async with await able(stage, by="model") as client:
         create = client.audio.transcriptions.create
         before = stage.worker.queries.copy()
-        with stage.gateway.pool.ticket("chat", "another") as ticket:
+        with stage.gateway.pool.enqueue("chat", "another") as ticket:
             await ticket.wait(_never, 1.0)
             asked = asyncio.create_task(create(model="x", file=FILE))
             await until(lambda: stage.gateway.pool.queue_length == 1)
             assert stage.worker.queries == before
         assert (await asked).text == "Hello there."
         await able(stage)
-        with stage.gateway.pool.ticket("chat", "another") as ticket:
+        with stage.gateway.pool.enqueue("chat", "another") as ticket:
             await ticket.wait(_never, 1.0)
             assert (await create(model="x", file=FILE)).text == "Hello there."
 

@@ -10,7 +10,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosedError
 
 from core.errors import WorkerUnreachableError
-from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
+from core.schemas.worker import WORKER_SECRET_HEADER
+from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
 
@@ -23,7 +24,7 @@ def test_a_socket_carries_text_both_ways_within_its_limit() -> None:
     async def echo(connection: ServerConnection) -> None:
         request = connection.request
         assert request is not None
-        seen.extend([request.path, request.headers.get(SECRET_HEADER)])
+        seen.extend([request.path, request.headers.get(WORKER_SECRET_HEADER)])
         seen.append(request.headers.get("Sec-WebSocket-Extensions"))
         async for message in connection:
             await connection.send(message)

@@ -9,10 +9,10 @@ import pytest
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.health import (
+from gateway_modules.queue.directory import (
     CONFIRM_PERIOD_S,
     IMPATIENT_PERIOD_S,
-    PERIOD_S,
+    POLL_PERIOD_S,
     SILENT_PERIOD_S,
     HealthMonitor,
     poll_delay_s,
@@ -103,10 +103,10 @@ async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds()
     await let_others_run(20)
     async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
-        await asyncio.sleep(PERIOD_S + 0.5)
+        await asyncio.sleep(POLL_PERIOD_S + 0.5)
         assert len(worker.free_slots()) == 1
         stopped.may_answer.clear()
-        await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S)
+        await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S)
         _, waiting = ask(pool, "chat")
         assert worker.status is WorkerStatus.DUPLEX_ACTIVE, "it may only be busy"
         await asyncio.sleep(5)
@@ -130,7 +130,7 @@ async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> 
     async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
         stopped.may_answer.clear()
-        await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
+        await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
         assert worker.free_slots() == []
         stopped.may_answer.set()
         await asyncio.sleep(SILENT_PERIOD_S)
@@ -238,6 +238,6 @@ async def test_workers_are_asked_independently() -> None:
 def test_a_worker_that_could_take_more_any_moment_is_asked_more_often() -> None:
     worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     hear(worker, slots=4, capacity=4)
-    assert poll_delay_s(worker, None) == PERIOD_S
+    assert poll_delay_s(worker, None) == POLL_PERIOD_S
     hear(worker, slots=4, capacity=2)
     assert poll_delay_s(worker, None) == IMPATIENT_PERIOD_S

@@ -197,9 +197,10 @@ ROOMS = (
 GATEWAY_ROOMS = (
     ("web",),
     ("queue",),
+    ("desk",),
     ("voices",),
     ("relay",),
-    ("desk",),
+    ("desk.server",),
     ("admin",),
     ("roles",),
     ("openai.event_traffic", "openai.remembered"),

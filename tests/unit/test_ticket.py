@@ -139,7 +139,7 @@ async def test_pausing_shows_in_the_status_of_its_own_session() -> None:
 async def test_a_client_that_leaves_the_queue_takes_no_worker() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    with pool.ticket("chat") as ticket:
+    with pool.enqueue("chat") as ticket:
         assert ticket.position == 1
     assert pool.queue_length == 0
     assert ticket.cancelled
@@ -166,7 +166,7 @@ async def hold(pool: WorkerPool) -> None:
 
 async def wait_first(pool: WorkerPool) -> None:
     """The same with the waiting inside the block."""
-    with pool.ticket("half_duplex_audio") as ticket:
+    with pool.enqueue("half_duplex_audio") as ticket:
         await asyncio.sleep(0)
         await ticket.wait()
         await asyncio.sleep(0)

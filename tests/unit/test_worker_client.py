@@ -25,9 +25,9 @@ from core.errors import (
     describe_error,
 )
 from core.schemas.queue import SESSION_SECRET_HEADER
-from core.schemas.worker import WorkerStatus
+from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
 from gateway_modules.queue import worker_answer, worker_client
-from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
+from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
 from tests.fakes.pools import answer
@@ -63,7 +63,7 @@ async def test_health_is_asked_and_read() -> None:
     assert (await client.health(WORKER)).worker_status is WorkerStatus.LOADING
     (request,) = seen
     assert (request.method, str(request.url)) == ("GET", "http://localhost:22400/health")
-    assert request.headers[SECRET_HEADER] == "s3cret"
+    assert request.headers[WORKER_SECRET_HEADER] == "s3cret"
     await client.close()
 
 
@@ -260,7 +260,7 @@ async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     assert options["proxy"] is None
     assert options["max_size"] == 99
     assert (options["ping_interval"], options["ping_timeout"]) == (5.0, 20.0)
-    assert options["additional_headers"] == {SECRET_HEADER: "s", SESSION_SECRET_HEADER: "t"}
+    assert options["additional_headers"] == {WORKER_SECRET_HEADER: "s", SESSION_SECRET_HEADER: "t"}
     assert (options["open_timeout"], options["max_queue"]) == (5.0, 16)
 
 

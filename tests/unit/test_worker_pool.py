@@ -62,7 +62,7 @@ async def test_who_lost_a_worker_goes_first_even_past_a_full_queue() -> None:
     (worker,) = workers_of(pool)
     _, waiting = ask(pool, "chat")
     pool.is_intake_paused = True
-    with pool.ticket("chat", order=1) as ticket:
+    with pool.enqueue("chat", order=1) as ticket:
         assert ticket.position == 1
         pool.release_worker(worker)
         assert ticket.assigned and not waiting.done()

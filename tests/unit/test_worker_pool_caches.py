@@ -130,7 +130,7 @@ async def test_each_slot_remembers_its_own_history() -> None:
         clock.advance(1)
         pool.release_worker(worker, cached_hash=name, ticket_id=ticket.ticket_id)
     for name in ("A", "B"):
-        with pool.ticket("streaming", history_hash=name) as ticket:
+        with pool.enqueue("streaming", history_hash=name) as ticket:
             assert ticket.is_cache_hit
             ticket.retain(name)
     assert [cache.cached_hash for cache in caches(pool.workers.values()).workers] == ["A…", "B…"]

@@ -93,7 +93,7 @@ class PoolMachine(PoolBench):
         """Wait, work until the door opens, leave; may be cancelled anywhere."""
         verdict = self.model.admits()
         try:
-            with self.pool.ticket(kind, history_hash=history) as ticket:
+            with self.pool.enqueue(kind, history_hash=history) as ticket:
                 request = ModelRequest(kind == "streaming", history)
                 number = self.admitted(verdict, request, ticket)
                 await self.work(number, ticket)

@@ -131,6 +131,8 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     for routes in (queue, chat, sessions, admin, pages, sockets):
         if not (is_desk and routes in (chat, pages, sockets)):
             app.include_router(routes.router)
+    if is_desk:
+        app.include_router(chat.stops)
     app.include_router(admin.admin_router)
     app.include_router(pages.assets)
     if not is_desk:

@@ -38,13 +38,13 @@ from gateway_modules.admin.trends import Trends
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
 from gateway_modules.openai.remembered import ClientSecrets, Transcripts
-from gateway_modules.queue.ticket import TICKET_FILE
+from gateway_modules.queue.ticket import TICKET_FILE, hash_of
 from gateway_modules.queue.worker_client import CONNECT_TRIES
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.client_wire import Pace
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.worker_link import PATIENCE_S
-from gateway_modules.roles import Role, pool_of
+from gateway_modules.roles import DeskHttp, Role, pool_of
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
@@ -103,6 +103,7 @@ class Gateway:
     role: Role
     relay_pool: Pool
     doors: Doors | None
+    desk: DeskHttp | None
     live: LiveSessions
     connections: Connections
     bytes_held: ByteBudget
@@ -162,6 +163,8 @@ class Gateway:
     async def stop(self) -> None:
         """End; where nobody was left waiting, the next gateway need not wait for anybody."""
         await self.relay_pool.stop()
+        if self.desk is not None:
+            await self.desk.close()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         self.recordings.close()
@@ -193,12 +196,8 @@ def build_gateway(
 ) -> Gateway:
     """Make the gateway's parts; nothing runs yet.
 
-    Args:
-        settings: The configuration.
-        worker_addresses: As `service.workers`.
-        timing: How long and how often.
-        host_names: What this server is called, beyond the settings.
-        role: What of the gateway this is.
+    `worker_addresses` are as in `service.workers`; `host_names` are those of this server, beyond
+    the settings.
 
     Raises:
         OSError: The administrator's token, or what an earlier version kept, is out of reach.
@@ -223,6 +222,7 @@ def build_gateway(
         role=role,
         relay_pool=pool,
         doors=Doors(pool) if role is Role.DESK and isinstance(pool, WorkerPool) else None,
+        desk=DeskHttp(settings, access) if role is Role.DOOR else None,
         live=live,
         connections=connections,
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
@@ -305,7 +305,9 @@ async def view_of(connection: HTTPConnection) -> View:
     if gateway.access.is_admin(connection):
         return View(None)
     secret = connection.headers.get(SESSION_SECRET_HEADER, "")
-    return View(gateway.masks, gateway.live.ids_of(secret))
+    doors = gateway.doors
+    own = gateway.live.ids_of(secret) if doors is None else doors.ids_of(hash_of(secret))
+    return View(gateway.masks, own)
 
 
 ViewHere = Annotated[View, Depends(view_of)]

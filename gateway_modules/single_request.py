@@ -21,10 +21,10 @@ from core.errors import (
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import ErrorMessage, RequestType
+from gateway_modules.desk.client import STOP
 from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket, new_session_secret
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.queue.worker_client import WorkerSocket
-from gateway_modules.relay.relay import STOP_TEXT
 from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
 from gateway_modules.web.kinds import SocketKind, worker_query
@@ -143,4 +143,4 @@ async def _served(
 async def _ask_to_stop(socket: WorkerSocket) -> None:
     """Ask for an early end; of a reply that is over already, the last words wait to be read."""
     with suppress(ConnectionClosed):
-        await socket.send(STOP_TEXT)
+        await socket.send(STOP.text)

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from core.errors import NoWorkerError, OmniError, QueueCancelledError, ShuttingDownError
+from core.errors import (
+    EndedByAdminError,
+    NoWorkerError,
+    OmniError,
+    QueueCancelledError,
+    ShuttingDownError,
+)
+from core.protocols.events import ClientSaid, Event, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.desk.link import (
@@ -26,6 +33,7 @@ from gateway_modules.desk.link import (
     Queue,
     Refused,
     StatusChanged,
+    StopSession,
     Unreachable,
     Welcome,
     Workers,
@@ -39,6 +47,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace
 
+STOP: Final = ClientSaid("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
 
 
@@ -103,14 +112,14 @@ class DeskClient:
     """
 
     def __init__(
-        self, link: DeskLink, client: WorkerClient, end_session: Callable[[str], None]
+        self, link: DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
     ) -> None:
         """Know nothing yet; `start` connects.
 
         Args:
             link: To the desk.
             client: Calls the workers; `stop` closes it.
-            end_session: Ends a session of this door, if it has one of that id.
+            post: Queues an event for a session of this door, if it has one of that id.
         """
         self.client = client
         self.tickets = ReturnTickets()
@@ -119,7 +128,7 @@ class DeskClient:
         self.longest_wait_s = 0.0
         self.is_stopped = False
         self._link = link
-        self._end_session = end_session
+        self._post = post
         self._held: dict[str, Ticket] = {}
         self._task: asyncio.Task[None] | None = None
         self._away: asyncio.TimerHandle | None = None
@@ -184,6 +193,7 @@ class DeskClient:
         history_hash: str | None = None,
         *,
         client: str | None = None,
+        owner: str = "",
         order: int | None = None,
     ) -> Ticket:
         """Return a ticket; see `WorkerPool.enqueue`.
@@ -194,7 +204,7 @@ class DeskClient:
         """
         if order is None or self.is_stopped:
             self.check_intake(client)
-        ticket = self._made(RequestType(request_type), session_id, client)
+        ticket = self._made(RequestType(request_type), session_id, client, owner)
         ticket.history_hash, ticket.order = history_hash or "", order or 0
         # A place that was spent here belongs to a request whose worker was lost, not to a client.
         is_return = order is not None and not self.tickets.is_spent(order)
@@ -202,9 +212,13 @@ class DeskClient:
         return ticket
 
     def adopt(
-        self, worker: WorkerConnection, request_type: RequestType, session_id: str | None
+        self,
+        worker: WorkerConnection,
+        request_type: RequestType,
+        session_id: str | None,
+        owner: str = "",
     ) -> Ticket:
-        ticket = self._made(request_type, session_id, None)
+        ticket = self._made(request_type, session_id, None, owner)
         ticket.end_wait(worker)
         self._link.send(_entry(ticket))
         return ticket
@@ -224,10 +238,10 @@ class DeskClient:
         self._note_quiet()
 
     def _made(
-        self, request_type: RequestType, session_id: str | None, client: str | None
+        self, request_type: RequestType, session_id: str | None, client: str | None, owner: str
     ) -> Ticket:
         name, now = new_ticket_id(), utc_now()
-        ticket = DoorTicket(name, request_type, session_id, now, self.leave, client=client)
+        ticket = DoorTicket(name, request_type, session_id, now, self.leave, "", client, owner)
         ticket.send = self._link.send
         self._held[ticket.ticket_id] = ticket
         self._quiet.clear()
@@ -275,7 +289,9 @@ class DeskClient:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
                 self._note_quiet()
             case EndSession(session_id=session_id):
-                self._end_session(session_id)
+                self._post(session_id, Rejected(EndedByAdminError()))
+            case StopSession(session_id=session_id):
+                self._post(session_id, STOP)
 
     def _move(self, ticket_id: str, order: int, position: int, wait_s: float) -> None:
         ticket = self._held.get(ticket_id)
@@ -308,12 +324,14 @@ def _entry(ticket: Ticket, *, is_return: bool = False) -> FromDoor:
             ticket_id=ticket.ticket_id,
             request_type=ticket.request_type,
             session_id=ticket.session_id,
+            owner=ticket.owner,
             worker=ticket.assigned.place.netloc,
         )
     return Enter(
         ticket_id=ticket.ticket_id,
         request_type=ticket.request_type,
         session_id=ticket.session_id,
+        owner=ticket.owner,
         history_hash=ticket.history_hash,
         client=ticket.client,
         order=ticket.order or None,

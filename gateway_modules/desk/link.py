@@ -49,6 +49,7 @@ class Enter(WireModel):
     ticket_id: TicketId
     request_type: RequestType
     session_id: Name | None = None
+    owner: str = ""
     history_hash: str = ""
     client: str | None = None
     order: int | None = None
@@ -62,6 +63,7 @@ class Adopt(WireModel):
     ticket_id: TicketId
     request_type: RequestType
     session_id: Name | None = None
+    owner: str = ""
     worker: str
 
 
@@ -163,11 +165,19 @@ class EndSession(WireModel):
     session_id: str
 
 
+class StopSession(WireModel):
+    """The client stops, over HTTP, what is running in a session."""
+
+    type: Literal["stop_session"] = "stop_session"
+    session_id: str
+
+
 FromDoor = Annotated[
     Enter | Adopt | Leave | StatusChanged | Unreachable, Field(discriminator="type")
 ]
 FromDesk = Annotated[
-    Welcome | Workers | Queue | Assigned | Refused | EndSession, Field(discriminator="type")
+    Welcome | Workers | Queue | Assigned | Refused | EndSession | StopSession,
+    Field(discriminator="type"),
 ]
 FROM_DOOR: Final[TypeAdapter[list[FromDoor]]] = TypeAdapter(list[FromDoor])
 FROM_DESK: Final[TypeAdapter[list[FromDesk]]] = TypeAdapter(list[FromDesk])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -17,6 +18,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
+from core.schemas.queue import RequestType
+from core.schemas.worker import ActionResult
 from gateway_modules.desk.link import (
     DOOR_ID,
     FROM_DESK,
@@ -31,6 +34,7 @@ from gateway_modules.desk.link import (
     Queue,
     Refused,
     StatusChanged,
+    StopSession,
     Unreachable,
     WaitingTicket,
     Welcome,
@@ -47,7 +51,6 @@ BATCH_S: Final = 0.1  # between two messages of places: ten a second at most
 REPORT_S: Final = 1.0  # between two looks at workers and estimates
 SEND_LIMIT_S: Final = 20.0  # for a door to take a message; then it is lost
 OUTBOX_MAX: Final = 10_000  # answers that a door has not taken; one more and it is lost
-
 
 LOG: Final = structlog.get_logger("doors")
 
@@ -67,9 +70,9 @@ class Door:
         self._waits: dict[str, asyncio.Task[None]] = {}
         self._outbox: list[FromDesk] = []
         self._wake = asyncio.Event()
-        self._told_queue = (0, 0.0)
-        self._told_tickets: dict[str, WaitingTicket] = {}
-        self._told_workers: list[WorkerState] = []
+        self._sent_queue = (0, 0.0)
+        self._sent_tickets: dict[str, WaitingTicket] = {}
+        self._sent_workers: list[WorkerState] = []
         self._must_name_workers = False
         self._is_over = False
 
@@ -85,12 +88,11 @@ class Door:
                 last_active=ticket.enqueued_at,
             )
 
-    def has(self, session_id: str) -> bool:
-        """Whether this is one of the door's sessions."""
-        return any(ticket.session_id == session_id for ticket in self._held.values())
+    @property
+    def tickets(self) -> list[Ticket]:
+        return list(self._held.values())
 
     def send(self, message: FromDesk) -> None:
-        """Send soon."""
         self._outbox.append(message)
         self._wake.set()
 
@@ -171,6 +173,7 @@ class Door:
                 message.session_id,
                 message.history_hash,
                 client=message.client,
+                owner=message.owner,
                 order=order,
                 ticket_id=ticket_id,
             )
@@ -193,7 +196,7 @@ class Door:
     def _answer(self, ticket: Ticket) -> None:
         """Say what a ticket came to, unless its door left meanwhile."""
         ticket_id = ticket.ticket_id
-        self._told_tickets.pop(ticket_id, None)
+        self._sent_tickets.pop(ticket_id, None)
         if self._held.get(ticket_id) is not ticket:
             return
         if (error := ticket.refusal) is not None:
@@ -201,7 +204,7 @@ class Door:
             self.send(Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
         place = ticket.worker.place
-        is_known = any((one.host, one.port) == place[:2] for one in self._told_workers)
+        is_known = any((one.host, one.port) == place[:2] for one in self._sent_workers)
         self._must_name_workers |= not is_known
         self.send(
             Assigned(
@@ -217,7 +220,7 @@ class Door:
         if worker is None or message.ticket_id in self._held:
             return  # the worker itself says that it is occupied, as soon as it is known
         self._held[message.ticket_id] = self._pool.adopt(
-            worker, message.request_type, message.session_id, message.ticket_id
+            worker, message.request_type, message.session_id, message.owner, message.ticket_id
         )
 
     def _leave(self, message: Leave, ticket: Ticket | None) -> None:
@@ -258,8 +261,8 @@ class Door:
     def _new_workers(self) -> Iterator[FromDesk]:
         self._must_name_workers = False
         states = [_state(worker) for worker in self._pool.workers.values()]
-        if states != self._told_workers:
-            self._told_workers = states
+        if states != self._sent_workers:
+            self._sent_workers = states
             yield Workers(workers=states)
 
     def _moves(self, *, is_report: bool) -> Iterator[FromDesk]:
@@ -272,15 +275,44 @@ class Door:
             if ticket is None or not ticket.is_waiting:
                 continue
             now = WaitingTicket(ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s)
-            before = self._told_tickets.get(ticket_id)
+            before = self._sent_tickets.get(ticket_id)
             has_moved = before is None or before.position != now.position
             if has_moved or (is_report and before != now):
-                self._told_tickets[ticket_id] = now
+                self._sent_tickets[ticket_id] = now
                 moved.append(now)
         queue = pool.queue_length, pool.longest_wait_s
-        if moved or (is_report and queue != self._told_queue):
-            self._told_queue = queue
+        if moved or (is_report and queue != self._sent_queue):
+            self._sent_queue = queue
             yield Queue(length=queue[0], longest_wait_s=queue[1], tickets=moved)
+
+
+@dataclass(frozen=True)
+class DoorSession:
+    """A session of a door, or its wait in the queue."""
+
+    pool: WorkerPool
+    door: Door
+    ticket: Ticket
+
+    @property
+    def session_id(self) -> str:
+        return self.ticket.session_id or ""
+
+    @property
+    def worker_id(self) -> str | None:
+        return self.ticket.assigned.worker_id if self.ticket.assigned is not None else None
+
+    async def request_stop(self) -> ActionResult:
+        """Stop what is running, as `Relay.request_stop` does.
+
+        Raises:
+            OmniError: The worker could not be reached.
+        """
+        worker = self.ticket.assigned
+        if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
+            return await self.pool.client.stop(worker, "half_duplex", self.session_id)
+        self.door.send(StopSession(session_id=self.session_id))
+        return ActionResult(success=True, message="It was asked to stop.")
 
 
 class Doors:
@@ -291,19 +323,41 @@ class Doors:
         self._doors: dict[str, Door] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._doors)
 
     def infos(self) -> list[SessionInfo]:
-        """Describe the sessions of all doors."""
         return [info for door in self._doors.values() for info in door.infos()]
 
     def end_session(self, session_id: str) -> bool:
         """Have its door end a session; return whether a door has it."""
-        found = [door for door in self._doors.values() if door.has(session_id)]
+        found = [door for door, ticket in self._held() if ticket.session_id == session_id]
         for door in found:
             door.send(EndSession(session_id=session_id))
         return bool(found)
+
+    def ids_of(self, owner: str) -> frozenset[str]:
+        """Return the ids of the sessions whose owner's secret has this hash."""
+        mine = (ticket for _, ticket in self._held() if ticket.owner == owner)
+        return frozenset(ticket.session_id or "" for ticket in mine)
+
+    def of_type(self, request_type: RequestType) -> list[DoorSession]:
+        """Return the sessions of a type."""
+        pool = self._pool
+        return [
+            DoorSession(pool, door, ticket)
+            for door, ticket in self._held()
+            if ticket.request_type is request_type and ticket.session_id is not None
+        ]
+
+    def find(self, session_id: str, request_type: RequestType) -> DoorSession | None:
+        """Return the session of an id, None if no door has it."""
+        found = (one for one in self.of_type(request_type) if one.session_id == session_id)
+        return next(found, None)
+
+    def _held(self) -> Iterator[tuple[Door, Ticket]]:
+        for door in self._doors.values():
+            for ticket in door.tickets:
+                yield door, ticket
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it ends an earlier one of the same door."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
@@ -47,6 +48,7 @@ class Ticket:
         leave: Leaves the queue or releases the worker; the second time nothing happens.
         history_hash: History that it continues; "" if none.
         client: Whom its wait counts against, if anybody.
+        owner: Hash of the secret that its client shows; "" if it has none.
         order: Its place among all others, those of other gateways too; see `ReturnTickets`.
         position: 1 is next, 0 is assigned, no longer waiting, or not known yet.
         estimated_wait_s: Estimated wait from now.
@@ -65,6 +67,7 @@ class Ticket:
     leave: Callable[[Ticket], None]
     history_hash: str = ""
     client: str | None = None
+    owner: str = ""
     order: int = 0
     position: int = 0
     estimated_wait_s: float = 0.0
@@ -224,6 +227,11 @@ def new_session_secret() -> str:
 def is_same_secret(shown: str, secret: str) -> bool:
     """Compare a secret that somebody shows in constant time."""
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
+
+
+def hash_of(secret: str) -> str:
+    """Return what names a secret to those who must not learn it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ReturnTickets:

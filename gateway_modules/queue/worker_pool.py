@@ -127,6 +127,7 @@ class WorkerPool:
         history_hash: str | None = None,
         *,
         client: str | None = None,
+        owner: str = "",
         order: int | None = None,
         ticket_id: str | None = None,
     ) -> Ticket:
@@ -137,6 +138,7 @@ class WorkerPool:
             session_id: Whose request it is.
             history_hash: History a streaming request continues.
             client: Whom the wait counts against.
+            owner: Hash of the secret that its client shows.
             order: The place it has already: its worker was lost, or it comes back to it.
             ticket_id: Its name, where another process draws it.
 
@@ -150,7 +152,7 @@ class WorkerPool:
         if order is None or self.is_stopped:
             self.check_intake(client)
         name, now = ticket_id or new_ticket_id(), self._clock()
-        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client)
+        ticket = Ticket(name, kind, session_id, now, self.leave, history_hash or "", client, owner)
         ticket.order = self.tickets.draw() if order is None else order
         is_last = self._insert(ticket)
         self._dispatch_next()
@@ -180,11 +182,13 @@ class WorkerPool:
         worker: WorkerConnection,
         request_type: RequestType,
         session_id: str | None,
+        owner: str = "",
         ticket_id: str | None = None,
     ) -> Ticket:
         """Return a ticket of a session that occupies its worker already; see `enqueue`."""
         ticket_id = ticket_id or new_ticket_id()
-        ticket = Ticket(ticket_id, request_type, session_id, self._clock(), self.leave)
+        now = self._clock()
+        ticket = Ticket(ticket_id, request_type, session_id, now, self.leave, owner=owner)
         worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket_id)
         ticket.end_wait(worker)
         return ticket

@@ -47,7 +47,7 @@ from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, SessionResumable
 from core.schemas.worker import ActionResult
-from gateway_modules.desk.client import Pool
+from gateway_modules.desk.client import STOP, Pool
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict
@@ -55,7 +55,6 @@ from gateway_modules.relay.worker_link import Request, WorkerLink
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import peek_type, size_chars
 
-STOP_TEXT: Final = '{"type":"stop"}'
 CLOSE_TEXT: Final = '{"type":"close"}'
 
 
@@ -102,12 +101,14 @@ class Relay:
 
     @property
     def phase(self) -> QueueingPhase:
-        """Phase of the client."""
         return self._machine.phase
 
     @property
+    def session_id(self) -> str:
+        return self.request.session_id
+
+    @property
     def worker_id(self) -> str | None:
-        """The worker that serves it, if one does."""
         if self._link is None or self.phase not in (
             QueueingPhase.CONNECTING,
             QueueingPhase.RELAYING,
@@ -223,7 +224,6 @@ class Relay:
                 await self._end_link()
 
     def _set_timer(self, name: TimerName, delay_s: float | None) -> None:
-        """Start a timer anew, or stop it."""
         if name in self._timers:
             self._timers.pop(name).cancel()
         if delay_s is not None:
@@ -387,12 +387,12 @@ class Relay:
         """
         if self.phase is QueueingPhase.RELAYING and self._link is not None:
             if self.request.kind is not SocketKind.HALF_DUPLEX:
-                await self._pass_up(STOP_TEXT)
+                await self._pass_up(STOP.text)
                 return ActionResult(success=True, message="It was asked to stop.")
             # On that socket `stop` would end the session; only the reply is to end.
             worker = self._link.ticket.worker
             return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
-            self.post(ClientSaid("stop", STOP_TEXT))
+            self.post(STOP)
             return ActionResult(success=True, message="It no longer waits.")
         return ActionResult(success=False, message="Nothing is going on that could be stopped.")

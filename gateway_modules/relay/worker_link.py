@@ -38,7 +38,7 @@ from core.protocols.events import (
 from core.schemas.queue import LAST_SEQ, RequestType
 from core.schemas.worker import KeptSession
 from gateway_modules.desk.client import Pool
-from gateway_modules.queue.ticket import Ticket, is_same_secret
+from gateway_modules.queue.ticket import Ticket, hash_of, is_same_secret
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.kinds import SocketKind, worker_query
@@ -98,6 +98,12 @@ class Request:
         return KeptSession(
             kind=self.kind, session_id=self.session_id, session_secret=self.session_secret
         )
+
+    def is_owned_by(self, shown_secret: str | None, address: str) -> bool:
+        """Whether a client has its secret or, showing none, calls from the same address."""
+        if shown_secret is None:
+            return address != "" and address == self.address
+        return self.has(shown_secret)
 
     def has(self, shown_secret: str) -> bool:
         """Whether this is the session's secret, compared in constant time."""
@@ -262,9 +268,10 @@ class WorkerLink:
             SessionExpiredError: No worker has the session that is to continue.
         """
         request, pool = self._request, self._pool
+        owner = hash_of(request.session_secret)
         if self._absence.last_seq is not None:
             if (worker := await find_worker(pool, request.kept)) is not None:
-                return pool.adopt(worker, request.request_type, request.session_id)
+                return pool.adopt(worker, request.request_type, request.session_id, owner)
             if self._absence.last_seq > 0:
                 raise SessionExpiredError()
             self._absence.last_seq = None  # it waited in the queue, or had only just a worker
@@ -273,6 +280,7 @@ class WorkerLink:
             request.session_id,
             request.history_hash,
             client=request.client,
+            owner=owner,
             order=request.order,
         )
 

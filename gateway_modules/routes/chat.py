@@ -1,4 +1,4 @@
-"""One-shot chat over HTTP, and the stop buttons of the sockets."""
+"""One-shot chat over HTTP, and the stop buttons of the sockets, at whichever door these are."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from core.errors import (
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
 from gateway_modules.admin.kept_settings import TURN_BASED
 from gateway_modules.admin.security import mark_admin
-from gateway_modules.queue.ticket import new_session_secret
+from gateway_modules.desk.server import DoorSession
+from gateway_modules.queue.ticket import hash_of, new_session_secret
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
@@ -36,6 +37,7 @@ CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000
 
 router = APIRouter(tags=["inference"])
+stops = APIRouter(tags=["inference"])
 
 
 class StopOne(WireModel):
@@ -133,25 +135,34 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
         return [answer async for answer in answers][0]
 
 
-@router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))
-async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
+@stops.post(
+    "/api/streaming/stop",
+    response_model=StopSomeAnswer,
+    responses=problems(401, 403, 404, 422),
+)
+async def stop_streaming(
+    request: Request, body: StopSome, gateway: GatewayHere
+) -> StopSomeAnswer | Response:
     """Stop the reply of one session of one's own, or of all; the sessions continue."""
+    if not (body.all or body.session_id):
+        return StopSomeAnswer(success=False, message="Say which session_id, or all.")
+    if gateway.desk is not None and (body.all or gateway.live.get(body.session_id or "") is None):
+        return await gateway.desk.answer(request)
+    kind = SocketKind.STREAMING
     if body.all:
         only_admins(request)
-        chosen = [
-            relay for relay in gateway.live.relays() if relay.request.kind is SocketKind.STREAMING
-        ]
-    elif body.session_id:
-        chosen = [_own(gateway, request, SocketKind.STREAMING, body.session_id)]
+        relays = [relay for relay in gateway.live.relays() if relay.request.kind is kind]
+        at_doors = gateway.doors.of_type(RequestType.STREAMING) if gateway.doors else []
+        chosen: list[Relay | DoorSession] = [*relays, *at_doors]
     else:
-        return StopSomeAnswer(success=False, message="Say which session_id, or all.")
+        chosen = [_own(gateway, request, kind, body.session_id or "")]
     stopped = []
-    for relay in chosen:
-        worker_id = relay.worker_id
-        result = await relay.request_stop()
+    for session in chosen:
+        session_id, worker_id = session.session_id, session.worker_id
+        result = await session.request_stop()
         stopped.append(
             StoppedReply(
-                session_id=relay.request.session_id,
+                session_id=session_id,
                 worker_id=worker_id,
                 success=result.success,
                 message=result.message,
@@ -160,39 +171,62 @@ async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere)
     return StopSomeAnswer(success=all(one.success for one in stopped), stopped=stopped)
 
 
-@router.post("/api/half_duplex/stop", responses=problems(404, 422, 502, 504))
-async def stop_half_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+@stops.post(
+    "/api/half_duplex/stop",
+    response_model=StopAnswer,
+    responses=problems(404, 422, 502, 504),
+)
+async def stop_half_duplex(
+    request: Request, body: StopOne, gateway: GatewayHere
+) -> StopAnswer | Response:
     """Stop the reply of one session of one's own; the session continues."""
     return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
 
 
-@router.post("/api/duplex/stop", responses=problems(404, 422))
-async def stop_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+@stops.post("/api/duplex/stop", response_model=StopAnswer, responses=problems(404, 422))
+async def stop_duplex(
+    request: Request, body: StopOne, gateway: GatewayHere
+) -> StopAnswer | Response:
     """End one full-duplex session of one's own."""
     return await _stop(gateway, request, SocketKind.DUPLEX, body.session_id)
 
 
 async def _stop(
     gateway: Gateway, request: Request, kind: SocketKind, session_id: str
-) -> StopAnswer:
-    relay = _own(gateway, request, kind, session_id)
-    result = await relay.request_stop()
+) -> StopAnswer | Response:
+    if gateway.desk is not None and gateway.live.get(session_id) is None:
+        return await gateway.desk.answer(request)  # another door may have it
+    result = await _own(gateway, request, kind, session_id).request_stop()
     return StopAnswer(success=result.success, session_id=session_id, message=result.message)
 
 
-def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) -> Relay:
-    """Return the relay of a session that the caller may stop.
+def _own(
+    gateway: Gateway, request: Request, kind: SocketKind, session_id: str
+) -> Relay | DoorSession:
+    """Return a session that the caller may stop.
 
     Its owner has its secret, or knows its id and calls from the address of its socket, as clients
-    without secrets do. NotFoundError also for others' sessions, so that ids cannot be probed.
+    without secrets do; a desk knows no addresses. NotFoundError also for others' sessions, so that
+    ids cannot be probed.
     """
-    relay, shown = gateway.live.get(session_id), request.headers.get(SESSION_SECRET_HEADER)
-    if relay is not None and relay.request.kind is kind:
-        address = gateway.access.client_address(request)
-        is_neighbour = shown is None and address != "" and address == relay.request.address
-        if is_neighbour or (shown is not None and relay.request.has(shown)):
-            return relay
-        if gateway.access.is_admin(request):
-            mark_admin(request.scope)
-            return relay
-    raise NotFoundError("You have no such session: send its secret if it is yours.")
+    shown = request.headers.get(SESSION_SECRET_HEADER)
+    found: Relay | DoorSession | None = None
+    is_own = False
+    if gateway.doors is not None:
+        session = gateway.doors.find(session_id, kind.request_type(session_id))
+        if session is not None:
+            found, is_own = session, session.ticket.owner == hash_of(shown or "")
+    else:
+        relay = gateway.live.get(session_id)
+        if relay is not None and relay.request.kind is kind:
+            address = gateway.access.client_address(request)
+            found, is_own = relay, relay.request.is_owned_by(shown, address)
+    if found is not None and not is_own and gateway.access.is_admin(request):
+        mark_admin(request.scope)
+        is_own = True
+    if found is None or not is_own:
+        raise NotFoundError("You have no such session: send its secret if it is yours.")
+    return found
+
+
+router.include_router(stops)

@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
@@ -213,6 +214,39 @@ async def test_http_is_answered_by_the_part_that_knows(house: House) -> None:
     assert (await talk.hear("error"))["code"] == "ended_by_admin"
     await waiting.hear("queue_done")
     waiting.cut()
+
+
+@in_house()
+async def test_a_client_sees_and_stops_its_own_sessions_at_every_door(house: House) -> None:
+    callers = [await house.talk(0, "adx_talks"), await house.wait(0, "adx_waits")]
+    shown = [
+        {SESSION_SECRET_HEADER: message["session_secret"]}
+        for caller in callers
+        for message in caller.heard
+        if message["type"] in ("queued", "queue_done")
+    ]
+    async with house.stranger(house.doors[1]) as http:
+        for caller, secret in zip(callers, shown, strict=True):
+            listed = (await http.get("/sessions", headers=secret)).json()["sessions"]
+            seen = [one["session_id"] for one in listed if one["session_id"][0] != "…"]
+            assert (len(listed), seen) == (2, [caller.session_id])
+        items = (await http.get("/api/queue", headers=shown[1])).json()["items"]
+        assert [item["session_id"] for item in items] == ["adx_waits"]
+        own = {"session_id": "adx_talks"}
+        for path, secret in (
+            ("/api/duplex/stop", {}),
+            ("/api/duplex/stop", shown[1]),
+            ("/api/half_duplex/stop", shown[0]),
+        ):
+            assert (await http.post(path, json=own, headers=secret)).status_code == 404
+        refused = await http.post("/api/streaming/stop", json={"all": True})
+        assert refused.status_code == 401
+        for caller, secret in zip(reversed(callers), reversed(shown), strict=True):
+            body = {"session_id": caller.session_id}
+            answer = await http.post("/api/duplex/stop", json=body, headers=secret)
+            assert answer.json()["success"] is True
+            await caller.hear("stopped")
+    await until(lambda: not house.served())
 
 
 @in_house()

@@ -17,10 +17,9 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import media, names
 from recording.folder import append_sound, wav_header
-from recording.jobs import Backlog, RecorderThreads
+from recording.jobs import Backlog, Clock, RecorderOptions, RecorderThreads
 from recording.media import Picture, Sound
 from recording.names import generate_recording_id, generate_session_id
-from recording.options import Clock, RecorderOptions
 from recording.recorder import TIMELINE_LANE, SessionRecorder
 from recording.records import (
     Chunk,

@@ -1,22 +1,27 @@
-"""Sound, pictures and videos as a session has them, on their way into files."""
+"""Sound, pictures and videos as a session has them, on their way into files or left out."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from core.audio import FloatArray, read_audio
 from core.errors import AudioCorruptError, PictureError
-from core.schemas.limits import SAMPLE_BYTES
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from recording.folder import PICTURE_HEAD_BYTES, picture_extension
+from recording.records import Settings
 
 Sound = str | bytes | FloatArray
 """Samples [T] in -1..1; or float32 little-endian, or a whole WAV file, as bytes or their Base64."""
 
+MEDIA_SUFFIXES: Final = ("_base64", "_data")  # of settings' names
+MEDIA_NAMES: Final = frozenset({"audio", "data", "frame", "frame_base64_list"})
 BASE64_CHARS: Final = 4  # carry three bytes
 BASE64_BYTES: Final = 3
 PCM_SCALE: Final = 32_767  # source: docs/specification/service.md#5.1
@@ -39,7 +44,7 @@ def count_samples(sound: Sound) -> int:
         return len(sound)
     if isinstance(sound, bytes):
         return len(sound) // SAMPLE_BYTES
-    return (len(sound) * BASE64_BYTES // BASE64_CHARS - sound[-2:].count("=")) // SAMPLE_BYTES
+    return _decoded_bytes(sound) // SAMPLE_BYTES
 
 
 def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
@@ -101,3 +106,37 @@ def content_bytes(content: Picture) -> bytes:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError) as error:
         raise PictureError("The picture is not valid Base64.") from error
+
+
+def without_media(config: Mapping[str, Any]) -> Settings:
+    """Replace each sound or picture in settings, at any depth, by what identifies it.
+
+    That is `{"sha256": …, "duration_s": …}` for Base64 text; the duration is that of float32 at
+    16 kHz, which all sound in settings is.
+    """
+    return {key: _without_media(key, value) for key, value in config.items()}
+
+
+def _without_media(key: str, value: Any) -> Any:
+    # Any: plain JSON values of whatever settings there are.
+    if isinstance(value, str):
+        is_media = key in MEDIA_NAMES or key.endswith(MEDIA_SUFFIXES)
+        return _described(value) if is_media and value else value
+    if isinstance(value, Mapping):
+        return without_media(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_without_media(key, item) for item in value]
+    if isinstance(value, bytes | bytearray):
+        return {"sha256": hashlib.sha256(value).hexdigest()}
+    return value
+
+
+def _described(text: str) -> Settings:
+    return {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "duration_s": round(_decoded_bytes(text) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ, 1),
+    }
+
+
+def _decoded_bytes(text: str) -> int:
+    return len(text) * BASE64_BYTES // BASE64_CHARS - text[-2:].count("=")

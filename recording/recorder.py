@@ -25,9 +25,15 @@ from recording.folder import (
     write_meta,
     write_owner,
 )
-from recording.jobs import RecorderThreads, RecordingJobs, ReplayProcess
-from recording.media import Picture, Sound, content_bytes, picture_suffix, video_suffix
-from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media
+from recording.jobs import (
+    DiagnosticsLimit,
+    RecorderOptions,
+    RecorderThreads,
+    RecordingJobs,
+    ReplayProcess,
+    Trouble,
+)
+from recording.media import Picture, Sound
 from recording.records import EndReason, Meta, TimelineEvent
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
 from recording.timeline import ConfigLine, EndLine, EventLine, Line, SessionLine, encode_line
@@ -115,23 +121,23 @@ class SessionRecorder:
 
         None also if it is no picture.
         """
-        extension = picture_suffix(picture)
+        extension = media.picture_suffix(picture)
         name = names.user_frame(index, extra, extension) if extension else None
         return self._save_content(name, picture)
 
     def save_user_image(self, index: int, picture: Picture) -> str | None:
         """Write a picture the user attached; see `save_user_frame`."""
-        extension = picture_suffix(picture)
+        extension = media.picture_suffix(picture)
         name = names.user_image(index, extension) if extension else None
         return self._save_content(name, picture)
 
     def save_user_video(self, index: int, video: Picture, extension: str = "mp4") -> str | None:
         """Write a video the user attached; an unknown suffix becomes mp4."""
-        return self._save_content(names.user_video(index, video_suffix(extension)), video)
+        return self._save_content(names.user_video(index, media.video_suffix(extension)), video)
 
     def update_config(self, extra: Mapping[str, Any]) -> None:
         """Add settings learned later, plain JSON values; they replace those of the same name."""
-        self._add_line(ConfigLine(extra=without_media(extra)))
+        self._add_line(ConfigLine(extra=media.without_media(extra)))
 
     def record_event(self, kind: str, ts_ms: float | None = None) -> None:
         """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
@@ -221,7 +227,9 @@ class SessionRecorder:
         if name is None:
             return None
         path = self.folder / name
-        return self._save(name, lambda: atomic_write(path, content_bytes(content)), len(content))
+        return self._save(
+            name, lambda: atomic_write(path, media.content_bytes(content)), len(content)
+        )
 
     def _save(
         self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None
@@ -239,7 +247,7 @@ class SessionRecorder:
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """On a writing thread: make the folder; it must not exist, or it would be overwritten."""
-        config = without_media(settings)
+        config = media.without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         check_room(self.folder.parent, self._options.min_free_gb)
         self.folder.mkdir()

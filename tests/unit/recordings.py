@@ -22,9 +22,8 @@ from core.audio import encode_wire_audio
 from core.schemas.duplex import Result
 from recording import names
 from recording.folder import read_recording
-from recording.jobs import RecorderThreads, ReplayMaker
+from recording.jobs import Clock, RecorderThreads, ReplayMaker
 from recording.names import recording_folder
-from recording.options import Clock
 from recording.records import DuplexRecording, Meta, Recording, TurnRecording
 from session_recorder import (
     DuplexSessionRecorder,

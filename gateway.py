@@ -257,7 +257,7 @@ def _refuse(error: Exception) -> NoReturn:
 
 
 def _listed(workers: str | None) -> list[str] | None:
-    """Read a flag; an empty one is a list too: whoever started this lists the workers later."""
+    """Read a flag; an empty one is a list too: its workers are named later, over HTTP."""
     if workers is None:
         return None
     return [part.strip() for part in workers.split(",") if part.strip()]

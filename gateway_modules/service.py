@@ -173,7 +173,7 @@ class Gateway:
             (self.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
-        """Take nothing new, let what runs finish, then say goodbye to who is left.
+        """Take nothing new, let what runs finish, then close what is left.
 
         Args:
             limit_s: How long sessions may continue; a desk does not wait for those of its doors.
@@ -365,7 +365,7 @@ def _cleanup(settings: Settings, recordings: RecordingStore) -> CleanupSchedule:
 
 
 def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessions:
-    # Half of the connections at most, so that one more socket can be accepted and told why not.
+    # Half of the connections at most, so that one more socket can be accepted and sent the reason.
     sockets = max(1, min(limits.max_connections, connections // 2))
     return LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
 

@@ -1,6 +1,6 @@
 """What a recording's folder holds: JSON files, media files, its lock and its owner.
 
-Media are told whole from broken by their bytes and never decoded; truncated WAV files are
+Whether media are whole is seen by their bytes, which are never decoded; truncated WAV files are
 repaired. Blocks on the disk: an event loop calls these in a thread.
 """
 

@@ -62,7 +62,7 @@ class Backlog:
             self._used_bytes += size_bytes
             return True
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         with self._lock:
             self._used_bytes -= size_bytes
 
@@ -279,7 +279,7 @@ class RecordingJobs:
             logger.exception("the recording stopped and its client could not be notified")
 
     def _finish(self, size_bytes: int) -> None:
-        self._threads.backlog.give_back(size_bytes)
+        self._threads.backlog.release(size_bytes)
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
@@ -345,7 +345,7 @@ class RecorderOptions:
         threads: What writes; the recorders of a process share one. Without it a recorder has its
             own until it ends.
         on_warning: Called at most once, when the recording stops early, usually on a writing
-            thread: hand over to a loop with `call_soon_threadsafe`.
+            thread: pass it to a loop with `call_soon_threadsafe`.
         clock: Where the time comes from.
         min_free_gb: With less of the disk free the recording stops, GB; 0: never.
         owner_secret: With it the recording's owner may comment, replace and delete it.

@@ -1,6 +1,6 @@
 """The last hour in points ten seconds apart, for charts: sessions, queue, units, memory, refusals.
 
-Kept in memory and bounded; nothing of it says who talked or about what.
+Kept in memory and bounded; nothing of it says who spoke or about what.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class EventTraffic(Traffic):
             return Verdict.LAST if is_last else Verdict.PASS
         return Verdict.PASS
 
-    def spelled(self, message: QueueMessage) -> str | None:
+    def encoded(self, message: QueueMessage) -> str | None:
         """Return an error in OpenAI's format; their clients know no queue."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()

@@ -274,7 +274,7 @@ class Directory(KnownWorkers):
             LOG.info("worker left", worker_id=worker.worker_id)
 
     def recheck(self, worker: WorkerConnection) -> None:
-        """Ask a worker how it is now, not at the end of its period; give away what may be."""
+        """Ask a worker how it is now, not at the end of its period; assign what may be."""
         self.monitor.poke(worker)
         self._after_round()
 

@@ -1,7 +1,7 @@
 """Pure: which free slot the head of the queue gets, and how long each place waits.
 
 Strictly first come, first served over all types; the cache only decides *where* the head goes.
-Durations are measured elsewhere and handed in; nothing here reads a clock.
+Durations are measured elsewhere; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def route(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
 
     Args:
         history_hash: The history it continues; "" for a request that can use no cache.
-        free: Slots that may be given away. Of one worker's slots (2) and (3) choose the one worth
+        free: Slots that may be assigned. Of one worker's slots (2) and (3) choose the one worth
             least and (1) a hit, so no others of it are needed here.
 
     Source: docs/specification/service.md#3.4.

@@ -146,7 +146,7 @@ class WorkerConnection:
         return max(0, min(free, service.capacity - busy - service.other_sessions))
 
     def free_slots(self) -> list[Slot]:
-        """Return the slots that may be given away now, worth least first.
+        """Return the slots that may be assigned now, worth least first.
 
         Sessions that are not ours take the slots that are worth least.
         """
@@ -208,8 +208,8 @@ class WorkerConnection:
     ) -> RunningTask:
         """Record that it serves a request from now on.
 
-        Without a slot named, a free one is taken; without a free one, what is told replaces what
-        was known of the newest session, so telling the same twice takes one slot only.
+        Without a slot named, a free one is taken; without a free one, the newest
+        session is replaced, so recording the same one twice takes one slot only.
 
         Args:
             status: For it and the next three see `RunningTask`.
@@ -235,7 +235,7 @@ class WorkerConnection:
                 )
         slot.task, self._ordered = task, None
         self.service.epoch += 1
-        self.service.status = WorkerStatus.IDLE  # who gives it work says it is in service
+        self.service.status = WorkerStatus.IDLE  # it was assigned, so it is in service
         return task
 
     def adopt(

@@ -236,7 +236,7 @@ class WorkerPool:
         ticket_id: str | None = None,
         must_confirm: bool = False,
     ) -> None:
-        """Give a worker's slot back.
+        """Release a worker's slot.
 
         Args:
             worker: The worker.
@@ -244,7 +244,7 @@ class WorkerPool:
             duration_s: How long it took; None leaves the estimates as they are.
             cached_hash: History its cache holds now, None for nothing; left out, as before.
             ticket_id: Whose slot, if it holds one; without it, the one busy longest.
-            must_confirm: Give it away again only when the worker says that the session is gone.
+            must_confirm: Assign it again only when the worker says that the session is gone.
         """
         slot = worker.slot_of(ticket_id) if ticket_id is not None else worker.oldest_slot
         if slot is not None and slot.task is not None:
@@ -276,7 +276,7 @@ class WorkerPool:
                 raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 
     def _dispatch_next(self) -> None:
-        """Give free slots to the head of the queue: the only place where workers are assigned."""
+        """Assign free slots to the head of the queue: the only place where workers are assigned."""
         self.directory.forget_left()
         is_held = self.tickets.is_gathering or not self._queue
         workers = () if is_held else self.workers.values()

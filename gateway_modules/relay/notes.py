@@ -122,7 +122,7 @@ class RelayNotes:
         """A worker was requested, perhaps not for the first time.
 
         Args:
-            session_id: As the worker is told.
+            session_id: As the worker gets it.
             secret: Of the session, as the worker is told.
         """
         self._spans.named(session_id, secret)
@@ -226,7 +226,7 @@ class DiagnosticsFile:
         self._left_bytes -= len(line)
         try:
             await asyncio.to_thread(self._recordings.append_diagnostic, recording_id, line)
-        except OSError as error:  # no recording, or no room: the talk is worth more
+        except OSError as error:  # no recording, or no room: the session is worth more
             structlog.get_logger("diagnostics").warning("dropped", reason=str(error))
             self._recording_id = None
             return False

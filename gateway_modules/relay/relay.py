@@ -1,4 +1,4 @@
-"""One accepted client, from its first word to its last: the queue's rules, then texts both ways.
+"""One accepted client, from its first message to its last: the queue, then texts both ways.
 
 Carries out what the queueing machine asks for and knows none of its rules. Whatever happens, every
 task it started has ended, the worker is released and the client's socket is closed.
@@ -120,7 +120,7 @@ class Relay:
         """Queue an event for the machine; returns at once."""
         self._inbox.put_nowait(_Queued(event))
 
-    async def go_on(self, websocket: WebSocket, last_seq: int) -> None:
+    async def resume(self, websocket: WebSocket, last_seq: int) -> None:
         """Serve the client on another socket, until that is replaced, lost or closed.
 
         Args:
@@ -135,7 +135,7 @@ class Relay:
             await self._carry_out(Send(QueueDone(worker_id=self.worker_id)))
         await self._report_place()
         if self._link is not None:
-            await self._link.go_on(last_seq)
+            await self._link.resume(last_seq)
         await returns.wait_until_left(websocket)
 
     @property
@@ -186,7 +186,8 @@ class Relay:
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
         if isinstance(event, PlaceTaken) and self.request.kind.has_events:
-            await self._offer_return(event.place.return_ticket)  # they have no word for the queue
+            # Their protocols have no message of the queue's for it.
+            await self._offer_return(event.place.return_ticket)
 
     async def _carry_out(self, effect: QueueEffect) -> None:
         match effect:
@@ -196,7 +197,7 @@ class Relay:
                 if isinstance(message, Queued | QueueDone):
                     secret = {"session_secret": self.request.session_secret}
                     message = message.model_copy(update=secret)
-                if (text := self._traffic.spelled(message)) is not None:
+                if (text := self._traffic.encoded(message)) is not None:
                     await self._send(text)
             case StartTimer(name, delay_s):
                 self._set_timer(name, delay_s)
@@ -374,7 +375,7 @@ class Relay:
         self._notes.error(error.code)
         self._notes.closing(CloseCode.INTERNAL, error.code)
         try:
-            await self._wire.send(self._traffic.spelled(ErrorMessage.of(error)) or "")
+            await self._wire.send(self._traffic.encoded(ErrorMessage.of(error)) or "")
         except ClientGoneError:
             return
         await self._wire.close(CloseCode.INTERNAL, error.code)
@@ -395,4 +396,4 @@ class Relay:
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
             self.post(STOP)
             return ActionResult(success=True, message="It no longer waits.")
-        return ActionResult(success=False, message="Nothing is going on that could be stopped.")
+        return ActionResult(success=False, message="Nothing is running that could be stopped.")

@@ -111,7 +111,7 @@ class Traffic(ABC):
             OmniError: It cannot be understood.
         """
 
-    def spelled(self, message: QueueMessage) -> str | None:
+    def encoded(self, message: QueueMessage) -> str | None:
         """Return a message of the gateway's own as this client reads it; None: it reads none."""
         return message.to_json()
 

@@ -45,7 +45,7 @@ from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
 from gateway_modules.web.socket_server import Take
 
-# The machine reports by its own timer; the pool only has to tell of changes.
+# The machine reports by its own timer; the pool reports changes only.
 LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away
 MISSES_MAX: Final = 3  # ours: a worker that does not answer once may still have it
 NEVER_S: Final = 86_400.0
@@ -155,7 +155,7 @@ class WorkerLink:
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket; ask only after the machine heard of it."""
+        """The ticket; ask only after `PlaceTaken` or `Assigned`."""
         assert self._ticket is not None, "no ticket was drawn"
         return self._ticket
 
@@ -176,7 +176,7 @@ class WorkerLink:
         if self._socket is not None:
             await self._socket.close(CloseCode.SHUTDOWN)
 
-    async def go_on(self, last_seq: int) -> None:
+    async def resume(self, last_seq: int) -> None:
         """The client is back, and has the worker's messages up to this one."""
         if self._socket is None:
             self._absence.is_held = False
@@ -218,7 +218,7 @@ class WorkerLink:
             self._ticket.retain(self._request.history_hash)  # it was given nothing
 
     def expect_end(self) -> None:
-        """The client said goodbye: the worker may close without a word."""
+        """The client sent `close`: the worker may close without a last message."""
         self._is_end_expected = True
 
     async def send(self, text: str) -> None:

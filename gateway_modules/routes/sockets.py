@@ -1,4 +1,4 @@
-"""The clients' WebSockets: who may come in, and the relay for each."""
+"""The clients' WebSockets: who is accepted, and the relay of each."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
 
 @dataclass(frozen=True)
 class Entrance:
-    """How a client comes in.
+    """How a client connects.
 
     Attributes:
         subprotocol: What is selected of those it offers.
-        query: What the worker's address says besides.
+        query: Parameters added to the worker's address.
         deny: Answers its handshake with an error.
-        sends_queue: It wants to know its place in the queue, though its protocol has none.
+        sends_queue: It is sent its position in the queue, though its protocol has none.
         first: An event that the worker gets before those of the client.
     """
 
@@ -130,7 +130,7 @@ async def serve(
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
-                    await _go_on(earlier, request, websocket, last_seq)
+                    await _resume(earlier, request, websocket, last_seq)
                     return
                 query = {**entrance.query, **({RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
@@ -151,11 +151,11 @@ def last_seq_of(websocket: WebSocket) -> int | None:
     return read_seq(websocket.query_params.get(LAST_SEQ, ""))
 
 
-async def _go_on(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
+async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
     is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
     if not (is_owner and earlier.may_return):
         raise SessionExpiredError()
-    await earlier.go_on(websocket, last_seq)
+    await earlier.resume(websocket, last_seq)
 
 
 def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
@@ -227,7 +227,7 @@ def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
 async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
     """Say why and close; a browser sees the reason only of an accepted socket."""
     try:
-        await wire.send(traffic.spelled(ErrorMessage.of(error)) or "")
+        await wire.send(traffic.encoded(ErrorMessage.of(error)) or "")
     except ClientGoneError:
         return
     await wire.close(error.close_code, error.code)

@@ -47,16 +47,16 @@ async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Resu
     The request's body has been read.
     """
     task = asyncio.ensure_future(work)
-    hang_up = asyncio.create_task(_disconnect(request))
+    disconnect = asyncio.create_task(_disconnect(request))
     try:
-        await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnectedError
         return task.result()
     finally:
         task.cancel()
-        hang_up.cancel()
-        await asyncio.gather(task, hang_up, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(task, disconnect, return_exceptions=True)
 
 
 async def _disconnect(request: Request) -> None:

@@ -267,7 +267,7 @@ class ByteBudget:
         self._held_bytes += size_bytes
         self._by_client[client] += size_bytes
 
-    def give_back(self, client: str, size_bytes: int) -> None:
+    def release(self, client: str, size_bytes: int) -> None:
         self._held_bytes -= size_bytes
         self._by_client[client] -= size_bytes
         if not self._by_client[client]:
@@ -288,7 +288,7 @@ class ByteLease:
         self._held_bytes += size_bytes
 
     def release(self) -> None:
-        self._budget.give_back(self._client, self._held_bytes)
+        self._budget.release(self._client, self._held_bytes)
         self._held_bytes = 0
 
 

@@ -59,7 +59,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._limits = config.connections
         self._tls = config.tls
         self._peer: Peer | None = None
-        self._early = b""  # read between the end of the TLS handshake and our hearing of it
+        self._early = b""  # read between the end of the TLS handshake and our being notified
         self._owed = Owed.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._moved_bytes = 0

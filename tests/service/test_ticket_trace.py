@@ -17,7 +17,7 @@ GATEWAY = ROOT / "gateway_modules"
 RULES = ROOT / "core" / "protocols"
 WEB = GATEWAY / "web"  # the server below the socket
 # Run now and then, whoever waits.
-BESIDE = {"health.py", "worker_answer.py", "directory.py", "trends.py"}
+BESIDE = {"worker_answer.py", "directory.py", "trends.py"}
 
 
 @on_stage()

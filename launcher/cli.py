@@ -45,6 +45,12 @@ GatewayPort = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Port of the gateway.", show_default="as configured"),
 ]
+Doors = Annotated[
+    int | None,
+    typer.Option(
+        help="Gateway processes for clients; 2 or more: with a desk.", show_default="as configured"
+    ),
+]
 Ray = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Run on a cluster of Ray: auto, or host:port."),
@@ -88,6 +94,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
         workers: Workers = None,
         https: Https = None,
         port: GatewayPort = None,
+        doors: Doors = None,
         config: Annotated[
             Path | None,
             typer.Option(help="Configuration file.", show_default="config.json, if there is one"),
@@ -103,7 +110,12 @@ def start_command(setup: Setup) -> Callable[..., None]:
     ) -> None:
         """Start the gateway and its workers, watch them, and stop them on Ctrl-C."""
         try:
-            settings = load_settings(config, {"service.gateway_port": port, "service.https": https})
+            overrides = {
+                "service.gateway_port": port,
+                "service.https": https,
+                "service.doors": doors,
+            }
+            settings = load_settings(config, overrides)
         except SettingsError as error:
             typer.echo(f"The configuration cannot be used:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None

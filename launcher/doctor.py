@@ -127,9 +127,8 @@ def _version(package: str) -> str | None:
 
 
 def _port_problems(planner: Planner, gpus: Sequence[Gpu]) -> Iterator[str]:
-    service = planner.settings.service
     workers = [(plan.host, plan.port) for plan in planner.workers(gpus)]
-    for host, port in [(service.gateway_host, service.gateway_port), *workers]:
+    for host, port in [*planner.gateway_addresses, *workers]:
         try:
             check_port(host, port)
         except PortError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from core.worker_tls import SNI
+from launcher.plan import Kind, ProgramPlan
 
 
 @dataclass(frozen=True)
@@ -40,42 +40,17 @@ class GatewayAnswer(BaseModel):
     ready: bool = True
 
 
-class HealthClient:
-    """HTTP client with one connection pool for all programs of this machine."""
-
-    def __init__(self, limit_s: float, worker_tls: ssl.SSLContext | None = None) -> None:
-        # Proxies from the environment are for other machines.
-        self._plain = httpx.AsyncClient(
-            trust_env=False, timeout=limit_s, verify=worker_tls or False
-        )
-        self._limit_s = limit_s
-
-    async def close(self) -> None:
-        await self._plain.aclose()
-
-    async def worker(self, url: str) -> Health:
-        answer = await _get(self._plain, url, SNI)
-        return read_worker(answer) if answer else Health()
-
-    async def gateway(self, url: str, trusted: ssl.SSLContext | None) -> Health:
-        """Ask the gateway's health route; `trusted` is None for plain HTTP."""
-        if trusted is None:
-            answer = await _get(self._plain, url)
-        else:
-            # A new connection each time, to show that a new client gets through.
-            limit_s = self._limit_s
-            async with httpx.AsyncClient(trust_env=False, timeout=limit_s, verify=trusted) as new:
-                answer = await _get(new, url)
-        return read_gateway(answer) if answer else Health()
-
-
-async def _get(
-    client: httpx.AsyncClient, url: str, extensions: Mapping[str, str] | None = None
-) -> httpx.Response | None:
+async def check_health(plan: ProgramPlan, tls: ssl.SSLContext | None, limit_s: float) -> Health:
+    """Ask a program on a new connection, as a new client would; `tls` is None for plain HTTP."""
+    # Proxies from the environment are for other machines.
+    client = httpx.AsyncClient(trust_env=False, timeout=limit_s, verify=tls or False)
+    extensions = SNI if plan.kind.has_internal_tls else None
     try:
-        return await client.get(url, extensions=extensions)
+        async with client:
+            answer = await client.get(plan.health_url, extensions=extensions)
     except httpx.HTTPError:
-        return None
+        return Health()
+    return read_worker(answer) if plan.kind is Kind.WORKER else read_gateway(answer)
 
 
 def read_worker(answer: httpx.Response) -> Health:

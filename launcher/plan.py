@@ -19,6 +19,7 @@ from gateway_modules.admin.logs import LOGS_FOLDER
 from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 from settings.sections import WeightsName
+from settings.workers import WorkerPlace, worker_place
 
 COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as a person types it
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -38,6 +39,18 @@ SECRET_VARIABLE = "OMNI_SECURITY_WORKER_SECRET"
 class Backend(StrEnum):
     REAL = "real"
     FAKE = "fake"
+
+
+class Kind(StrEnum):
+    WORKER = "worker"
+    DESK = "desk"
+    GATEWAY = "gateway"  # a whole one or a door
+    WEBRTC = "webrtc"
+
+    @property
+    def has_internal_tls(self) -> bool:
+        """Whether `security.worker_tls` says how it serves."""
+        return self in (Kind.WORKER, Kind.DESK)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class ProgramPlan:
         orphaned: the signal it gets when its launcher has ended.
     """
 
+    kind: Kind
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -173,19 +187,65 @@ class Planner:
         self, worker_count: int, certfile: Path | None, keyfile: Path | None
     ) -> ProgramPlan:
         """Return the gateway in front of so many local workers; no `certfile` is plain HTTP."""
+        flags = self._worker_list(worker_count)
+        return self._client_side("gateway", 0, flags, certfile, keyfile)
+
+    def desk(self, worker_count: int) -> ProgramPlan:
+        return self._program(
+            Kind.DESK,
+            "desk",
+            self.programs.gateway,
+            ["--role", "desk", *self._worker_list(worker_count)],
+            {VISIBLE: ""},
+            (self._desk.host, self._desk.port),
+            scheme="https" if self.settings.security.worker_tls else "http",
+        )
+
+    def doors(self, certfile: Path | None, keyfile: Path | None) -> list[ProgramPlan]:
+        flags = ["--role", "door", "--desk", f"{url_host(self._desk.host)}:{self._desk.port}"]
+        return [
+            self._client_side(f"door_{index}", index, flags, certfile, keyfile)
+            for index in range(self.settings.service.doors)
+        ]
+
+    @property
+    def gateway_addresses(self) -> list[tuple[str, int]]:
+        """Return host and port of the gateway, or of each door and the desk."""
+        service = self.settings.service
+        ports = range(service.gateway_port, service.gateway_port + service.doors)
+        addresses = [(service.gateway_host, port) for port in ports]
+        if service.doors > 1:
+            addresses.append((self._desk.host, self._desk.port))
+        return addresses
+
+    @property
+    def _desk(self) -> WorkerPlace:
+        service = self.settings.service
+        return worker_place(service.desk or f"127.0.0.1:{service.gateway_port + service.doors}")
+
+    def _worker_list(self, worker_count: int) -> list[str]:
         listed = [*self.settings.worker_addresses(worker_count), *self.settings.service.workers]
-        flags = ["--workers", ",".join(listed)]
+        return ["--workers", ",".join(listed)]
+
+    def _client_side(
+        self,
+        name: str,
+        index: int,
+        flags: Sequence[str],
+        certfile: Path | None,
+        keyfile: Path | None,
+    ) -> ProgramPlan:
+        tls = ["--http"]
         if certfile and keyfile:
-            flags += ["--https", "--ssl-certfile", str(certfile), "--ssl-keyfile", str(keyfile)]
-        else:
-            flags += ["--http"]
+            tls = ["--https", "--ssl-certfile", str(certfile), "--ssl-keyfile", str(keyfile)]
         service = self.settings.service
         return self._program(
-            "gateway",
+            Kind.GATEWAY,
+            name,
             self.programs.gateway,
-            flags,
+            [*flags, *tls],
             {VISIBLE: ""},  # it uses no GPU
-            (service.gateway_host, service.gateway_port),
+            (service.gateway_host, service.gateway_port + index),
             scheme="https" if certfile else "http",
         )
 
@@ -198,7 +258,9 @@ class Planner:
         if certfile:
             flags += ["--gateway-certfile", str(certfile)]
         address = (webrtc.host, webrtc.port)
-        return self._program("webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address)
+        return self._program(
+            Kind.WEBRTC, "webrtc", self.programs.webrtc, flags, {VISIBLE: ""}, address
+        )
 
     def seat(self, name: str, device: Gpu | None) -> ProgramPlan:
         """Return the worker of a seat, alone on its GPU."""
@@ -225,6 +287,7 @@ class Planner:
         if self.options.backend:
             flags += ["--backend", self.options.backend.value]
         return self._program(
+            Kind.WORKER,
             name,
             self.programs.worker,
             flags,
@@ -236,6 +299,7 @@ class Planner:
 
     def _program(
         self,
+        kind: Kind,
         name: str,
         program: tuple[str, ...],
         flags: Sequence[str],
@@ -252,6 +316,7 @@ class Planner:
         if self.options.config:
             command = (*command, "--config", str(self.options.config))
         return ProgramPlan(
+            kind=kind,
             name=name,
             command=command,
             environment={"PYTHONUNBUFFERED": "1", **self.environment, **variables},

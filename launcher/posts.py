@@ -161,7 +161,7 @@ class Post(ABC):
             pace,
             drain_s=settings.service.drain_timeout_s,
             load_limit_s=settings.service.start_timeout_s,
-            worker_tls=client_context(settings),
+            internal_tls=client_context(settings),
         )
         self._run = asyncio.get_running_loop().create_task(self._keep())
 
@@ -226,7 +226,7 @@ class Seat(Post):
     def launch(self) -> None:
         gpus = find_gpus(os.environ)
         plan = self.planner.seat(self.name, gpus[0] if gpus else None)
-        self.supervisor.launch_workers([self.bound(plan)])
+        self.supervisor.launch([self.bound(plan)])
 
 
 class Front(Post):
@@ -246,7 +246,7 @@ class Front(Post):
         if certfile is not None:
             trusted = trust(certfile, is_self_made=service.ssl_certfile is None)
         plan = self.bound(self.planner.gateway(0, certfile, keyfile))
-        self.supervisor.launch_gateway(plan, trusted)
+        self.supervisor.launch([plan], trusted)
         self._http = self._client(plan, trusted)
 
     async def list_workers(self, places: Sequence[str]) -> int | None:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 from config import PROJECT_ROOT
 from launcher.display import Display, Loading
-from launcher.health import Health, HealthClient
+from launcher.health import Health, check_health
 from launcher.pace import Pace, Restarts
-from launcher.plan import ProgramPlan
+from launcher.plan import Kind, ProgramPlan
 from launcher.processes import Child, LogFile, identify, until, write_pid_file
 from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
@@ -27,7 +27,7 @@ class Program:
 
     Attributes:
         note: what it is doing or why it failed.
-        trusted: its certificate is checked against this; None for plain HTTP, and for workers.
+        tls: its certificate is checked against this; None for plain HTTP.
         ready_since_s: on the loop's clock; None if it has not been ready since its start.
     """
 
@@ -36,7 +36,7 @@ class Program:
     phase: Phase = Phase.STOPPED
     health: Health = field(default_factory=Health)
     note: str = ""
-    trusted: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = None
     child: Child | None = None
     ready_since_s: float | None = None
 
@@ -101,7 +101,7 @@ class Supervisor:
         *,
         drain_s: float,
         load_limit_s: float,
-        worker_tls: ssl.SSLContext | None = None,
+        internal_tls: ssl.SSLContext | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -111,7 +111,7 @@ class Supervisor:
             pace: intervals and limits.
             drain_s: how long running sessions may continue after a stop was requested.
             load_limit_s: longest wait for a model to load.
-            worker_tls: the workers' certificates are checked against this; None for plain HTTP.
+            internal_tls: certificates of workers and desk are checked against this; None for HTTP.
         """
         self.hurry = asyncio.Event()  # set: do not wait for running sessions
         self.urls: list[str] = []
@@ -119,55 +119,57 @@ class Supervisor:
         self._display = display
         self._pace = pace
         self._limits_s = (drain_s, load_limit_s)
-        self._client = HealthClient(pace.answer_limit_s, worker_tls)
+        self._internal_tls = internal_tls
         self._phase, self._started = Phase.STARTING, datetime.now(UTC)
-        self._workers: list[Program] = []
-        self._gateway: Program | None = None
-        self._webrtc: Program | None = None
+        self._groups: list[list[Program]] = []  # in the order of their start
 
     @property
     def programs(self) -> list[Program]:
-        return [*self._workers, *(each for each in (self._webrtc, self._gateway) if each)]
+        return [program for group in self._groups for program in group]
 
-    async def start_workers(self, plans: Sequence[ProgramPlan]) -> None:
-        """Start the workers together; a StartError if one does not load its model in time."""
-        self.launch_workers(plans)
-        limit_s = self._limits_s[1]
-        late = await self._await_ready(self._workers, limit_s)
-        if late:
+    async def start(self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None) -> None:
+        """Start programs together and wait until they are ready; `tls` as of `launch`.
+
+        Raises:
+            StartError: one ended, does not answer, or is a worker that did not load its model.
+        """
+        group = self.launch(plans, tls)
+        has_models = any(plan.kind is Kind.WORKER for plan in plans)
+        limit_s = self._limits_s[1] if has_models else self._pace.ready_limit_s
+        late = await self._await_ready(group, limit_s)
+        if late is None:
+            return
+        name, stage = late.plan.name, late.health.stage
+        if has_models or not late.health.answers:
             self._quote(late)
-            what = f"{late.plan.name} was not ready after {limit_s:g} s"
-            raise StartError(f"{what}: {late.health.stage}")
+            raise StartError(f"{name} was not ready after {limit_s:g} s: {stage}")
+        self._display.error(f"{name} answers but is still {stage}.")
 
-    async def start_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> None:
-        """Start the gateway; a StartError if it ends or does not answer."""
-        gateway = self.launch_gateway(plan, trusted)
-        late = await self._await_ready([gateway], self._pace.ready_limit_s)
-        if late and not late.health.answers:
-            self._quote(late)
-            raise StartError("the gateway runs but does not answer")
-        if late:
-            self._display.error(f"The gateway answers but is still {late.health.stage}.")
+    def launch(
+        self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None
+    ) -> list[Program]:
+        """Start programs without waiting for them; a StartError if one cannot be started.
 
-    def launch_workers(self, plans: Sequence[ProgramPlan]) -> None:
-        self._workers = [Program(plan, Restarts(self._pace.restarts)) for plan in plans]
-        for program in self._workers:
-            self._launch(program)
-
-    def launch_gateway(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> Program:
-        """Start the gateway without waiting for it; `trusted` is None for plain HTTP."""
-        self._gateway = Program(plan, Restarts(self._pace.restarts), trusted=trusted)
-        self._launch(self._gateway)
-        return self._gateway
-
-    async def start_webrtc(self, plan: ProgramPlan) -> None:
-        """Start the process that serves WebRTC; a StartError as of `start_gateway`."""
-        self._webrtc = Program(plan, Restarts(self._pace.restarts))
-        self._launch(self._webrtc)
-        late = await self._await_ready([self._webrtc], self._pace.ready_limit_s)
-        if late:
-            self._quote(late)
-            raise StartError("the WebRTC process runs but does not answer")
+        Args:
+            plans: of the programs, which are ended together.
+            tls: the certificates of gateways are checked against this; None for plain HTTP.
+        """
+        group: list[Program] = []
+        self._groups.append(group)
+        for plan in plans:
+            is_internal = plan.kind.has_internal_tls
+            program = Program(
+                plan,
+                Restarts(self._pace.restarts),
+                tls=self._internal_tls if is_internal else tls,
+            )
+            group.append(program)
+            try:
+                program.start()
+            except OSError as error:
+                raise StartError(f"{plan.name} cannot be started: {error}") from error
+            self._save()
+        return group
 
     def set_phase(self, phase: Phase) -> None:
         """Change the system's phase, which other commands read from disk."""
@@ -183,11 +185,10 @@ class Supervisor:
                 group.create_task(self._keep(program))
 
     async def stop(self) -> None:
-        """End the gateway, then the workers; running sessions may finish first."""
+        """End the programs, the last that were started first; running sessions may finish."""
         self.set_phase(Phase.STOPPING)
-        for programs in ([self._gateway], [self._webrtc], self._workers):
-            await self._end([program for program in programs if program])
-        await self._client.close()
+        for group in reversed(self._groups):
+            await self._end(group)
 
     def _save(self) -> None:
         record = SystemRecord(
@@ -200,13 +201,6 @@ class Supervisor:
             self._folder.write(record)
         except OSError as error:
             self._display.error(f"The state cannot be written: {error}")
-
-    def _launch(self, program: Program) -> None:
-        try:
-            program.start()
-        except OSError as error:
-            raise StartError(f"{program.plan.name} cannot be started: {error}") from error
-        self._save()
 
     async def _await_ready(self, programs: Sequence[Program], limit_s: float) -> Program | None:
         """Wait until all are ready; return one that is late, raise a StartError if one failed."""
@@ -232,11 +226,7 @@ class Supervisor:
             raise StartError(f"{program.plan.name} failed while starting: {reason}")
 
     async def _check(self, program: Program) -> Health:
-        url = program.plan.health_url
-        if program in self._workers:
-            health = await self._client.worker(url)
-        else:
-            health = await self._client.gateway(url, program.trusted)
+        health = await check_health(program.plan, program.tls, self._pace.answer_limit_s)
         if program.update(health, self._now_s()):
             self._save()
         return health

@@ -44,7 +44,7 @@ class System:
             pace,
             drain_s=self._service.drain_timeout_s,
             load_limit_s=self._service.start_timeout_s,
-            worker_tls=client_context(planner.settings),
+            internal_tls=client_context(planner.settings),
         )
         self._fetching = Fetching(planner, display, pace)
         self._is_up = False
@@ -88,8 +88,8 @@ class System:
             check_port(plan.host, plan.port)
         await self._prepare_default()
         self._describe(workers)
-        await self._supervisor.start_workers(workers)
-        await self._start_gateway(len(workers))
+        await self._supervisor.start(workers)
+        await self._start_gateways(len(workers))
         self._supervisor.set_phase(Phase.READY)
         self._is_up = True
         async with asyncio.TaskGroup() as group:
@@ -109,7 +109,8 @@ class System:
         self._fetching.forget()
         self._folder.clear()
         self._folder.announce()
-        check_port(self._service.gateway_host, self._service.gateway_port)
+        for host, port in self._planner.gateway_addresses:
+            check_port(host, port)
 
     async def _prepare_default(self) -> None:
         """Provide the default checkpoint if none is configured; a StartError if that fails."""
@@ -130,7 +131,7 @@ class System:
                 "yellow",
             )
 
-    async def _start_gateway(self, worker_count: int) -> None:
+    async def _start_gateways(self, worker_count: int) -> None:
         certificate: Certificate | None = None
         certfile: Path | None = None
         keyfile: Path | None = None
@@ -141,11 +142,15 @@ class System:
                 certfile, keyfile = certificate.certfile, certificate.keyfile
         trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
         self._supervisor.urls = self._urls(await asyncio.to_thread(lan_addresses))
-        gateway = self._planner.gateway(worker_count, certfile, keyfile)
-        if webrtc := self._planner.webrtc(gateway, certfile):
+        if self._service.doors > 1:
+            await self._supervisor.start([self._planner.desk(worker_count)])
+            gateways = self._planner.doors(certfile, keyfile)
+        else:
+            gateways = [self._planner.gateway(worker_count, certfile, keyfile)]
+        if webrtc := self._planner.webrtc(gateways[0], certfile):
             check_port(webrtc.host, webrtc.port)
-            await self._supervisor.start_webrtc(webrtc)
-        await self._supervisor.start_gateway(gateway, trusted)
+            await self._supervisor.start([webrtc])
+        await self._supervisor.start(gateways, trusted)
         self._announce(certificate)
 
     async def _self_signed(self) -> Certificate:
@@ -172,6 +177,9 @@ class System:
         say("Ready.", "bold green")
         for url in self._supervisor.urls:
             say(f"  {url}", "bold")
+        if (doors := self._service.doors) > 1:
+            first = self._service.gateway_port
+            say(f"  {doors} doors, on ports {first} to {first + doors - 1}")
         if certificate:
             say(f"  self-signed certificate until {certificate.expires:%Y-%m-%d}; SHA-256 is")
             say(f"  {certificate.fingerprint}")

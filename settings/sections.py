@@ -24,6 +24,7 @@ from settings.fields import (
     UpperCase,
     WorkerList,
 )
+from settings.workers import LAST_PORT
 
 RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: docs/specification/service.md#1.5
 REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: docs/specification/service.md#1.3
@@ -111,10 +112,14 @@ class ServiceSettings(Section):
         description="Workers of other machines, host:port or dns:NAME:PORT for one at each address "
         "that DNS has for the name; beside those that the launcher starts.",
     )
+    doors: int = Field(
+        1, ge=1, le=64, description="Gateway processes from gateway_port on; 2 or more with a desk."
+    )
     desk: str | None = Field(
         None,
         pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+):[0-9]{1,5}$",
-        description="Where a gateway of the role door finds its desk, host:port.",
+        description="Where doors find their desk, host:port; null: the launcher's desk listens on "
+        "127.0.0.1, on the port after those of the doors.",
     )
     worker_slots: int | None = Field(
         None,
@@ -166,7 +171,9 @@ class ServiceSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _key_comes_with_certificate(self) -> Self:
+    def _check(self) -> Self:
+        if self.doors > 1 and self.gateway_port + self.doors > LAST_PORT:
+            raise ValueError(f"doors: the ports after gateway_port end at {LAST_PORT}")
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             raise ValueError("ssl_certfile and ssl_keyfile are given together or not at all")
         return self

@@ -167,6 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=("worker", "gateway", "checkpoint", "cascade"))
     parser.add_argument("place", nargs="?", type=Path)
+    parser.add_argument("--role", dest="part")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--worker-index", type=int)
@@ -175,6 +176,10 @@ def main() -> None:
     parser.add_argument("--ssl-keyfile")
     flags, _ = parser.parse_known_args()
     name = f"worker_{flags.worker_index}" if flags.role == "worker" else flags.role
+    if flags.part == "desk":
+        name = "desk"
+    elif flags.part == "door":
+        name = f"door_{flags.port - int(os.environ['OMNI_SERVICE_GATEWAY_PORT'])}"
     program = Program(name)
     signal.signal(signal.SIGTERM, lambda number, frame: program.on_term())
     print(f"{name} says hello: {' '.join(sys.argv[1:])}", flush=True)

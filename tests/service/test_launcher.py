@@ -18,7 +18,7 @@ import pytest
 from launcher.run_folder import Phase
 from tests.fakes.stand_in import Deeds
 from tests.pairing import taking_turns
-from tests.service.launched import LIMIT_S, Launched, eventually
+from tests.service.launched import LIMIT_S, Launched, eventually, free_ports
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -59,6 +59,35 @@ def test_start_shows_loading_and_ctrl_c_stops_in_order(launched: Launched) -> No
     launched.deeds["gateway"] = Deeds(drain_s=0.3)
     assert launched.press_ctrl_c(process) == 0
     assert [line for line in launched.trace if line in STOP_ORDER] == STOP_ORDER
+    launched.assert_nothing_left()
+
+
+def test_doors_start_after_their_desk_are_restarted_and_end_before_it(launched: Launched) -> None:
+    launched.port = free_ports(6)  # two doors, the desk, and workers behind them
+    launched.variables = {"OMNI_SERVICE_WORKER_BASE_PORT": str(launched.port + 3)}
+    launched.deeds = {"door_1": Deeds(drain_s=0.3)}
+    process = launched.start("--doors", "2")
+    starts = [line.removesuffix(" start") for line in launched.trace]
+    assert starts[-4:-2] == ["worker_0", "desk"] and set(starts[-2:]) == {"door_0", "door_1"}
+    assert f"2 doors, on ports {launched.port} to {launched.port + 1}" in launched.output
+    trusted = ssl.create_default_context(cafile=str(launched.data / "certs" / "cert.pem"))
+    for port in (launched.port, launched.port + 1):
+        url = f"https://localhost:{port}/health"
+        with urllib.request.urlopen(url, context=trusted, timeout=60) as answer:
+            assert answer.status == 200
+    flags = (launched.data / "logs" / "door_1.log").read_text(encoding="utf8")
+    assert f"--desk 127.0.0.1:{launched.port + 2}" in flags
+
+    others = {name: launched.pid(name) for name in ("worker_0", "desk", "door_0")}
+    os.kill(launched.pid("door_1"), signal.SIGKILL)
+    eventually("it was started again", lambda: launched.restarts("door_1") == 1)
+    eventually("it is ready", lambda: launched.phase("door_1") is Phase.READY)
+    assert {name: launched.pid(name) for name in others} == others
+
+    assert launched.press_ctrl_c(process) == 0
+    ends = [line for line in launched.trace if line.endswith((" term", " end"))]
+    assert ends.index("door_1 end") < ends.index("desk term")
+    assert ends.index("desk end") < ends.index("worker_0 term")
     launched.assert_nothing_left()
 
 

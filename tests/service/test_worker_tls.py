@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from config import Settings
 from core.schemas.worker import WorkerStatus
 from core.serving.fake_backend import FakeBackend
 from core.worker_tls import CA_FILE, WORKER_TLS_NAME, client_context, issue, server_context
-from launcher.health import Health, HealthClient
+from launcher.health import check_health
+from launcher.plan import Options, Planner, Programs
 from tests.fakes.gateway_stage import HURRY, LIMIT_S, Stage, settings_for, until
 from tests.service.workers import RunningWorker, running_worker
 
@@ -117,16 +119,10 @@ def test_another_secret_is_refused_and_named(tmp_path: Path) -> None:
 
 def test_the_launcher_asks_a_worker_how_it_is(tmp_path: Path) -> None:
     settings = configured(tmp_path)
-
-    async def scenario(port: int) -> Health:
-        client = HealthClient(LIMIT_S, client_context(settings))
-        try:
-            return await client.worker(f"https://127.0.0.1:{port}/health")
-        finally:
-            await client.close()
-
+    (plan,) = Planner(settings, Options(workers=1), Programs(), {}, 1).workers([])
     with running_worker(settings, FakeBackend) as running:
-        assert asyncio.run(scenario(running.port)).is_ready
+        asked = check_health(replace(plan, port=running.port), client_context(settings), LIMIT_S)
+        assert asyncio.run(asked).is_ready
 
 
 def test_programs_that_start_together_make_one_ca(tmp_path: Path) -> None:

@@ -23,16 +23,18 @@ from tests.source_tree import ROOT
 pytestmark = pytest.mark.matrix
 TALKS = int(os.environ.get("DESK_TALKS", "16"))
 WAITING = 4
+SLOTS = 50  # of a worker: what a process serves in time beside all the others
+WORKERS = -(-TALKS // SLOTS)
 HOST = "127.0.0.1"
 LIMIT_S = 120.0  # ends a test that hangs
-WORKER, DESK, FIRST_DOOR, SECOND_DOOR = range(4)
+DESK, FIRST_DOOR, SECOND_DOOR, FIRST_WORKER = range(4)
 
 
 class Parts:
     """The processes; each has its port by its number."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._base = free_ports(4)
+        self._base = free_ports(FIRST_WORKER + WORKERS)
         self._stack = stack
         self._folder = folder
         self._config = folder / "config.json"
@@ -41,13 +43,18 @@ class Parts:
                 "data_dir": str(folder / "data"),
                 "https": False,
                 "gateway_host": HOST,
-                "workers": [f"{HOST}:{self._base + WORKER}"],
+                "workers": [f"{HOST}:{self._base + FIRST_WORKER + n}" for n in range(WORKERS)],
                 "desk": f"{HOST}:{self._base + DESK}",
                 "drain_timeout_s": 0,
                 "gathering_s": 2,
             },
             "security": {"worker_secret": "one for all the parts", "worker_tls": True},
             "recording": {"enabled": False},
+            # All sessions come from one address.
+            "limits": {
+                "connections_per_client": TALKS + WAITING,
+                "waiting_per_client": TALKS + WAITING,
+            },
         }
         self._config.write_text(json.dumps(sections))
 
@@ -57,10 +64,11 @@ class Parts:
 
     def start(self, part: int) -> subprocess.Popen[bytes]:
         """Start one; it is killed in the end."""
-        flags = {
-            WORKER: ["worker.py", "--backend", "fake", "--slots", str(TALKS)],
-            DESK: ["gateway.py", "--role", "desk"],
-        }.get(part, ["gateway.py", "--role", "door"])
+        if part >= FIRST_WORKER:
+            slots = min(SLOTS, TALKS - (part - FIRST_WORKER) * SLOTS)  # the last has the rest
+            flags = ["worker.py", "--backend", "fake", "--slots", str(slots)]
+        else:
+            flags = ["gateway.py", "--role", "desk" if part == DESK else "door"]
         command = [*flags, "--config", str(self._config), "--port", str(self._base + part)]
         log = self._stack.enter_context((self._folder / f"{part}.log").open("ab"))
         process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=log, stderr=log)
@@ -69,12 +77,12 @@ class Parts:
         return process
 
     def ready(self, door: int) -> bool:
-        """Whether a door has a desk that has a worker."""
+        """Whether a door has a desk that has all workers."""
         try:
             answer = httpx.get(f"{self.url(door)}/health", trust_env=False, timeout=5)
         except httpx.HTTPError:
             return False
-        return bool(answer.json()["ready"])
+        return bool(answer.json()["workers_ready"] == WORKERS)
 
     def queue(self, door: int) -> int:
         """Return how many wait, as the desk says through a door; -1 if it does not."""
@@ -104,7 +112,8 @@ def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[
 
 
 def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
-    parts.start(WORKER)
+    for worker in range(WORKERS):
+        parts.start(FIRST_WORKER + worker)
     desk = parts.start(DESK)
     doors = (FIRST_DOOR, SECOND_DOOR)
     for door in doors:

@@ -11,6 +11,7 @@ from config import Settings
 from launcher.machine import Gpu
 from launcher.plan import (
     SAVED_GIB,
+    SECRET_VARIABLE,
     Backend,
     Options,
     Planner,
@@ -154,6 +155,34 @@ def test_without_tls() -> None:
     assert "--http" in plan.command
     assert flag(plan, "--ssl-certfile") is None
     assert plan.health_url == "http://127.0.0.1:8006/health"
+
+
+def test_doors_take_the_ports_of_the_gateway_and_know_the_desk() -> None:
+    service = {"doors": 2, "gateway_port": 9000}
+    made = planner({"service": service, "security": {"worker_tls": True}})
+    desk = made.desk(1)
+    assert flag(desk, "--role") == "desk" and flag(desk, "--workers") == "127.0.0.1:22400"
+    assert desk.url == "https://127.0.0.1:9002" and "--ssl-certfile" not in desk.command
+    doors = made.doors(Path("/c.pem"), Path("/k.pem"))
+    assert [(door.name, door.url) for door in doors] == [
+        ("door_0", "https://127.0.0.1:9000"),
+        ("door_1", "https://127.0.0.1:9001"),
+    ]
+    assert {flag(door, "--role") for door in doors} == {"door"}
+    assert {flag(door, "--desk") for door in doors} == {"127.0.0.1:9002"}
+    assert {flag(door, "--ssl-certfile") for door in doors} == {"/c.pem"}
+    secrets = {plan.environment[SECRET_VARIABLE] for plan in (desk, *doors)}
+    assert len(secrets) == 1
+    assert made.gateway_addresses == [("0.0.0.0", 9000), ("0.0.0.0", 9001), ("127.0.0.1", 9002)]
+    elsewhere = planner({"service": {"doors": 2, "desk": "0.0.0.0:8005"}})
+    assert elsewhere.desk(1).host == "0.0.0.0"
+    assert flag(elsewhere.doors(None, None)[0], "--desk") == "127.0.0.1:8005"
+    assert planner().gateway_addresses == [("0.0.0.0", 8006)]
+
+
+def test_doors_beyond_the_last_port_are_refused() -> None:
+    with pytest.raises(ValueError, match="doors"):
+        planner({"service": {"doors": 4, "gateway_port": 65_532}})
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,27 @@ def test_a_services_environment_makes_settings(name: str, monkeypatch: pytest.Mo
     assert settings.security.worker_secret.get_secret_value() == SECRET
     grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
     assert grace_s > settings.service.drain_timeout_s
-    if name == "gateway":
+    if name in ("gateway", "desk"):
         (listed,) = settings.service.workers
         assert listed == f"dns:worker:{DEFAULTS.worker_base_port}"
+    if name == "gateway":
         assert "gateway" in settings.security.allowed_hosts  # what Prometheus calls it
     elif name.startswith("worker"):
         assert "worker" in SERVICES[name]["networks"]["default"]["aliases"]
+
+
+def test_two_doors_take_the_place_of_the_gateway() -> None:
+    assert SERVICES["desk"]["command"] == ["--role", "desk"]
+    instead = set(SERVICES["desk"]["profiles"])
+    assert not instead & set(SERVICES["gateway"]["profiles"])
+    for number in range(2):
+        door = SERVICES[f"door-{number}"]
+        assert door["command"] == ["--role", "door", "--desk", f"desk:{DEFAULTS.gateway_port}"]
+        assert set(door["profiles"]) == instead
+        assert door["ports"] == [f"{DEFAULTS.gateway_port + number}:{DEFAULTS.gateway_port}"]
+        assert "door" in door["networks"]["default"]["aliases"]
+    for device in ("cpu", "cuda"):
+        assert SERVICES[f"worker-{device}"]["profiles"] == [device, f"{device}-doors"]
 
 
 def test_webrtc_is_served_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +138,8 @@ def test_what_compose_names_exists() -> None:
     assert {profile for one in SERVICES.values() for profile in one.get("profiles", ())} == {
         "cpu",
         "cuda",
+        "cpu-doors",
+        "cuda-doors",
         "observability",
     }
 

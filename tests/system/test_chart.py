@@ -45,6 +45,11 @@ CLUSTERS: Mapping[str, dict[str, Any]] = {
         "settings": {"OMNI_RECORDING_ENABLED": False},
         "autoscaling": {"enabled": True},
     },
+    "doors": {"gateway": {"doors": 3}},
+    "doors of one claim": {
+        "hosts": ["talk.example.com"],
+        "gateway": {"doors": 2, "https": False, "data": {"shared": True}},
+    },
 }
 RAY_CLUSTERS: Mapping[str, dict[str, Any]] = {
     "as it comes": {},
@@ -96,6 +101,11 @@ def pod(objects: Objects, kind: str, name: str) -> dict[str, Any]:
     return spec
 
 
+def programs(objects: Objects) -> list[tuple[str, str]]:
+    """Return kind and name of what makes pods."""
+    return [key for key in objects if key[0] in ("Deployment", "StatefulSet")]
+
+
 def told(container: dict[str, Any]) -> dict[str, str]:
     """Return its environment, without what Secrets fill in."""
     return {one["name"]: one["value"] for one in container["env"] if "value" in one}
@@ -130,7 +140,7 @@ def test_the_chart_is_free_of_mistakes() -> None:
 def test_the_environment_makes_settings(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = rendered(CLUSTERS[cluster])
     defaults = Settings().service
-    for kind, name in (("Deployment", "live-gateway"), ("StatefulSet", "live-worker")):
+    for kind, name in programs(objects):
         spec = pod(objects, kind, name)
         (container,) = spec["containers"]
         with monkeypatch.context() as patched:
@@ -142,16 +152,57 @@ def test_the_environment_makes_settings(cluster: str, monkeypatch: pytest.Monkey
         assert settings.security.worker_tls
         assert spec["terminationGracePeriodSeconds"] > settings.service.drain_timeout_s
         if kind == "Deployment":
-            (listed,) = settings.service.workers
-            assert listed == f"dns:live-worker:{defaults.worker_base_port}"
             assert ("Service", "live-worker") in objects
-            assert "live-gateway" in settings.security.allowed_hosts
+            listed = [f"dns:live-worker:{defaults.worker_base_port}"]
+            assert list(settings.service.workers) == ([] if name == "live-door" else listed)
+            is_asked = "live-gateway" in settings.security.allowed_hosts
+            assert is_asked is (name != "live-desk")  # the desk believes its doors
         else:
             is_embedded = "model" not in CLUSTERS[cluster].get("worker", {}) and cluster != "fake"
             assert ("initContainers" in spec) is is_embedded
             assert (settings.model.embedded == "nano") is is_embedded
             cards = container["resources"]["limits"].get("nvidia.com/gpu", 0)
             assert cards == CLUSTERS[cluster].get("worker", {}).get("gpus", 1)
+
+
+@pytest.mark.parametrize("cluster", ["doors", "doors of one claim"])
+def test_clients_reach_doors_and_doors_their_desk(cluster: str) -> None:
+    values = CLUSTERS[cluster]["gateway"]
+    objects = rendered(CLUSTERS[cluster])
+    desk, door = objects["Deployment", "live-desk"], objects["Deployment", "live-door"]
+    assert desk["spec"]["replicas"] == 1 and desk["spec"]["strategy"] == {"type": "Recreate"}
+    assert door["spec"]["replicas"] == values["doors"]
+    for service, deployment in (("live-gateway", door), ("live-desk", desk)):
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert objects["Service", service]["spec"]["selector"] == labels
+    assert objects["Service", "live-gateway"]["spec"]["sessionAffinity"] == "ClientIP"
+    (desk_container,) = pod(objects, "Deployment", "live-desk")["containers"]
+    (door_container,) = pod(objects, "Deployment", "live-door")["containers"]
+    assert desk_container["args"] == ["--role", "desk"]
+    (port,) = objects["Service", "live-desk"]["spec"]["ports"]
+    https = "--https" if values.get("https", True) else "--http"
+    assert door_container["args"] == [
+        "--role",
+        "door",
+        "--desk",
+        f"live-desk:{port['port']}",
+        https,
+    ]
+    assert told(desk_container)["OMNI_SECURITY_WORKER_CERTFILE"] == "/workers/tls.crt"
+    assert "OMNI_SECURITY_WORKER_CERTFILE" not in told(door_container)
+    secret = objects["Secret", "live-workers"]["data"]
+    for container in (desk_container, door_container):
+        (token,) = (one for one in container["env"] if one["name"] == "OMNI_SECURITY_ADMIN_TOKEN")
+        assert token["valueFrom"]["secretKeyRef"]["key"] in secret
+    claimed = {
+        name: [one for one in pod(objects, "Deployment", name)["volumes"] if one["name"] == "data"]
+        for name in ("live-desk", "live-door")
+    }
+    is_shared = values.get("data", {}).get("shared", False)
+    assert claimed["live-desk"][0]["persistentVolumeClaim"]["claimName"] == "live-gateway"
+    assert (claimed["live-desk"] == claimed["live-door"]) is is_shared
+    modes = objects["PersistentVolumeClaim", "live-gateway"]["spec"]["accessModes"]
+    assert modes == ["ReadWriteMany" if is_shared else "ReadWriteOnce"]
 
 
 @pytest.mark.parametrize("https", [True, False])
@@ -183,7 +234,7 @@ def test_webrtc_is_served_beside_the_gateway(https: bool, monkeypatch: pytest.Mo
 def test_every_volume_that_is_mounted_exists() -> None:
     for values in CLUSTERS.values():
         objects = rendered(values)
-        for kind, name in (("Deployment", "live-gateway"), ("StatefulSet", "live-worker")):
+        for kind, name in programs(objects):
             spec = pod(objects, kind, name)
             mounted = {
                 one["name"]
@@ -261,6 +312,8 @@ def test_kuberay_and_kubernetes_take_every_object(cluster: str) -> None:
     [
         ({"engine": "nomad"}, "kuberay"),
         ({"engine": "kuberay", "webrtc": {"enabled": True}}, "webrtc"),
+        ({"engine": "kuberay", "gateway": {"doors": 2}}, "doors"),
+        ({"webrtc": {"enabled": True}, "gateway": {"doors": 2}}, "doors"),
     ],
 )
 def test_what_a_cluster_cannot_do_is_refused(values: dict[str, Any], problem: str) -> None:

@@ -67,20 +67,6 @@ class Setup:
     pace: Pace = Pace()
 
 
-@dataclass(frozen=True)
-class ClusterCommand:
-    """A command about a cluster: the options of the same names."""
-
-    address: str
-    config: Path | None
-    workers: Bounds | None
-    backend: Backend | None
-    status: bool
-    stop: bool
-    detach: bool
-    now: bool
-
-
 def create_app(setup: Setup) -> typer.Typer:
     app = typer.Typer(
         add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
@@ -109,19 +95,26 @@ def start_command(setup: Setup) -> Callable[..., None]:
         now: Now = False,
     ) -> None:
         """Start the gateway and its workers, watch them, and stop them on Ctrl-C."""
+        service = {"gateway_port": port, "https": https, "doors": doors}
         try:
-            overrides = {
-                "service.gateway_port": port,
-                "service.https": https,
-                "service.doors": doors,
-            }
-            settings = load_settings(config, overrides)
+            settings = load_settings(config, {f"service.{key}": service[key] for key in service})
         except SettingsError as error:
             typer.echo(f"The configuration cannot be used:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
         if ray is not None:
-            command = ClusterCommand(ray, config, workers, backend, status, stop, detach, now)
-            raise typer.Exit(_on_cluster(settings, command, setup.pace))
+            code = _on_cluster(
+                ray,
+                settings,
+                setup.pace,
+                config=config,
+                workers=workers,
+                backend=backend,
+                status=status,
+                stop=stop,
+                detach=detach,
+                now=now,
+            )
+            raise typer.Exit(code)
         if now or (workers and workers.least < workers.most):
             typer.echo("--now and --workers LEAST:MOST are for clusters: --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
@@ -143,23 +136,36 @@ def start_command(setup: Setup) -> Callable[..., None]:
     return start_all
 
 
-def _on_cluster(settings: Settings, command: ClusterCommand, pace: Pace) -> int:
+def _on_cluster(
+    address: str,
+    settings: Settings,
+    pace: Pace,
+    *,
+    config: Path | None,
+    workers: Bounds | None,
+    backend: Backend | None,
+    status: bool,
+    stop: bool,
+    detach: bool,
+    now: bool,
+) -> int:
     display = Display()
     try:
         from launcher import ray_control  # late: Ray is optional
     except ImportError:
         display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
         return EXIT_FAILED
-    limit_s = settings.service.drain_timeout_s + pace.end_margin_s
     try:
-        if command.status:
-            return ray_control.show_status(command.address, display)
-        if command.stop:
-            return ray_control.stop(command.address, display, limit_s, now=command.now)
-        make = partial(ray_control.make_cluster, settings, command.config, command.backend)
-        return ray_control.start(
-            command.address, settings, make, command.workers, display, detach=command.detach
-        )
+        if status:
+            return ray_control.show_status(address, display)
+        if stop:
+            limit_s = settings.service.drain_timeout_s + pace.end_margin_s
+            return ray_control.stop(address, display, limit_s, now=now)
+        if settings.service.doors > 1:
+            display.error("service.doors: on a cluster there is one gateway, without doors")
+            return EXIT_USAGE
+        make = partial(ray_control.make_cluster, settings, config, backend)
+        return ray_control.start(address, settings, make, workers, display, detach=detach)
     except (OSError, ClusterError) as error:
         display.error(str(error))
         return EXIT_FAILED

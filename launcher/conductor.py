@@ -1,6 +1,6 @@
 """Keeps a cluster in its wanted state: the number of seats, and the gateway's list of them.
 
-Its state can be asked anew from the posts, so it may die at any time.
+It may be restarted at any time, since the posts report the state that it needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from launcher.posts import About, Cluster
+from launcher.posts import Cluster, PostStatus
 from launcher.run_folder import Phase
 from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
 
@@ -31,31 +31,31 @@ class ClusterError(Exception):
 
 
 class Engine(Protocol):
-    """What places posts on machines. Its plain methods may block."""
+    """Starts posts on machines. Its plain methods may block."""
 
     def names(self) -> Collection[str]:
-        """Return the posts that exist, with or without a machine."""
+        """Return the posts that exist, started on a machine or not."""
 
     def create(self, name: str, cluster: Cluster) -> None:
-        """Create a post on any machine with room, unless there is one of this name."""
+        """Create a post on any machine with free resources, unless one of this name exists."""
 
     def kill(self, name: str) -> None:
         """End a post for good, and its program with it."""
 
-    def leaving_nodes(self) -> Collection[str]:
-        """Return the machines that will be taken away."""
+    def draining_nodes(self) -> Collection[str]:
+        """Return the machines that will be removed."""
 
     def request(self, seats: int) -> None:
-        """Ask for machines with room for so many seats."""
+        """Request machines for so many seats."""
 
-    async def about(self, name: str) -> About:
-        """Call the post's method of this name."""
+    async def status(self, name: str) -> PostStatus:
+        """Ask a post; one without a machine answers when it has one."""
 
-    async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
-        """Tell a front where the workers are; see `Front`."""
+    async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
+        """See `Front.list_workers`."""
 
     async def stop(self, name: str) -> None:
-        """Have a post finish what it serves and end its program."""
+        """End a post's program after its sessions."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ClusterStatus:
     bounds: Bounds
     want: int
     waiting: int
-    posts: Sequence[About]
+    posts: Sequence[PostStatus]
 
     @property
     def is_serving(self) -> bool:
@@ -84,8 +84,8 @@ class Conductor:
     ) -> None:
         self._engine, self._cluster, self._clock = engine, cluster, clock
         self._scaling = Scaling(bounds)
-        self._known: dict[str, About] = {}
-        self._asked: dict[str, asyncio.Task[About]] = {}
+        self._known: dict[str, PostStatus] = {}
+        self._asked: dict[str, asyncio.Task[PostStatus]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._decision = Decision(bounds.least, (), frozenset(), ())
         self._requested = self._waiting = 0
@@ -113,9 +113,9 @@ class Conductor:
         await self._ask(names)
         if FRONT not in names:
             await asyncio.to_thread(self._engine.create, FRONT, self._cluster)
-        leaving_nodes = await asyncio.to_thread(self._engine.leaving_nodes)
+        draining_nodes = await asyncio.to_thread(self._engine.draining_nodes)
         seats = [
-            SeatLoad(name, post.talks, post.places, post.node in leaving_nodes)
+            SeatLoad(name, post.sessions, post.slots, post.node in draining_nodes)
             for name, post in self._known.items()
             if name.startswith(SEAT)
         ]
@@ -127,7 +127,7 @@ class Conductor:
             log.info("creating %s", name)
             await asyncio.to_thread(self._engine.create, name, self._cluster)
         await self._list(names)
-        self._let_end(self._decision.end)
+        self._end_in_background(self._decision.end)
 
     async def _repeat(self) -> None:
         while True:
@@ -142,8 +142,8 @@ class Conductor:
         for name in [name for name in self._asked if name not in names]:
             self._asked.pop(name).cancel()
         for name in names:
-            if name not in self._asked:  # a post without a machine answers when it has one
-                self._asked[name] = asyncio.create_task(self._engine.about(name))
+            if name not in self._asked:
+                self._asked[name] = asyncio.create_task(self._engine.status(name))
         if self._asked:
             await asyncio.wait(self._asked.values(), timeout=self._answer_s)
         self._answer_s = ANSWER_S
@@ -153,7 +153,7 @@ class Conductor:
                 del self._asked[name]
                 known[name] = known[name] if task.exception() else task.result()
         self._known = {
-            name: post or About(name, Phase.STARTING, note=NO_MACHINE)
+            name: post or PostStatus(name, Phase.STARTING, note=NO_MACHINE)
             for name, post in sorted(known.items())
         }
 
@@ -161,19 +161,19 @@ class Conductor:
         """Send the front the list of seats, and read the length of its queue."""
         if FRONT not in names:
             return
-        places = [
-            post.place
+        addresses = [
+            post.address
             for name, post in self._known.items()
-            if post.place and name.startswith(SEAT) and name not in self._decision.leaving
+            if post.address and name.startswith(SEAT) and name not in self._decision.draining
         ]
         try:
             async with asyncio.timeout(ANSWER_S):
-                waiting = await self._engine.list_workers(FRONT, places)
+                waiting = await self._engine.list_workers(FRONT, addresses)
         except TimeoutError:
             return
         self._waiting = self._waiting if waiting is None else waiting
 
-    def _let_end(self, names: Sequence[str]) -> None:
+    def _end_in_background(self, names: Sequence[str]) -> None:
         self._ending = {name: task for name, task in self._ending.items() if name in self._known}
         for name in names:
             if name not in self._ending:

@@ -22,8 +22,8 @@ class Health:
         progress: of loading, 0 to 1, if known.
         stage: what it is doing, for people.
         problem: why it will never be ready.
-        talks: sessions that a worker holds.
-        places: sessions that a worker can serve in time; None until it is ready.
+        sessions: sessions that a worker holds.
+        slots: sessions that a worker can serve in time; None until it is ready.
     """
 
     answers: bool = False
@@ -31,8 +31,8 @@ class Health:
     progress: float | None = None
     stage: str = "starting"
     problem: str | None = None
-    talks: int = 0
-    places: int | None = None
+    sessions: int = 0
+    slots: int | None = None
 
 
 class GatewayAnswer(BaseModel):
@@ -64,11 +64,11 @@ def read_worker(answer: httpx.Response) -> Health:
     if health.worker_status is WorkerStatus.ERROR or health.status == "error":
         return Health(answers=True, stage="error", problem=health.error or "it gave no reason")
     if health.model_loaded:
-        talks = health.active_sessions
-        if talks is None:  # it does not say how many
-            talks = int(health.worker_status.is_busy)
-        places = health.capacity or health.slots
-        return Health(True, True, 1.0, health.worker_status.value, talks=talks, places=places)
+        sessions = health.active_sessions
+        if sessions is None:  # it does not say how many
+            sessions = int(health.worker_status.is_busy)
+        slots = health.capacity or health.slots
+        return Health(True, True, 1.0, health.worker_status.value, sessions=sessions, slots=slots)
     return Health(True, False, health.load_progress, health.load_stage or "loading the model")
 
 

@@ -27,7 +27,7 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
 SAVED_GIB: dict[WeightsName, float] = {"bf16": 0, "fp8": 7.0, "int4": 10.7}  # of these
 LEFT_FREE = 0.1  # of the card, since allocators leave gaps
-SESSION_GIB = 0.35  # of one conversation beside its text: hearing, a stream of speech, its codes
+SESSION_GIB = 0.35  # of a session beside its text: audio encoder, vocoder, speech codes
 KV_TOKEN_BYTES = {  # keys and values: 2 x 36 layers x 8 heads of 128 values
     "bf16": 576 * 128 * 2,
     "int8": 576 * (128 + 4),  # codes and a scale
@@ -188,7 +188,7 @@ class Planner:
     ) -> ProgramPlan:
         """Return the gateway in front of so many local workers; no `certfile` is plain HTTP."""
         flags = self._worker_list(worker_count)
-        return self._client_side("gateway", 0, flags, certfile, keyfile)
+        return self._gateway_program("gateway", 0, flags, certfile, keyfile)
 
     def desk(self, worker_count: int) -> ProgramPlan:
         return self._program(
@@ -204,7 +204,7 @@ class Planner:
     def doors(self, certfile: Path | None, keyfile: Path | None) -> list[ProgramPlan]:
         flags = ["--role", "door", "--desk", f"{url_host(self._desk.host)}:{self._desk.port}"]
         return [
-            self._client_side(f"door_{index}", index, flags, certfile, keyfile)
+            self._gateway_program(f"door_{index}", index, flags, certfile, keyfile)
             for index in range(self.settings.service.doors)
         ]
 
@@ -227,7 +227,7 @@ class Planner:
         listed = [*self.settings.worker_addresses(worker_count), *self.settings.service.workers]
         return ["--workers", ",".join(listed)]
 
-    def _client_side(
+    def _gateway_program(
         self,
         name: str,
         index: int,

@@ -1,7 +1,7 @@
 """What a cluster runs on its machines: a seat holds a worker, a front holds the gateway.
 
-These objects are independent of what places them on machines, and use neither it nor the network
-for sound, pictures or text of a conversation.
+They do not depend on the engine that starts them, and no audio, picture or text of a session passes
+through it.
 """
 
 from __future__ import annotations
@@ -101,25 +101,25 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class About:
+class PostStatus:
     """The state of a post.
 
     Attributes:
         node: the engine's name of its machine.
-        place: "host:port" that its program listens on.
-        talks, places: of a worker, see `Health`.
+        address: "host:port" that its program listens on.
+        sessions, slots: of a worker, see `Health`.
     """
 
     name: str
     phase: Phase
     node: str = ""
-    place: str = ""
+    address: str = ""
     url: str = ""
     runs_on: str = ""
     note: str = ""
     restarts: int = 0
-    talks: int = 0
-    places: int | None = None
+    sessions: int = 0
+    slots: int | None = None
 
 
 class Post(ABC):
@@ -152,7 +152,7 @@ class Post(ABC):
         os.umask(PRIVATE_UMASK)
         folder = cluster.settings.service.data_dir / "run" / name
         self.name, self._cluster, self._folder, self._end = name, cluster, folder, end
-        self._about = About(name, Phase.STARTING, node)
+        self._status = PostStatus(name, Phase.STARTING, node)
         self.planner = cluster.planner(folder, host, free_port(host))
         settings = self.planner.settings
         self.supervisor = Supervisor(
@@ -176,14 +176,14 @@ class Post(ABC):
         """
         return replace(plan, orphaned=signal.SIGKILL, pid_file=self._folder / "program.pid")
 
-    async def about(self) -> About:
+    async def status(self) -> PostStatus:
         if not self.supervisor.programs:
-            return self._about
+            return self._status
         program = self.supervisor.programs[-1]
         if program.restarts.are_too_many:
             log.error("%s died too often here: %s", self.name, program.note)
             self._end(1)
-        return self._told(program)
+        return self._status_of(program)
 
     async def stop(self) -> None:
         """End the program; its sessions may finish first."""
@@ -191,26 +191,26 @@ class Post(ABC):
         await asyncio.gather(self._run, return_exceptions=True)
         await self.supervisor.stop()
 
-    def _told(self, program: Program) -> About:
+    def _status_of(self, program: Program) -> PostStatus:
         record, health = program.record(), program.health
-        place = WorkerPlace(self.planner.settings.service.worker_host, program.plan.port).netloc
+        address = WorkerPlace(self.planner.settings.service.worker_host, program.plan.port).netloc
         return replace(
-            self._about,
+            self._status,
             phase=record.phase,
-            place=place,
-            url=f"{program.plan.scheme}://{place}",
+            address=address,
+            url=f"{program.plan.scheme}://{address}",
             runs_on=record.runs_on,
             note=record.note,
             restarts=record.restarts,
-            talks=health.talks,
-            places=health.places if program.is_ready else None,
+            sessions=health.sessions,
+            slots=health.slots if program.is_ready else None,
         )
 
     async def _keep(self) -> None:
         version = await asyncio.to_thread(code_version)
         if version != self._cluster.version:
             note = f"this machine has version {version}, the cluster {self._cluster.version}"
-            self._about = replace(self._about, phase=Phase.FAILED, note=note)
+            self._status = replace(self._status, phase=Phase.FAILED, note=note)
             return
         try:
             self.launch()
@@ -249,14 +249,14 @@ class Front(Post):
         self.supervisor.launch([plan], trusted)
         self._http = self._client(plan, trusted)
 
-    async def list_workers(self, places: Sequence[str]) -> int | None:
+    async def list_workers(self, addresses: Sequence[str]) -> int | None:
         """Send the gateway the list of workers if it changed; return the length of its queue.
 
         None: the gateway does not answer.
         """
         if self._http is None:
             return None
-        wanted = [*places, *self.planner.settings.service.workers]
+        wanted = [*addresses, *self.planner.settings.service.workers]
         try:
             known = (await self._http.get("/api/admin/workers")).raise_for_status().json()
             if known["workers"] != wanted:

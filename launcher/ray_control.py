@@ -35,7 +35,7 @@ from launcher.system import announce_admin
 from settings.sources import ENVIRONMENT_PREFIX, environment_name
 
 LOOK_S: Final = 1.0
-COLUMNS: Final = ("post", "state", "address", "talks", "restarts", "on", "doing")
+COLUMNS: Final = ("post", "state", "address", "sessions", "restarts", "on", "doing")
 
 
 def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
@@ -106,7 +106,7 @@ def _follow(conductor: Any, settings: Settings, display: Display, *, detach: boo
             display.error(str(error))
             time.sleep(LOOK_S)
             continue
-        now = {post.name: f"{post.phase} {post.note} {post.place}" for post in status.posts}
+        now = {post.name: f"{post.phase} {post.note} {post.address}" for post in status.posts}
         for name in now.keys() | shown.keys():
             if now.get(name) != shown.get(name):
                 display.say(f"{name}: {now.get(name, 'ended')}")
@@ -135,8 +135,8 @@ def show_status(address: str, display: Display) -> int:
     for title in COLUMNS:
         table.add_column(title, overflow="fold")
     for post in status.posts:
-        talks = "-" if post.places is None else f"{post.talks} of {post.places}"
-        place = (post.url, talks, str(post.restarts), post.runs_on, post.note)
+        sessions = "-" if post.slots is None else f"{post.sessions} of {post.slots}"
+        place = (post.url, sessions, str(post.restarts), post.runs_on, post.note)
         table.add_row(post.name, f"[{STYLES.get(post.phase, 'none')}]{post.phase}[/]", *place)
     show(table)
     return 0

@@ -1,6 +1,6 @@
-"""Ray as what places the posts of a cluster. The only module that knows Ray's functions.
+"""Starts the posts of a cluster as actors of Ray. The only module that imports Ray.
 
-Imported late, since Ray is optional. Nothing that people say passes through Ray.
+Imported late, since Ray is optional. No audio, picture or text of a session passes through Ray.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ray.util import get_node_ip_address, list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from launcher.conductor import FRONT, ClusterError, Conductor, Engine
-from launcher.posts import About, Cluster, Front, Post, Seat, code_version
+from launcher.posts import Cluster, Front, Post, PostStatus, Seat, code_version
 from launcher.scaling import SEAT, Bounds
 
 NAMESPACE: Final = "minicpmo-live"
@@ -48,7 +48,7 @@ class RayFront(Front):
 
 
 class RayEngine(Engine):
-    """Places posts as detached actors, which outlive their creator."""
+    """Starts posts as detached actors, which outlive their creator."""
 
     def names(self) -> list[str]:
         """Return the posts that exist; actors that Ray restarts count."""
@@ -74,7 +74,7 @@ class RayEngine(Engine):
         except ValueError:
             return  # it is gone
 
-    def leaving_nodes(self) -> list[str]:
+    def draining_nodes(self) -> list[str]:
         """Return the ids of machines that `ray drain-node` or the autoscaler will end."""
         # Ray has no public function for this.
         return list(ray._private.state.state.get_draining_nodes())
@@ -83,13 +83,12 @@ class RayEngine(Engine):
         """Tell Ray's autoscaler, if there is one, what to hold ready."""
         request_resources(bundles=[{"GPU": 1}] * seats)
 
-    async def about(self, name: str) -> About:
-        """Ask the actor; without a machine it answers once it has one."""
-        answer: About = await _actor(name).about.remote()
+    async def status(self, name: str) -> PostStatus:
+        answer: PostStatus = await _actor(name).status.remote()
         return answer
 
-    async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
-        waiting: int | None = await _actor(name).list_workers.remote(places)
+    async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
+        waiting: int | None = await _actor(name).list_workers.remote(addresses)
         return waiting
 
     async def stop(self, name: str) -> None:
@@ -152,7 +151,7 @@ def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
 
 def end_all(names: Sequence[str], limit_s: float) -> None:
     """Stop posts, all at once, after their sessions; those without a machine are left out."""
-    asked = {_actor(name).about.remote(): name for name in names}
+    asked = {_actor(name).status.remote(): name for name in names}
     answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_LIMIT_S)
     ending = [_actor(asked[answer]).stop.remote() for answer in answers]
     if ending:

@@ -44,9 +44,9 @@ class Bounds:
 @dataclass(frozen=True)
 class SeatLoad:
     name: str
-    talks: int = 0
-    places: int | None = None  # that it can hold, as measured; None while it is not ready
-    must_leave: bool = False  # its machine will be taken away
+    sessions: int = 0
+    slots: int | None = None  # that it can hold, as measured; None while it is not ready
+    node_drains: bool = False  # its machine will be taken away
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Decision:
 
     want: int  # seats that there should be
     create: tuple[str, ...]
-    leaving: frozenset[str]  # these get nothing new
+    draining: frozenset[str]  # these get nothing new
     end: tuple[str, ...]  # these have no sessions left
 
 
@@ -64,39 +64,39 @@ class Scaling:
     """Decides repeatedly; its state may be lost without harm."""
 
     bounds: Bounds
-    leaving: dict[str, float] = field(default_factory=dict)  # seats, and since when
+    draining: dict[str, float] = field(default_factory=dict)  # seats, and since when
     _too_many_since_s: float | None = None
 
     def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:
-        places = [seat.places for seat in seats if seat.places]
+        slots = [seat.slots for seat in seats if seat.slots]
         need = SPARE  # nothing is known yet
-        if places:
-            people = sum(seat.talks for seat in seats) + waiting
-            need = math.ceil(people / median(places)) + SPARE
+        if slots:
+            people = sum(seat.sessions for seat in seats) + waiting
+            need = math.ceil(people / median(slots)) + SPARE
         return min(max(self.bounds.least, need), self.bounds.most)
 
     def decide(self, seats: Sequence[SeatLoad], waiting: int, now_s: float) -> Decision:
         """Return what to do at a time; seats without a machine count too."""
         want = self.wanted(seats, waiting)
-        self.leaving = {
-            seat.name: self.leaving.get(seat.name, now_s)
+        self.draining = {
+            seat.name: self.draining.get(seat.name, now_s)
             for seat in seats
-            if seat.must_leave or seat.name in self.leaving
+            if seat.node_drains or seat.name in self.draining
         }
-        staying = [seat for seat in seats if seat.name not in self.leaving]
-        returning = [seat for seat in seats if seat.name in self.leaving and not seat.must_leave]
-        for seat in sorted(returning, key=lambda one: -one.talks)[: max(0, want - len(staying))]:
-            del self.leaving[seat.name]
+        staying = [seat for seat in seats if seat.name not in self.draining]
+        returning = [seat for seat in seats if seat.name in self.draining and not seat.node_drains]
+        for seat in sorted(returning, key=lambda one: -one.sessions)[: max(0, want - len(staying))]:
+            del self.draining[seat.name]
             staying.append(seat)
-        self._let_go(staying, want, now_s)
+        self._drain_surplus(staying, want, now_s)
         taken = {seat.name for seat in seats}
         free = (name for n in range(2 * WORKERS_MAX) if (name := f"{SEAT}{n}") not in taken)
         create = tuple(name for name, _ in zip(free, range(want - len(staying)), strict=False))
-        empty = (seat.name for seat in seats if not seat.talks)
-        end = tuple(n for n in empty if now_s - self.leaving.get(n, now_s) >= SETTLE_S)
-        return Decision(want, create, frozenset(self.leaving), end)
+        empty = (seat.name for seat in seats if not seat.sessions)
+        end = tuple(n for n in empty if now_s - self.draining.get(n, now_s) >= SETTLE_S)
+        return Decision(want, create, frozenset(self.draining), end)
 
-    def _let_go(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
+    def _drain_surplus(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
         """Choose the seats that leave: after a delay, and at once above the most."""
         surplus = len(staying) - want
         if surplus <= 0:
@@ -108,5 +108,5 @@ class Scaling:
             surplus = len(staying) - self.bounds.most
         if surplus > 0:
             # First seats without sessions that are not ready, then those with the fewest sessions.
-            order = sorted(staying, key=lambda seat: (seat.talks, seat.places is not None))
-            self.leaving |= dict.fromkeys([seat.name for seat in order[:surplus]], now_s)
+            order = sorted(staying, key=lambda seat: (seat.sessions, seat.slots is not None))
+            self.draining |= dict.fromkeys([seat.name for seat in order[:surplus]], now_s)

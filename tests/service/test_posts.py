@@ -19,7 +19,7 @@ import pytest
 
 from config import Settings
 from launcher.plan import Backend
-from launcher.posts import About, Cluster, Front, Post, Seat, code_version
+from launcher.posts import Cluster, Front, Post, PostStatus, Seat, code_version
 from launcher.run_folder import Phase
 from tests.fakes.launching import SETUP
 from tests.fakes.stand_in import Deeds
@@ -69,18 +69,18 @@ def play(make: Callable[[], Post], act: Callable[[Post], Coroutine[Any, Any, Non
     asyncio.run(run())
 
 
-async def until(post: Post, is_so: Callable[[About], bool]) -> About:
+async def until(post: Post, is_so: Callable[[PostStatus], bool]) -> PostStatus:
     """Ask until it is so."""
     while True:
-        if is_so(about := await post.about()):
-            return about
+        if is_so(status := await post.status()):
+            return status
         await asyncio.sleep(0.02)
 
 
 def test_a_seat_runs_its_worker_again_when_it_dies_and_ends_it(tmp_path: Path) -> None:
     async def act(seat: Post) -> None:
-        about = await until(seat, lambda one: one.phase is Phase.READY)
-        assert about.place.startswith("127.0.0.1:") and about.places == 1
+        status = await until(seat, lambda one: one.phase is Phase.READY)
+        assert status.address.startswith("127.0.0.1:") and status.slots == 1
         (worker,) = seat.supervisor.programs
         assert worker.child is not None
         command = " ".join(worker.plan.command)
@@ -88,7 +88,7 @@ def test_a_seat_runs_its_worker_again_when_it_dies_and_ends_it(tmp_path: Path) -
         os.kill(worker.child.pid, signal.SIGKILL)
         await until(seat, lambda one: one.restarts == 1 and one.phase is Phase.READY)
         await seat.stop()
-        assert (await seat.about()).phase is Phase.STOPPED and worker.has_ended
+        assert (await seat.status()).phase is Phase.STOPPED and worker.has_ended
 
     play(lambda: Seat(cluster(tmp_path), "seat_7", "127.0.0.1", pace=SETUP.pace), act)
 
@@ -109,8 +109,8 @@ def test_a_worker_that_dies_too_often_ends_the_seat(
 
 def test_other_code_runs_nothing(tmp_path: Path) -> None:
     async def act(seat: Post) -> None:
-        about = await until(seat, lambda one: one.phase is Phase.FAILED)
-        assert "the cluster another" in about.note and not seat.supervisor.programs
+        status = await until(seat, lambda one: one.phase is Phase.FAILED)
+        assert "the cluster another" in status.note and not seat.supervisor.programs
 
     other = replace(cluster(tmp_path), version="another")
     play(lambda: Seat(other, "seat_0", "127.0.0.1", pace=SETUP.pace), act)
@@ -141,7 +141,7 @@ def test_the_configuration_reaches_the_programs_in_files_of_their_own(
 def test_a_front_lists_workers_at_a_real_gateway(tmp_path: Path) -> None:
     async def act(front: Post) -> None:
         assert isinstance(front, Front)
-        await until(front, lambda one: bool(one.place))
+        await until(front, lambda one: bool(one.address))
         while True:
             if await front.list_workers(["127.0.0.1:9", "127.0.0.1:10"]) is not None:
                 break

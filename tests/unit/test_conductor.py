@@ -9,7 +9,7 @@ from typing import Any
 
 from config import Settings
 from launcher.conductor import FRONT, NO_MACHINE, Conductor, Engine
-from launcher.posts import About, Cluster
+from launcher.posts import Cluster, PostStatus
 from launcher.run_folder import Phase
 from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds
 
@@ -28,9 +28,9 @@ class FakeEngine(Engine):
     """
 
     room: int = 9
-    posts: dict[str, About] = field(default_factory=dict)
+    posts: dict[str, PostStatus] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
-    leaving: set[str] = field(default_factory=set)
+    draining: set[str] = field(default_factory=set)
     listed: Sequence[str] | None = None
     waiting: int = 0
     requested: list[int] = field(default_factory=list)
@@ -42,38 +42,38 @@ class FakeEngine(Engine):
 
     def create(self, name: str, cluster: Cluster) -> None:
         assert cluster is CLUSTER and name not in self.posts
-        place = f"10.0.0.{len(self.posts)}:22400"
-        self.posts[name] = About(name, Phase.READY, f"node {name}", place, places=4)
+        address = f"10.0.0.{len(self.posts)}:22400"
+        self.posts[name] = PostStatus(name, Phase.READY, f"node {name}", address, slots=4)
         if len(self.posts) - 1 > self.room:
             self.silent.add(name)
 
     def kill(self, name: str) -> None:
         self.posts.pop(name, None)
 
-    def leaving_nodes(self) -> set[str]:
-        return self.leaving
+    def draining_nodes(self) -> set[str]:
+        return self.draining
 
     def request(self, seats: int) -> None:
         self.requested.append(seats)
 
-    async def about(self, name: str) -> About:
+    async def status(self, name: str) -> PostStatus:
         if name in self.silent:
             await asyncio.Event().wait()
         return self.posts[name]
 
-    async def list_workers(self, name: str, places: Sequence[str]) -> int | None:
+    async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
         assert name == FRONT
         if self.is_front_away:
             return None
-        self.listed = list(places)
+        self.listed = list(addresses)
         return self.waiting
 
     async def stop(self, name: str) -> None:
         self.stopped.append(name)
 
-    def talk(self, name: str, talks: int) -> None:
-        """Have a seat hold so many talks."""
-        self.posts[name] = replace(self.posts[name], talks=talks)
+    def talk(self, name: str, sessions: int) -> None:
+        """Have a seat hold so many sessions."""
+        self.posts[name] = replace(self.posts[name], sessions=sessions)
 
 
 @dataclass
@@ -110,7 +110,7 @@ def test_an_empty_cluster_gets_a_front_and_its_seats_and_the_front_lists_them() 
         await scene.rounds()
         posts = scene.engine.posts
         assert sorted(posts) == [FRONT, "seat_0", "seat_1"]
-        assert scene.engine.listed == [posts["seat_0"].place, posts["seat_1"].place]
+        assert scene.engine.listed == [posts["seat_0"].address, posts["seat_1"].address]
         assert scene.engine.requested == [2]
         assert (await scene.conductor.status()).is_serving
 
@@ -122,7 +122,7 @@ def test_a_seat_without_a_machine_is_demand_and_not_listed() -> None:
         await scene.rounds()
         status = await scene.conductor.status()
         assert [post.note for post in status.posts if post.name == "seat_1"] == [NO_MACHINE]
-        assert scene.engine.listed == [scene.engine.posts["seat_0"].place]
+        assert scene.engine.listed == [scene.engine.posts["seat_0"].address]
         assert len(scene.engine.posts) == 3  # and no other is made in its place
         assert scene.engine.requested == [2]
 
@@ -135,11 +135,11 @@ def test_a_seat_that_moved_is_listed_where_it_is_and_a_silent_one_where_it_was()
         seat = scene.engine.posts["seat_0"]
         scene.engine.silent.add("seat_0")
         await scene.rounds(2)
-        assert scene.engine.listed == [seat.place]
+        assert scene.engine.listed == [seat.address]
         scene.engine.silent.clear()
         await scene.conductor.close()  # what was asked of the dead one ends with it
         scene.conductor._asked.clear()
-        scene.engine.posts["seat_0"] = replace(seat, place="10.9.9.9:1")
+        scene.engine.posts["seat_0"] = replace(seat, address="10.9.9.9:1")
         await scene.rounds(2)
         assert scene.engine.listed == ["10.9.9.9:1"]
 
@@ -184,17 +184,17 @@ def test_a_seat_is_delisted_then_empty_then_stopped_then_ended() -> None:
         await scene.rounds(4)
         assert sorted(scene.engine.posts) == [FRONT, "seat_0", "seat_1", "seat_2"]
         scene.engine.waiting = 0
-        for name, talks in (("seat_0", 1), ("seat_1", 2), ("seat_2", 1)):
-            scene.engine.talk(name, talks)
+        for name, sessions in (("seat_0", 1), ("seat_1", 2), ("seat_2", 1)):
+            scene.engine.talk(name, sessions)
         await scene.rounds(2)
         assert len(scene.engine.listed or ()) == 3
         scene.now[0] += DOWN_AFTER_S
         await scene.rounds(2)
-        others = [scene.engine.posts[name].place for name in ("seat_1", "seat_2")]
+        others = [scene.engine.posts[name].address for name in ("seat_1", "seat_2")]
         assert scene.engine.listed == others
         scene.now[0] += 10 * SETTLE_S
         await scene.rounds(2)
-        assert not scene.engine.stopped  # it talks still
+        assert not scene.engine.stopped  # its session is not over
         scene.engine.talk("seat_0", 0)
         await scene.rounds(2)
         await asyncio.gather(*scene.conductor._ending.values())
@@ -208,9 +208,9 @@ def test_seats_of_a_machine_that_will_be_taken_away_are_replaced_first() -> None
     async def act(scene: Scene) -> None:
         await scene.rounds()
         scene.engine.talk("seat_0", 1)
-        scene.engine.leaving.add("node seat_0")
+        scene.engine.draining.add("node seat_0")
         await scene.rounds(2)
-        assert scene.engine.listed == [scene.engine.posts["seat_1"].place]
+        assert scene.engine.listed == [scene.engine.posts["seat_1"].address]
         assert "seat_0" in scene.engine.posts
 
     play("1", act)
@@ -226,6 +226,6 @@ def test_a_new_conductor_knows_what_the_posts_say() -> None:
         scene.engine.listed = None
         await successor.step()
         assert scene.engine.posts == before
-        assert scene.engine.listed == [before["seat_0"].place, before["seat_1"].place]
+        assert scene.engine.listed == [before["seat_0"].address, before["seat_1"].address]
 
     play("2", act)

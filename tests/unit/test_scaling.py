@@ -9,8 +9,8 @@ import pytest
 from launcher.scaling import DOWN_AFTER_S, SETTLE_S, Bounds, Decision, Scaling, SeatLoad
 
 
-def seats(*talks: int, places: int | None = 10) -> list[SeatLoad]:
-    return [SeatLoad(f"seat_{number}", each, places) for number, each in enumerate(talks)]
+def seats(*sessions: int, slots: int | None = 10) -> list[SeatLoad]:
+    return [SeatLoad(f"seat_{number}", each, slots) for number, each in enumerate(sessions)]
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,24 @@ def test_missing_seats_are_made_at_once_under_free_names() -> None:
 def test_nobody_leaves_before_there_were_too_many_for_long() -> None:
     scaling = Scaling(Bounds(1, 9))
     there = seats(3, 0, 1)
-    assert not scaling.decide(there, 0, 0.0).leaving
-    assert not scaling.decide(there, 0, DOWN_AFTER_S - 1).leaving
-    assert not scaling.decide(there, 20, DOWN_AFTER_S).leaving  # the need is back, for a moment
-    assert not scaling.decide(there, 0, DOWN_AFTER_S + 1).leaving  # the time begins anew
+    assert not scaling.decide(there, 0, 0.0).draining
+    assert not scaling.decide(there, 0, DOWN_AFTER_S - 1).draining
+    assert not scaling.decide(there, 20, DOWN_AFTER_S).draining  # the need is back, for a moment
+    assert not scaling.decide(there, 0, DOWN_AFTER_S + 1).draining  # the time begins anew
     late = scaling.decide(there, 0, 2 * DOWN_AFTER_S + 1)
-    assert late.leaving == {"seat_1"}  # the one with the fewest talks
+    assert late.draining == {"seat_1"}  # the one with the fewest sessions
 
 
 def test_more_than_the_most_leave_at_once() -> None:
     now = Scaling(Bounds(1, 2)).decide(seats(8, 2, 1), 0, 0.0)
-    assert now.leaving == {"seat_2"} and not now.end
+    assert now.draining == {"seat_2"} and not now.end
 
 
 def test_a_seat_ends_only_when_it_serves_nobody() -> None:
     scaling = Scaling(Bounds(1, 2))
     busy = seats(8, 2, 1)
     scaling.decide(busy, 0, 0.0)
-    assert not scaling.decide(busy, 0, 2 * DOWN_AFTER_S).end  # it talks still
+    assert not scaling.decide(busy, 0, 2 * DOWN_AFTER_S).end  # its session is not over
     empty = seats(8, 2, 0)
     assert scaling.decide(empty, 0, 2 * DOWN_AFTER_S + 1).end == ("seat_2",)
 
@@ -88,7 +88,7 @@ def test_a_seat_ends_only_when_it_serves_nobody() -> None:
 def test_what_was_assigned_before_may_arrive_before_a_seat_ends() -> None:
     scaling = Scaling(Bounds(1, 2))
     idle = seats(5, 5, 0)
-    assert scaling.decide(idle, 0, 0.0).leaving == {"seat_2"}
+    assert scaling.decide(idle, 0, 0.0).draining == {"seat_2"}
     assert not scaling.decide(idle, 0, SETTLE_S - 1).end
     assert scaling.decide(idle, 0, SETTLE_S).end == ("seat_2",)
 
@@ -97,19 +97,19 @@ def test_a_leaving_seat_stays_when_the_need_returns() -> None:
     scaling = Scaling(Bounds(1, 9))
     there = seats(2, 2, 1)
     scaling.decide(there, 0, 0.0)
-    assert scaling.decide(there, 0, DOWN_AFTER_S).leaving == {"seat_2"}
+    assert scaling.decide(there, 0, DOWN_AFTER_S).draining == {"seat_2"}
     again = scaling.decide(there, 30, DOWN_AFTER_S + 1)
-    assert not again.leaving
+    assert not again.draining
     assert again.create == ("seat_3", "seat_4")  # five wanted, and no new one in place of it
 
 
 def test_seats_of_a_machine_that_goes_are_replaced_and_do_not_return() -> None:
     scaling = Scaling(Bounds(2, 9))
-    there = [SeatLoad("seat_0", 1, 10), SeatLoad("seat_1", 1, 10, must_leave=True)]
+    there = [SeatLoad("seat_0", 1, 10), SeatLoad("seat_1", 1, 10, node_drains=True)]
     now = scaling.decide(there, 0, 0.0)
-    assert now.leaving == {"seat_1"} and now.create == ("seat_2",) and not now.end
+    assert now.draining == {"seat_1"} and now.create == ("seat_2",) and not now.end
     more = scaling.decide([*there, SeatLoad("seat_2", 0, 10)], 40, 1.0)
-    assert more.leaving == {"seat_1"}
+    assert more.draining == {"seat_1"}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -121,14 +121,16 @@ def test_whatever_happens_no_seat_that_talks_is_ended(seed: int) -> None:
     for _ in range(300):
         now_s += chance.choice([0.5, 30.0, 700.0])
         decision: Decision = scaling.decide(list(there.values()), chance.choice([0, 0, 5]), now_s)
-        staying = there.keys() - decision.leaving
+        staying = there.keys() - decision.draining
         assert 2 <= decision.want <= 12
         assert len(staying) + len(decision.create) >= decision.want
-        assert all(there[name].talks == 0 for name in decision.end)
-        assert set(decision.end) <= decision.leaving
+        assert all(there[name].sessions == 0 for name in decision.end)
+        assert set(decision.end) <= decision.draining
         assert not there.keys() & set(decision.create)
         there = {name: seat for name, seat in there.items() if name not in decision.end}
         there |= {name: SeatLoad(name) for name in decision.create}
         for name in there:
-            talks = chance.choice([0, 0, 1, 4])
-            there[name] = SeatLoad(name, talks, chance.choice([None, 4, 4]), chance.random() < 0.02)
+            sessions = chance.choice([0, 0, 1, 4])
+            there[name] = SeatLoad(
+                name, sessions, chance.choice([None, 4, 4]), chance.random() < 0.02
+            )

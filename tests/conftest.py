@@ -78,7 +78,6 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first."""
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 

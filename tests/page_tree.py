@@ -26,12 +26,10 @@ class Script:
 
     @cached_property
     def name(self) -> str:
-        """Path from the repository's root, with slashes."""
         return self.path.relative_to(ROOT).as_posix()
 
     @cached_property
     def text(self) -> str:
-        """The file's text."""
         return self.path.read_text(encoding="utf8")
 
     @property
@@ -46,7 +44,6 @@ class Script:
 
 
 def scripts() -> list[Script]:
-    """Every script of the pages."""
     return [Script(path) for path in sorted(STATIC.rglob("*.js"))]
 
 
@@ -63,7 +60,6 @@ class Html(HTMLParser):
     """One page: its tags, and the text inside of `script` and `style`."""
 
     def __init__(self, path: Path) -> None:
-        """Read a file."""
         super().__init__()
         self.path = path
         self.name = path.relative_to(ROOT).as_posix()
@@ -73,26 +69,21 @@ class Html(HTMLParser):
         self.feed(path.read_text(encoding="utf8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
         values = {name: value or "" for name, value in attrs}
         self.tags.append(Tag(tag, values, self.getpos()[0]))
         self._within = tag
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave a tag."""
         self._within = ""
 
     def handle_data(self, data: str) -> None:
-        """Note text that is a script or a style."""
         if self._within in {"script", "style"} and data.strip():
             self.inline.append(f"<{self._within}> {data.strip()[:40]}")
 
     def scripts(self) -> list[Script]:
-        """Return the scripts the page starts."""
         sources = [tag.attributes.get("src", "") for tag in self.tags if tag.name == "script"]
         return [Script(STATIC / source.removeprefix("/static/")) for source in sources if source]
 
 
 def html_files() -> list[Html]:
-    """Every page."""
     return [Html(path) for path in sorted(STATIC.rglob("*.html"))]

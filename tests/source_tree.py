@@ -25,34 +25,28 @@ class SourceFile:
 
     @cached_property
     def name(self) -> str:
-        """Path from the repository's root, with slashes."""
         return self.path.relative_to(ROOT).as_posix()
 
     @cached_property
     def module(self) -> str:
-        """Dotted name it is imported by."""
         parts = self.path.relative_to(ROOT).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @cached_property
     def text(self) -> str:
-        """The file's text."""
         return self.path.read_text(encoding="utf8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The parsed file."""
         return ast.parse(self.text, self.name)
 
     @property
     def package(self) -> list[str]:
-        """Parts of the package that relative imports start from."""
         parts = self.module.split(".")
         return parts if self.path.name == "__init__.py" else parts[:-1]
 
 
 def python_files(*, with_tests: bool = True) -> list[SourceFile]:
-    """Every Python file of the repository."""
     paths = sorted(ROOT.glob("*.py"))
     for folder in CODE_FOLDERS:
         if folder != "tests" or with_tests:

@@ -45,7 +45,6 @@ def answer_by_kind(requests: Sequence[Request], executor: Answers) -> list[Any]:
 
 
 def _next_request(steps: Steps[Any], answer: Any) -> Request:
-    """Go on until something is asked for."""
     while isinstance(request := resume(steps, answer), Emit):
         answer = None
     return request

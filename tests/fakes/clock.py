@@ -15,6 +15,5 @@ async def settle() -> None:
 
 
 def timers_left() -> int:
-    """Return how many calls are to come."""
     loop: Any = asyncio.get_running_loop()  # Any: no public method says so
     return sum(not handle.cancelled() for handle in loop._scheduled)

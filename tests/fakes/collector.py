@@ -32,7 +32,6 @@ class Collector:
         self.spans: list[Span] = []
 
     def take(self, path: str, body: bytes) -> None:
-        """Keep the spans of a request."""
         assert path == "/v1/traces"
         self.bodies.append(body)
         request = ExportTraceServiceRequest.FromString(body)
@@ -49,14 +48,11 @@ class Collector:
         )
 
     def parts(self, parent: Span) -> list[str]:
-        """Names of the spans right below one."""
         return [span.name for span in self.spans if span.parent_span_id == parent.span_id]
 
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """Have a collector for the block."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

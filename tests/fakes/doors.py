@@ -43,7 +43,6 @@ class Program(Stage):
         self.addresses = addresses
 
     async def serve(self, port: int = 0) -> None:
-        """Begin to serve."""
         app = create_app(self.settings, self.addresses, self.timing, role=self.role)
         gateway: Gateway = app.state.gateway
         self._gateway = gateway
@@ -53,13 +52,11 @@ class Program(Stage):
 
     @property
     def desk(self) -> DeskClient:
-        """A door's pool."""
         pool = self.gateway.relay_pool
         assert isinstance(pool, DeskClient)
         return pool
 
     async def kill(self) -> None:
-        """End without a word to anybody."""
         server, _ = self._servers[0]
         for listener in server.servers:
             listener.close()
@@ -105,7 +102,6 @@ class House:
         self.desk.http.headers[WORKER_SECRET_HEADER] = SECRET
 
     async def open_door(self) -> Program:
-        """Start one more door."""
         service = self.settings.service.model_copy(update={"desk": f"{HOST}:{self.desk.port}"})
         door = Program(self.settings.model_copy(update={"service": service}), Role.DOOR, [])
         self.programs.append(door)
@@ -129,11 +125,9 @@ class House:
         return [item.session_id for item in self.desk.gateway.pool.get_queue_status().items]
 
     def served(self) -> list[str]:
-        """Return whom the workers serve."""
         return [session for worker in self.workers for session in worker.sockets]
 
     async def talk(self, door: int, session_id: str) -> Caller:
-        """Have a worker by a door, and begin a session."""
         caller = await self.dial(door, session_id)
         await caller.hear("queue_done")
         await caller.say("prepare")
@@ -141,19 +135,16 @@ class House:
         return caller
 
     async def dial(self, door: int, session_id: str, query: str = "") -> Caller:
-        """Come in by a door."""
         caller = Caller(self.doors[door], f"/ws/duplex/{session_id}", session_id)
         await caller.dial(query)
         return caller
 
     async def wait(self, door: int, session_id: str) -> Caller:
-        """Come in by a door, and wait in the queue."""
         caller = await self.dial(door, session_id)
         await caller.hear("queued")
         return caller
 
     async def stop(self) -> None:
-        """Stop everything."""
         for program in reversed(self.programs):
             await program.stop()
         for server, task in self.backstage._servers:
@@ -161,7 +152,6 @@ class House:
             await task
 
     def stranger(self, program: Program) -> httpx.AsyncClient:
-        """Return a client without headers."""
         return httpx.AsyncClient(
             base_url=f"http://{HOST}:{program.port}", trust_env=False, timeout=ANSWER_LIMIT_S
         )

@@ -100,7 +100,6 @@ class FakeWorker:
         )
 
     def told_types(self) -> list[str]:
-        """Types of all messages so far."""
         return [str(message.get("type")) for message in self.told]
 
     # --- HTTP ---

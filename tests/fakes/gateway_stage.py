@@ -49,7 +49,6 @@ HURRY = Timing(
 
 
 async def until(condition: Callable[[], object], what: str = "it never came to that") -> None:
-    """Wait until a condition holds."""
     deadline_s = asyncio.get_running_loop().time() + LIMIT_S
     while not condition():
         assert asyncio.get_running_loop().time() < deadline_s, what
@@ -63,11 +62,9 @@ class Client:
         self.connection = connection
 
     async def say(self, message_type: str, **fields: Any) -> None:
-        """Send a message."""
         await self.connection.send(json.dumps({"type": message_type, **fields}))
 
     async def hear(self) -> Raw:
-        """Wait for the next message."""
         async with asyncio.timeout(LIMIT_S):
             message: Raw = json.loads(await self.connection.recv())
         return message
@@ -81,7 +78,6 @@ class Client:
         return message
 
     async def expect_after(self, wanted: str, *skipped: str) -> Raw:
-        """Wait for a message of a type, passing over others."""
         while (message := await self.hear())["type"] in skipped:
             continue
         assert message["type"] == wanted, message
@@ -154,12 +150,10 @@ class Stage:
 
     @property
     def worker(self) -> FakeWorker:
-        """The first worker."""
         return self.workers[0]
 
     @property
     def gateway(self) -> Gateway:
-        """The gateway's parts."""
         assert self._gateway is not None
         return self._gateway
 
@@ -233,7 +227,6 @@ class Stage:
     async def client(
         self, path: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Client]:
-        """Have a socket for the block."""
         found = self.certificate
         async with connect(
             f"{'wss' if found else 'ws'}://{HOST}:{self.port}{path}",

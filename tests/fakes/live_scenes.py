@@ -40,7 +40,6 @@ START: dict[str, Any] = {"model": "gpt-live-1", "instructions": "Be kind."}
 
 
 def speak(text: str = "I am speaking now.", sound: str = TONE, **fields: Any) -> Any:
-    """A unit in which the model speaks."""
     return DuplexGenerateResult(is_listen=False, text=text, audio_data=sound, **fields)
 
 
@@ -78,7 +77,6 @@ class LiveScene:
         self.tell(Opened())
 
     def tell(self, event: Event, after_s: float = 0.0) -> list[dict[str, Any]]:
-        """Tell an event, let the engine answer, and return what the client was told."""
         before = len(self.told)
         self.stage.tell(event, after_s)
         effects = self.stage.effects
@@ -91,7 +89,6 @@ class LiveScene:
         return self.told[before:]
 
     def answer(self) -> None:
-        """Let the engine do what it was asked for."""
         while self.asked:
             asked = self.asked.pop(0)
             match asked:
@@ -109,22 +106,18 @@ class LiveScene:
                     self.tell(Detected(found))
 
     def say(self, kind: str, after_s: float = 0.0, **fields: Any) -> list[dict[str, Any]]:
-        """The client says something."""
         return self.say_text(json.dumps({"type": kind, **fields}), after_s)
 
     def say_text(self, text: str, after_s: float = 0.0) -> list[dict[str, Any]]:
-        """The client sends any text."""
         return self.tell(self.read(text), after_s)
 
     def read(self, text: str) -> Event:
-        """Return what the worker makes of a text."""
         try:
             return Received(self.words.parse(text))
         except OmniError as error:
             return Rejected(error)
 
     def start(self, **session: Any) -> list[dict[str, Any]]:
-        """Begin."""
         return self.say("session.start", event_id="start", session=START | session)
 
     def run(self, duration_s: float, *, talks: bool = True) -> list[dict[str, Any]]:
@@ -144,7 +137,6 @@ class LiveScene:
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
-    """Types of events."""
     return [event["type"] for event in events]
 
 
@@ -154,6 +146,5 @@ def pcm(duration_ms: int) -> str:
 
 
 def append(scene: LiveScene, purpose: str, content: str = "x", **fields: Any) -> Any:
-    """Append words."""
     given = {"content": content, "delegation_id": None, "event_id": "e1"} | fields
     return scene.say(f"session.{purpose}.append", **given)

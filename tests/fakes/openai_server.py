@@ -45,7 +45,6 @@ class CallingView(FakeStreamingView):
     _offers = _calls = False
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Remember whether the next reply is a call."""
         fed = str(request.messages)
         self._offers = self._offers or "<tools>" in fed
         self._calls = self._offers and "<tool_response>" not in fed
@@ -54,7 +53,6 @@ class CallingView(FakeStreamingView):
     def reply(
         self, session_id: str, wanted: streaming.Generate
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Say the call, or the fixed words."""
         if not self._calls or (isinstance(wanted, ReplyRequest) and wanted.reply_start):
             return super().reply(session_id, wanted)
         self._speaks = False
@@ -73,11 +71,9 @@ class CallingBackend(FakeBackend):
     """An engine whose conversations by turns call functions, and whose calls see."""
 
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
-        """Return a conversation."""
         return CallingView(self.times, threads)
 
     def open_duplex(self, threads: Threads) -> FakeDuplexView:
-        """Return a call."""
         return SeeingView(self.times, threads)
 
 
@@ -101,7 +97,6 @@ def write_hello(file: Path) -> None:
 
 
 async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Copy what comes until it ends."""
     try:
         while part := await source.read(65_536):
             target.write(part)
@@ -113,7 +108,6 @@ async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) ->
 
 
 async def serve(folder: Path) -> None:
-    """Serve until standard input ends."""
     stage = RealStage(folder)
     await stage.start()
     certificate = ensure_certificate(folder / "certs")

@@ -28,7 +28,6 @@ class SilentClient(WorkerClient):
     """Never hears of a worker; the machine itself speaks for the workers."""
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
-        """Wait for ever."""
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -48,7 +47,6 @@ class PoolBench(RuleBasedStateMachine):
         self.prepare(1, 0)
 
     def prepare(self, workers: int, capacity: int) -> None:
-        """Start a pool and its model."""
         self.model = PoolModel(workers, capacity)
         self.starts = [self.clock.now] * workers
         self.pool = WorkerPool(
@@ -70,7 +68,6 @@ class PoolBench(RuleBasedStateMachine):
             self.settle(SETTLED)
 
     def settle(self, turns: int) -> None:
-        """Do what is still to do in one turn, then let others run."""
         burst, self.burst = self.burst, []
 
         async def play() -> None:
@@ -88,14 +85,12 @@ class PoolBench(RuleBasedStateMachine):
                 task.result()
 
     def note_epochs(self) -> None:
-        """Remember what a poll sent now would carry."""
         for past, worker, model in zip(self.past, self.workers, self.model.workers, strict=True):
             past.append((worker.service.epoch, model.changes))
 
     # Telling the model.
 
     def drop(self, number: int, *, only_if: bool = True) -> None:
-        """Tell the model that a request stopped waiting."""
         if only_if:
             self.model.leave(number, None, keeps=True, confirms=False)
 
@@ -104,7 +99,6 @@ class PoolBench(RuleBasedStateMachine):
         return sorted(set(self.model.served_by) - set(self.doors))
 
     def say_idle(self, index: int, slots: int) -> None:
-        """Have a worker say that it is idle."""
         told = ModelAnswer("idle", slots, None, False, self.age(index))
         self.tell(index, told, WorkerStatus.IDLE, epoch=None)
 
@@ -130,7 +124,6 @@ class PoolBench(RuleBasedStateMachine):
     # What must hold at any moment.
 
     def compare(self) -> None:
-        """Compare queue, assignments, slots and caches."""
         model, waiting = self.model, list(self.pool._queue.values())
         assert waiting == [self.tickets[one] for one in model.queue]
         assert [ticket.position for ticket in waiting] == list(range(1, len(waiting) + 1))
@@ -145,7 +138,6 @@ class PoolBench(RuleBasedStateMachine):
             assert self.tickets[number].worker is self.workers[index]
 
     def compare_worker(self, worker: WorkerConnection, expected: ModelWorker) -> None:
-        """Compare one worker with its model."""
         held = [task.ticket_id for task in worker.tasks]
         assert len(set(held)) == len(held), "a request has two slots"
         found = [
@@ -161,5 +153,4 @@ class PoolBench(RuleBasedStateMachine):
         assert worker.service.other_sessions == expected.others
 
     def ever_served(self) -> list[int]:
-        """Requests that were given a worker."""
         return [number for number, ticket in enumerate(self.tickets) if ticket.assigned is not None]

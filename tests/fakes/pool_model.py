@@ -35,7 +35,6 @@ class ModelWorker:
     started_s: float | None = None
 
     def holders(self) -> list[int]:
-        """Requests it serves."""
         return [slot.holder for slot in self.slots if slot.holder is not None]
 
     def usable(self) -> list[ModelSlot]:
@@ -103,7 +102,6 @@ class PoolModel:
         self._time = 0
 
     def admits(self) -> str:
-        """Return "yes", or the code of the error for a request that comes now."""
         if self.is_paused:
             return "no_worker"
         is_room = len(self.queue) < self.capacity
@@ -111,7 +109,6 @@ class PoolModel:
         return "yes" if is_room or is_free else "queue_full"
 
     def enqueue(self, number: int, request: ModelRequest) -> None:
-        """Take a request that is admitted."""
         self.requests[number] = request
         self.queue.append(number)
         self.dispatch()
@@ -132,12 +129,10 @@ class PoolModel:
         self.dispatch()
 
     def remember(self, slot: ModelSlot, cache: str | None) -> None:
-        """Note what a slot's cache holds."""
         self._time += 1
         slot.cache, slot.used = cache, self._time if cache is not None else 0
 
     def answer(self, worker: ModelWorker, told: ModelAnswer, *, is_stale: bool) -> None:
-        """Take in what a worker says."""
         worker.misses = 0
         before, worker.started_s = worker.started_s, told.started_s
         is_new = before is not None and told.started_s > before + RESTART_S
@@ -159,14 +154,12 @@ class PoolModel:
         self.dispatch()
 
     def miss(self, worker: ModelWorker) -> None:
-        """Note that a worker did not answer."""
         worker.misses += 1
         if not worker.holders() or worker.misses >= PATIENCE:
             worker.is_up, worker.others = False, 0
         self.dispatch()
 
     def dispatch(self) -> None:
-        """Serve the head of the queue while anybody can."""
         while self.queue:
             choice = self._choose(self.requests[self.queue[0]])
             if choice is None:

@@ -57,19 +57,15 @@ class Outcome:
     """What a ticket came to, for tests that draw one without a block to hold it."""
 
     def __init__(self, ticket: Ticket) -> None:
-        """Watch a ticket."""
         self.ticket = ticket
 
     def done(self) -> bool:
-        """It does not wait any more."""
         return not self.ticket.is_waiting
 
     def cancelled(self) -> bool:
-        """It was refused."""
         return self.ticket.refusal is not None
 
     def result(self) -> WorkerConnection:
-        """Return the worker."""
         return self.ticket.worker
 
 
@@ -96,12 +92,10 @@ async def assigned(
 
 
 def count(pool: WorkerPool, status: WorkerStatus) -> int:
-    """Return how many workers have a status."""
     return sum(worker.status is status for worker in pool.workers.values())
 
 
 def status_of(pool: WorkerPool) -> ServiceStatus:
-    """Return all counts at once."""
     workers, queue = pool.workers.values(), pool.get_queue_status()
     return service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
 
@@ -113,7 +107,6 @@ def end_sessions(worker: WorkerConnection) -> None:
 
 
 def workers_of(pool: WorkerPool) -> list[WorkerConnection]:
-    """Return its workers in order."""
     return list(pool.workers.values())
 
 
@@ -126,7 +119,6 @@ def answer(
     kv_cache_length: int = 1,
     boot_id: str | None = None,
 ) -> WorkerHealth:
-    """Build what a worker answers about its health."""
     return WorkerHealth.model_validate(
         {
             "status": "healthy",
@@ -152,7 +144,6 @@ def hear(
     worker_id: str | None = None,
     is_draining: bool = False,
 ) -> None:
-    """Have a worker answer a poll that was sent just now."""
     sample = answer(
         status,
         slots=slots,

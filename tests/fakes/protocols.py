@@ -105,7 +105,6 @@ class Engine:
         self.is_prefetching = False
 
     def ask(self, effects: Sequence[Any]) -> None:
-        """Note what is asked for."""
         for effect in effects:
             if type(effect) in ENDS:
                 assert self.work is None, f"{label(effect)} while {label(self.work)} runs"
@@ -118,13 +117,11 @@ class Engine:
                 self.is_prefetching = True
 
     def ends(self) -> list[Event]:
-        """What may end the work under way."""
         found = list(ENDS[type(self.work)]) if self.work is not None else []
         is_turn = not isinstance(self.work, Prefill) or self.work.message.type == "prefill"
         return [event for event in found if is_turn or not isinstance(event, CacheMissed)]
 
     def answers(self) -> list[Event]:
-        """What it may say now."""
         found = self.ends()
         if isinstance(self.work, Generate):
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
@@ -135,7 +132,6 @@ class Engine:
         return found + (list(HEARD) if self.is_detecting else [])
 
     def said(self, event: Event) -> None:
-        """Note that it has said something."""
         if isinstance(event, Detected):
             self.is_detecting = False
         elif isinstance(event, Prefetched):
@@ -155,7 +151,6 @@ class Protocol:
     paths: dict[str, tuple[dict[str, Any] | Event, ...]]  # one way to each phase
 
     def lead_to(self, phase: str) -> tuple[Scene, Engine]:
-        """The machine on its stage, led to a phase, and what the engine does by then."""
         scene, engine = self.scene(), Engine()
         for step in (Opened(), *self.paths[phase]):
             if isinstance(step, Event):
@@ -168,16 +163,13 @@ class Protocol:
         return scene, engine
 
     def scene(self) -> Scene:
-        """The machine on its stage."""
         return Scene(self.build(), self.table, self.adapter)
 
     def said(self) -> list[Event]:
-        """The messages as events."""
         return [Received(self.adapter.validate_python(message)) for message in self.messages]
 
 
 def say(message_type: str, **fields: Any) -> dict[str, Any]:
-    """What `Scene.say` takes."""
     return {"message_type": message_type, **fields}
 
 

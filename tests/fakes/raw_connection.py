@@ -47,7 +47,6 @@ class RawConnection(asyncio.Transport):
 
     @property
     def is_open(self) -> bool:
-        """Neither side has closed it."""
         return not self._is_closed
 
     async def receive(self, data: bytes) -> int:

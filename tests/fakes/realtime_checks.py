@@ -52,7 +52,6 @@ SEGMENT = [
 
 
 def nulls(value: Any, path: str = "") -> list[str]:
-    """Return where null stands."""
     if value is None:
         return [path]
     if isinstance(value, dict):

@@ -103,7 +103,6 @@ class Engine:
     is_hearing: bool = False
 
     def ask(self, effect: Effect) -> None:
-        """Take an effect."""
         match effect:
             case Generate(TurnRequest() as request):
                 assert not self.is_working, "one reply at a time"
@@ -148,7 +147,6 @@ class Engine:
         return [SoundReady(b"", sound=sound), done] if ms else [done]
 
     def work(self) -> Event | None:
-        """Return what the next step of a reply or a unit leads to."""
         if self._seen:
             return self._seen.popleft()
         if self._unit_work:
@@ -170,7 +168,6 @@ class Engine:
         return GenerateDone("".join(self._said), self._is_stopped, stats, self.kv_tokens)
 
     def hear(self) -> Event | None:
-        """Return what detection finds."""
         if not self.is_hearing:
             return None
         self.is_hearing = False
@@ -253,7 +250,6 @@ class RealtimeScene:
         return self.say_text(json.dumps({"type": kind, **fields}))
 
     def say_text(self, text: str) -> list[Raw]:
-        """Say a text."""
         try:
             event: Event = Received(parse_event(text))
         except OmniError as error:
@@ -271,7 +267,6 @@ class RealtimeScene:
         return self.told[first:]
 
     def make(self, steps: int = 1_000) -> list[Raw]:
-        """Let the engine do so many steps of its work."""
         first = len(self.told)
         for _ in range(steps):
             event = self.engine.work()
@@ -291,24 +286,20 @@ class RealtimeScene:
         raise AssertionError("a response without end")
 
     def fire(self, name: TimerName, after_s: float = 0.0) -> list[Raw]:
-        """Let a timer run out."""
         self.now_s += after_s
         return self.tell(TimerFired(name))
 
     def leave(self) -> None:
-        """The client goes."""
         self.tell(Disconnected())
 
     # --- what clients do ---
 
     def text(self, words: str, **fields: Any) -> list[Raw]:
-        """Add a user's words."""
         content = [{"type": "input_text", "text": words}]
         item = {"type": "message", "role": "user", "content": content}
         return self.say("conversation.item.create", item=item, **fields)
 
     def semantic(self, **fields: Any) -> list[Raw]:
-        """Let the model decide when to speak."""
         rules = {"type": "semantic_vad", **fields}
         return self.say("session.update", session={"audio": {"input": {"turn_detection": rules}}})
 
@@ -321,7 +312,6 @@ class RealtimeScene:
         return self.told[first:]
 
     def manual(self) -> None:
-        """Turn detection off."""
         self.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
 
     def types(self, events: Sequence[Raw] | None = None) -> list[str]:
@@ -329,10 +319,8 @@ class RealtimeScene:
         return [event["type"] for event in (self.told if events is None else events)]
 
     def only(self, kind: str) -> Raw:
-        """Return the one event of a type."""
         (found,) = [event for event in self.told if event["type"] == kind]
         return found
 
     def last(self, kind: str) -> Raw:
-        """Return the last event of a type."""
         return [event for event in self.told if event["type"] == kind][-1]

@@ -56,7 +56,6 @@ class Scene:
         self.told: Event = Opened()
 
     def tell(self, event: Event, after_s: float = 0.0) -> list[str]:
-        """Tell an event and return the words of what it led to."""
         self.now_s += after_s
         phase = self.machine.phase
         self.told = replace(event, at_s=self.now_s)
@@ -67,17 +66,14 @@ class Scene:
         return labels
 
     def say(self, message_type: str, after_s: float = 0.0, **fields: Any) -> list[str]:
-        """Tell a message of the client."""
         message = self.adapter.validate_python({"type": message_type, **fields})
         return self.tell(Received(message), after_s)
 
     def fire(self, name: str, after_s: float = 0.0) -> list[str]:
-        """Let a timer run out."""
         return self.tell(TimerFired(TimerName(name)), after_s)
 
     @property
     def sent(self) -> list[ServerMessage]:
-        """Messages the last event led to."""
         return [effect.message for effect in self.effects if isinstance(effect, Send)]
 
     def only(self, kind: type[Any]) -> Any:
@@ -88,7 +84,6 @@ class Scene:
 
     @property
     def releases(self) -> int:
-        """How often `Release` was asked for."""
         return sum(isinstance(effect, Release) for effect in self.history)
 
     def _check_table(self, phase: Any, event: Event, labels: list[str]) -> None:

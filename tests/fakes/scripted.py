@@ -99,11 +99,9 @@ class ToneVoice(SpeechStream):
 
     @property
     def nbytes(self) -> int:
-        """Nothing."""
         return 0
 
     def reset(self) -> None:
-        """Start a new turn."""
         self.resets += 1
         self.calls = 0
 
@@ -133,7 +131,6 @@ class ScriptedExecutor:
         self._next_code = 0
 
     def open_session(self, session_id: str = "scripted", *, seed: int = 0) -> Session:
-        """A fresh conversation."""
         return Session(
             id=session_id,
             kv=self.llm_store.open(),
@@ -145,16 +142,13 @@ class ScriptedExecutor:
         )
 
     def of_kind(self, kind: type[R]) -> list[R]:
-        """Requests of one kind, in order."""
         return [request for request in self.requests if isinstance(request, kind)]
 
     def fed_ids(self) -> list[tuple[int, ...]]:
-        """Labels of the rows of each language-model call."""
         return [tuple(_labels(request)) for request in self.of_kind(LlmForward)]
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer in order, as `Executor.answer`."""
         self.requests += requests
         handlers: dict[type, Callable[[Any], Any]] = {
             LlmForward: self._run_llm,
@@ -223,7 +217,6 @@ class ScriptedExecutor:
 
 
 def spoken(request: DrawCodes) -> tuple[int, ...]:
-    """Text ids a speech-decoder call is conditioned on."""
     return tuple(
         label for piece in request.pieces if isinstance(piece, SpokenText) for label in piece.ids
     )

@@ -64,11 +64,9 @@ class FakeSocket:
         self._may_send.set()
 
     def say(self, message_type: str, **fields: Any) -> None:
-        """The client sends a message."""
         self.say_raw(json.dumps({"type": message_type, **fields}))
 
     def say_raw(self, raw: str | bytes) -> None:
-        """The client sends anything."""
         self._incoming.put_nowait(raw)
 
     def drop(self, *, while_sending: bool = False) -> None:
@@ -79,25 +77,20 @@ class FakeSocket:
         self._incoming.put_nowait(None)
 
     def stop_reading(self) -> None:
-        """The client takes nothing any more."""
         self._may_send.clear()
 
     def read_again(self) -> None:
-        """The client goes on reading."""
         self._may_send.set()
 
     @property
     def types(self) -> list[str]:
-        """Types of what was sent."""
         return [message["type"] for message in self.sent]
 
     @property
     def is_ended(self) -> bool:
-        """Closed by either side."""
         return self._is_gone or bool(self.closes)
 
     async def receive(self) -> str | bytes:
-        """Wait for what the client says."""
         raw = await self._incoming.get()
         if raw is None:
             self._incoming.put_nowait(None)
@@ -106,7 +99,6 @@ class FakeSocket:
         return raw
 
     async def send(self, text: str) -> None:
-        """Take a message."""
         assert not self.closes, "sent after close"
         await self._may_send.wait()
         await asyncio.sleep(0)
@@ -115,13 +107,11 @@ class FakeSocket:
         self.sent.append(json.loads(text))
 
     async def close(self, code: int, reason: str) -> None:
-        """Close."""
         await asyncio.sleep(0)
         self.closes.append((code, reason))
 
 
 def usual_answers(effect: WorkEffect) -> Sequence[Event]:
-    """What a quick and healthy engine says to each effect."""
     match effect:
         case Prefill():
             return [PrefillDone(input_tokens=5, kv_tokens=5)]
@@ -157,15 +147,12 @@ class FakeHandler:
         self._running: set[str] = set()
 
     def pause(self) -> None:
-        """Work takes until `go_on`, or `cancel`."""
         self._go.clear()
 
     def go_on(self) -> None:
-        """Work ends."""
         self._go.set()
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Answer."""
         assert "work" not in self._running, "two effects at once"
         assert not self.releases
         self._running.add("work")
@@ -180,7 +167,6 @@ class FakeHandler:
             self._running.remove("work")
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Find what the test wants to be found."""
         assert "detect" not in self._running
         self._running.add("detect")
         self.log.append(type(effect).__name__)
@@ -191,7 +177,6 @@ class FakeHandler:
         self._running.remove("detect")
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        """Prefetch at once."""
         assert "look" not in self._running
         self._running.add("look")
         self.log.append(type(effect).__name__)
@@ -206,18 +191,15 @@ class FakeHandler:
         """Nothing to prepare."""
 
     def interrupt(self) -> None:
-        """End a reply."""
         self.log.append("Interrupt")
         self._go.set()
 
     def cancel(self) -> None:
-        """End whatever runs."""
         self.log.append("Cancel")
         if not self.ignores_halt:
             self._go.set()
 
     async def release(self) -> None:
-        """Be freed."""
         assert not self._running, f"released while {self._running} runs"
         await asyncio.sleep(0)
         self.releases += 1

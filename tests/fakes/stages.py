@@ -40,12 +40,10 @@ class Watcher:
         self.closes = 0
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Note it."""
         assert not self.closes
         self.seen.append((event, effects))
 
     async def close(self) -> None:
-        """Finish."""
         await asyncio.sleep(0)
         self.closes += 1
 
@@ -70,16 +68,13 @@ class Stage:
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to serve."""
         self.task = asyncio.create_task(self.connection.serve())
 
     async def say(self, message_type: str, **fields: Any) -> None:
-        """The client says something, and it is dealt with."""
         self.socket.say(message_type, **fields)
         await settle()
 
     async def prepare(self) -> None:
-        """Come as far as `prepared`."""
         self.start()
         await self.say("prepare")
         assert self.socket.types == ["prepared"]
@@ -200,7 +195,6 @@ async def converse(
 
 
 def cancel(stage: Stage) -> None:
-    """The server gives the handler up."""
     assert stage.task is not None
     stage.task.cancel()
 
@@ -224,7 +218,6 @@ class Hopeless(DuplexMachine):
     """A machine that cannot even end."""
 
     def handle(self, event: Event) -> list[Effect]:
-        """Raise once prepared."""
         if self.phase == "active":
             raise KeyError("a mistake")
         return super().handle(event)

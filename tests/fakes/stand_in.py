@@ -46,7 +46,6 @@ class Deeds:
     begins_anew_if: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """Return what the variable holds."""
         return asdict(self)
 
 
@@ -84,7 +83,6 @@ class Program:
             os._exit(EXIT_ANEW)
 
     def on_term(self) -> None:
-        """Drain, then end."""
         self.trace("term")
         if self.deeds.ignores_term:
             return
@@ -94,13 +92,11 @@ class Program:
 
     @property
     def progress(self) -> float:
-        """Of loading, 0 to 1."""
         if not self.deeds.load_s:
             return 1.0
         return min(1.0, (time.monotonic() - self.begun_s) / self.deeds.load_s)
 
     def health(self, flags: argparse.Namespace) -> dict[str, object]:
-        """Answer as the real program does."""
         is_ready = self.progress >= 1.0
         if flags.role == "gateway":
             return {"status": "healthy", "ready": is_ready, "workers_ready": 1}
@@ -118,8 +114,6 @@ class Program:
 
 
 def serve(program: Program, flags: argparse.Namespace) -> None:
-    """Answer /health until the end."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -139,7 +133,6 @@ def serve(program: Program, flags: argparse.Namespace) -> None:
 
 
 def make_checkpoint(program: Program, place: Path) -> None:
-    """Write what looks like a checkpoint."""
     place.mkdir(parents=True)
     time.sleep(program.deeds.load_s)
     (place / "config.json").write_text("{}", encoding="utf8")
@@ -163,7 +156,6 @@ def fetch(program: Program, folder: Path) -> None:
 
 
 def main() -> None:
-    """Play the part."""
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=("worker", "gateway", "checkpoint", "cascade"))
     parser.add_argument("place", nargs="?", type=Path)

@@ -54,24 +54,20 @@ TOY = MiniCPMOConfig(
 
 
 def empty_model(config: MiniCPMOConfig = TOY) -> MiniCPMOForConditionalGeneration:
-    """The modules without values."""
     with torch.device("meta"):
         return MiniCPMOForConditionalGeneration(config)
 
 
 def write_config(folder: Path, **changes: object) -> None:
-    """`config.json` as the toy model has it."""
     values = TOY.to_dict() | changes
     (folder / "config.json").write_text(json.dumps(values), encoding="utf8")
 
 
 def write_single(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """All tensors in one file."""
     save_file(tensors, folder / SINGLE_FILE)
 
 
 def write_shards(folder: Path, tensors: dict[str, Tensor], n_shards: int = 3) -> None:
-    """The tensors dealt out over shards, with an index."""
     weight_map: dict[str, str] = {}
     for shard in range(n_shards):
         file = f"model-{shard + 1:05}-of-{n_shards:05}.safetensors"
@@ -83,7 +79,6 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], n_shards: int = 3) ->
 
 
 def toy_weights(seed: int = 3) -> dict[str, Tensor]:
-    """Random bf16 values for every tensor."""
     model = empty_model()
     random_weights(model, device="cpu", dtype=torch.bfloat16, seed=seed)
     return dict(model.state_dict())

@@ -38,7 +38,6 @@ PITCH_HZ = 150.0
 
 
 def toy_config() -> Token2WavConfig:
-    """Published structure, few channels and layers."""
     return Token2WavConfig(
         flow=FlowConfig(
             input_size=16,
@@ -78,7 +77,6 @@ def toy_vocoder(options: LoadOptions | None = None, seed: int = 7) -> Token2Wav:
 
 
 def toy_voice(n_codes: int = PROMPT_CODES, seed: int = 3) -> VoicePrompt:
-    """A random voice."""
     generator = torch.Generator().manual_seed(seed)
     return VoicePrompt(
         codes=torch.randint(0, 6561, (1, n_codes), generator=generator),
@@ -88,7 +86,6 @@ def toy_voice(n_codes: int = PROMPT_CODES, seed: int = 3) -> VoicePrompt:
 
 
 def toy_codes(n_codes: int, seed: int = 11) -> list[int]:
-    """Random speech codes."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 6561, (n_codes,), generator=generator).tolist()
 
@@ -101,7 +98,6 @@ class Outputs:
         self._hook = module.register_forward_hook(lambda _, __, answer: self.all.append(answer))
 
     def close(self) -> None:
-        """Stop listening."""
         self._hook.remove()
 
 

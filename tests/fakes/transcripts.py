@@ -37,7 +37,6 @@ class RealtimeTalk:
         self.told = self.scene.told
 
     def play(self, line: Line) -> None:
-        """Let a line happen."""
         scene = self.scene
         match line:
             case {"client": event}:
@@ -74,7 +73,6 @@ class LiveTalk:
         self.told = self.scene.told
 
     def play(self, line: Line) -> None:
-        """Let a line happen."""
         scene, before = self.scene, len(self.scene.sound)
         match line:
             case {"client": event}:
@@ -108,7 +106,6 @@ class Names:
         self._counts: Counter[str] = Counter()
 
     def given(self, event: Line) -> Line:
-        """Return a client's event with the names that the server knows."""
         real = {known: name for name, known in self._known.items()}
         return self._replaced(event, lambda name: real.get(name, name))
 
@@ -137,7 +134,6 @@ TALKS: dict[str, Callable[[Line], RealtimeTalk | LiveTalk]] = {"S": RealtimeTalk
 
 
 def played(lines: list[Line]) -> Iterator[Line]:
-    """Yield what a transcript's client does, each with the answers of now behind it."""
     head, *steps = lines
     talk, names = TALKS[head["scenario"][0]](head), Names()
     yield head
@@ -151,7 +147,6 @@ def played(lines: list[Line]) -> Iterator[Line]:
 
 
 def read(file: Path) -> list[Line]:
-    """Return a transcript's lines."""
     return [json.loads(line) for line in file.read_text(encoding="utf8").splitlines()]
 
 
@@ -161,7 +156,6 @@ def text_of(lines: list[Line]) -> str:
 
 
 def main() -> None:
-    """Write the answers anew."""
     for file in sorted(FOLDER.glob("*.jsonl")):
         file.write_text(text_of(list(played(read(file)))), encoding="utf8")
 

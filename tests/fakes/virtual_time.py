@@ -39,7 +39,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(_JumpingSelector(self._jump))
 
     def time(self) -> float:
-        """Return the loop's time, s."""
         return self._now_s
 
     def _jump(self, seconds: float) -> None:
@@ -74,10 +73,8 @@ class FakeClock:
         self._tick = tick
 
     def __call__(self) -> datetime:
-        """Return the time."""
         self.now += self._tick
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += timedelta(seconds=seconds)

@@ -39,7 +39,6 @@ class Mouth(MediaStreamTrack):
         self._begun_s = 0.0
 
     async def recv(self) -> av.AudioFrame:
-        """Wait for the next frame."""
         now_s = asyncio.get_running_loop().time()
         if not self._frames:
             self._begun_s = now_s
@@ -69,7 +68,6 @@ class Peer:
         self.connection.on("track", self._listen)
 
     async def offer(self) -> str:
-        """Return an offer complete with candidates."""
         await self.connection.setLocalDescription(await self.connection.createOffer())
         sdp: str = self.connection.localDescription.sdp
         return sdp
@@ -80,11 +78,9 @@ class Peer:
         await until(lambda: self.channel.readyState == "open", "no data channel")
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Send an event."""
         self.channel.send(json.dumps({"type": kind, **fields}))
 
     async def hear(self, kind: str) -> Raw:
-        """Wait for an event of a kind."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 event = await self.arrived.get()
@@ -99,7 +95,6 @@ class Peer:
         return bool(self.heard) and int(np.abs(self.heard[-1]).max()) > LOUD
 
     async def close(self) -> None:
-        """Hang up."""
         await self.connection.close()
         for task in self._tasks:
             task.cancel()
@@ -133,7 +128,6 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def webrtc_process(settings: Settings, gateway_port: int) -> AsyncIterator[Calls]:
-    """Serve what the WebRTC process serves, at the port of the settings."""
     app = create_app(settings, GatewayPlace(f"ws://{HOST}:{gateway_port}"))
     config = uvicorn.Config(app, HOST, settings.webrtc.port, log_config=None, access_log=False)
     server = _Server(config)
@@ -148,7 +142,6 @@ async def webrtc_process(settings: Settings, gateway_port: int) -> AsyncIterator
 
 
 async def call(stage: Stage, peer: Peer, **session: Any) -> httpx.Response:
-    """Send an offer as pages do."""
     fields = {"sdp": (None, await peer.offer(), "application/sdp")}
     fields["session"] = (None, json.dumps({"type": "realtime", **session}), "application/json")
     return await stage.http.post("/v1/realtime/calls", files=fields)

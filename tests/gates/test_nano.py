@@ -54,7 +54,6 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.fixture(scope="session")
 def measurement(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
-    """The embedded model, assembled from the repository."""
     folder = tmp_path_factory.mktemp("nano") / "checkpoint"
     try:
         assemble(folder, earlier=PROJECT_ROOT / "data" / "nano")

@@ -19,7 +19,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def print_table(report: Report) -> None:
-    """Print one aligned line per comparison."""
     table = [HEADINGS, *(_cells(row) for row in report.rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
     for line in table:

@@ -74,7 +74,6 @@ class LookAheadConv(nn.Conv1d):
 
     @property
     def look_right(self) -> int:
-        """Frames of the future one output needs."""
         return self.kernel_size[0] - 1
 
     def forward(self, x: Tensor) -> Tensor:

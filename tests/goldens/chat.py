@@ -48,7 +48,6 @@ WAVE = {"atol": 2e-3, "min_correlation": 0.999}
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Replay every recorded conversation."""
     parts = whole_model.build(folder)
     for file in FILES:
         if folder.has(file):
@@ -186,7 +185,6 @@ class _Replay:
             self.report.close(f"{self.file}/{key}", wave, want[key], **WAVE)
 
     def _content(self, text: str) -> list[Part]:
-        """Cut a prompt's content back into the parts it was joined from."""
         parts: list[Part] = []
         for line in text.split("\n"):
             if line in (IMAGE_MARKER, AUDIO_MARKER):
@@ -214,12 +212,10 @@ def history_options(reader: MessageInput, messages: Sequence[Message], length: i
 
 
 def _call_starts(log: whole_model.DecoderLog) -> list[int]:
-    """Cache length before every call."""
     return _first_of_calls(log, log.cache_lengths)
 
 
 def _positions(log: whole_model.DecoderLog) -> list[int]:
-    """First position of every call."""
     return _first_of_calls(log, log.positions)
 
 

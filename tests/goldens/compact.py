@@ -44,7 +44,6 @@ VOCODER_WEIGHTS = ("flow", "hift")
 
 
 def main(full: Annotated[Path, typer.Argument()], out: Annotated[Path, typer.Argument()]) -> None:
-    """Copy the kept part of FULL to OUT and print the size."""
     for folder in ("inputs", "tiny_checkpoint", "token2wav_weights"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     for name, pattern in KEPT_TENSORS.items():

@@ -43,7 +43,6 @@ WAVE = {"atol": 70.0, "min_correlation": 0.999}
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Replay every recorded conversation."""
     parts = whole_model.build(folder)
     for file in FILES:
         if folder.has(file):
@@ -207,7 +206,6 @@ class _Replay:
 
 
 def _settings(meta: dict[str, Any], *, has_speech: bool) -> DuplexSettings:
-    """The settings a recording was made with."""
     window, given = WindowSettings(), meta["window"]
     if given is not None:
         window = WindowSettings(

@@ -56,7 +56,6 @@ class GoldenFolder:
         return Recording(load_file(path))
 
     def meta(self, name: str) -> Any:
-        """The parsed `name.json`."""
         return json.loads((self.path / f"{name}.json").read_text(encoding="utf8"))
 
     def wav(self, name: str) -> np.ndarray:
@@ -65,12 +64,10 @@ class GoldenFolder:
         return samples.astype(np.float32) / 32768.0
 
     def image(self, name: str) -> Image.Image:
-        """`inputs/name` as an RGB picture."""
         return Image.open(self.path / "inputs" / name).convert("RGB")
 
     @cached_property
     def config(self) -> MiniCPMOConfig:
-        """The tiny checkpoint's configuration."""
         return MiniCPMOConfig.from_pretrained(self.checkpoint)
 
     def weights(self, prefix: str) -> dict[str, torch.Tensor]:

@@ -62,7 +62,6 @@ class CausalHiftState:
 
     @property
     def n_emitted(self) -> int:
-        """Mel frames whose waveform is out."""
         return max(0, self.n_decoded - (0 if self.is_finished else ISTFT_HOLD_FRAMES))
 
 
@@ -117,17 +116,14 @@ class CausalHift(nn.Module):
 
     @property
     def columns_per_frame(self) -> int:
-        """Spectrogram columns of one mel frame."""
         return math.prod(self.config.upsample_rates)
 
     @property
     def delay_frames(self) -> int:
-        """Mel frames of the future that the waveform of one mel frame needs."""
         return CausalF0Predictor.LOOK_RIGHT + self.conv_pre.look_right + ISTFT_HOLD_FRAMES
 
     @property
     def delay_samples(self) -> int:
-        """`delay_frames` in samples."""
         return self.delay_frames * self.config.samples_per_frame
 
     def new_state(self) -> CausalHiftState:
@@ -258,7 +254,6 @@ class CausalHift(nn.Module):
         return joined, source[:, hop * n_columns :].clone()
 
     def _network(self, x: Tensor, columns: Tensor, tape: ContextTape, is_first: bool) -> Tensor:
-        """Map conv_pre's output and the excitation's columns to the output's columns."""
         n_stages, n_kernels = len(self.ups), len(self.config.resblock_kernel_sizes)
         for stage in range(n_stages):
             x = self.ups[stage](F.leaky_relu(x, self.config.lrelu_slope), tape)

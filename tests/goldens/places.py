@@ -21,7 +21,6 @@ VARIABLE = "MINICPMO_GOLDENS"
 
 
 def recordings() -> dict[str, Path]:
-    """The folders to compare with, by a short name."""
     found = {}
     if any(COMPACT.glob("*.safetensors")):
         found["compact"] = COMPACT

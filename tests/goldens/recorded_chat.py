@@ -35,12 +35,10 @@ class RecordedInput(MessageInput):
     """D5: the clips of one message are joined before the mel, and their rows are dealt out."""
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
-        """Lay out one message, its clips joined."""
         prompt = super().render_message(session, message, options)
         return _joined(prompt, [len(prompt.clips)])
 
     def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
-        """Lay out a whole history, each message's clips joined."""
         counts = [sum(isinstance(part, np.ndarray) for part in m.content) for m in messages]
         return _joined(super().render_history(messages, options), counts)
 
@@ -51,7 +49,6 @@ class RecordedInput(MessageInput):
         return (yield from self._embed(prompt, None))
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
-        """Embed a whole history."""
         return (yield from self._embed(prompt, self.config.audio_block_frames))
 
     def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
@@ -87,7 +84,6 @@ class RecordedSpeech(ReplySpeech):
         sampling: SpeechSampling,
         **more: Any,
     ) -> Steps[None]:
-        """Speak one group of text tokens."""
         before = len(session.speech.codes)
         yield from super().speak_group(session, ids, hidden, sampling, **more)
         if len(session.speech.codes) - before >= sampling.max_codes_per_chunk:

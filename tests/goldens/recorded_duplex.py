@@ -131,12 +131,10 @@ class DecisionLog(RecordedUnitPolicy):
         self.logits: list[Tensor] = []
 
     def decide(self, logits: Tensor, *args: Any) -> int:
-        """Decide as usual and remember."""
         token = super().decide(logits, *args)
         self.ids.append(token)
         self.logits.append(logits.clone())
         return token
 
     def clear(self) -> None:
-        """Forget the last unit."""
         self.ids, self.logits = [], []

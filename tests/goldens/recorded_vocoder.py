@@ -26,7 +26,6 @@ class RecordedVocoder(Token2Wav):
     """D28: both rates of the flow encoder share one array, whose oldest columns stay."""
 
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
-        """Allocate a stream with room for columns that are cut afterwards."""
         stream = super().new_state(base, generator)
         held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.rings
         n_columns = held.shape[3] + LARGEST_CALL_CODES
@@ -39,7 +38,6 @@ class RecordedVocoder(Token2Wav):
 
     @torch.no_grad()
     def stream_many(self, calls: Sequence[Vocode]) -> list[Tensor]:
-        """Answer streams, then cut their token-rate history the recorded way."""
         samples = super().stream_many(calls)
         for state in (call.state for call in calls):
             of_estimator, ring, of_frames = state.rings
@@ -69,7 +67,6 @@ class OutputLog:
 
     @property
     def last(self) -> Tensor:
-        """The last answer."""
         return self.outputs[-1]
 
 
@@ -81,7 +78,6 @@ def ordered(cache: Tensor, ring: ColumnRing) -> Tensor:
 def recorded_caches(
     vocoder: Token2Wav, n_steps: int, memory: StreamMemory, rings: ColumnRings
 ) -> dict[str, Tensor]:
-    """What a stream remembers, in the recordings' layout and by their names."""
     estimator, of_codes, of_frames = (
         ordered(cache, ring) for cache, ring in zip(memory.caches, rings, strict=True)
     )

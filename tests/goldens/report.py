@@ -39,21 +39,17 @@ class Report:
 
     @property
     def has_passed(self) -> bool:
-        """Whether no comparison failed."""
         return all(row.passed for row in self.rows)
 
     def extend(self, other: Report) -> None:
-        """Take over everything another report holds."""
         self.rows += other.rows
         self.inputs |= other.inputs
         self.notes += other.notes
 
     def given(self, *names: str) -> None:
-        """Mark tensors that are inputs of a run and so cannot be compared."""
         self.inputs.update(names)
 
     def exact(self, name: str, actual: object, expected: object) -> None:
-        """Compare ids, lengths, strings, lists or dictionaries for equality."""
         if expected is ABSENT:
             return
         if isinstance(expected, np.ndarray):

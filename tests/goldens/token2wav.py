@@ -40,7 +40,6 @@ def compare(folder: GoldenFolder, report: Report) -> None:
 
 
 def load_vocoder(folder: GoldenFolder, options: LoadOptions) -> Token2Wav:
-    """Build the overlap vocoder with the folder's tiny weights."""
     sizes = json.loads((folder.path / "token2wav_weights" / "config.json").read_text("utf8"))
     return build_token2wav(
         Token2WavConfig.from_dict(sizes),
@@ -101,7 +100,6 @@ def _compare_streaming(
     meta: dict,
     report: Report,
 ) -> None:
-    """Mel and waveform of every chunk."""
     state, mels, shapes = vocoder.new_state(base), OutputLog(vocoder.flow), []
     codes = _chunks(recorded, "tokens")
     for index, chunk in enumerate(codes):
@@ -203,7 +201,6 @@ def _compare_causal(folder: GoldenFolder, report: Report) -> None:
 
 
 def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:
-    """`chunk<i>_<what>` in order of i."""
     pattern = re.compile(rf"chunk(\d+)_{what}")
     found = {int(m[1]): recorded[m[0]] for m in map(pattern.fullmatch, recorded) if m}
     return [found[index] for index in sorted(found)]

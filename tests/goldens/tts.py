@@ -27,7 +27,6 @@ FIRST_LOGITS = 4  # steps whose full logits are recorded
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
-    """Replay the recorded calls."""
     _Replay(folder, report).run()
 
 

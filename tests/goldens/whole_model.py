@@ -47,7 +47,6 @@ class DecoderLog:
         decoder.register_forward_hook(self._after)
 
     def clear(self) -> None:
-        """Forget everything."""
         self.rows, self.hidden, self.positions, self.cache_lengths = [], [], [], []
 
     def _before(self, module: nn.Module, args: tuple[Tensor, PagedBatch]) -> None:

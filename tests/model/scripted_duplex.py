@@ -58,7 +58,6 @@ class Bench:
             self.voice.resets = 0
 
     def do(self, steps: Any) -> Any:
-        """Run one method."""
         return run_alone(steps, self.executor)
 
     def prefill(
@@ -73,17 +72,14 @@ class Bench:
         return self.do(self.duplex.streaming_prefill(self.session, audio, frames, **options))
 
     def generate(self, force_listen: bool = False) -> UnitResult:
-        """Decide and speak."""
         result = self.do(self.duplex.streaming_generate(self.session, force_listen))
         assert not self.executor.decisions, "decisions nobody asked for"
         return result
 
     def finalize(self) -> None:
-        """Close the unit."""
         self.do(self.duplex.finalize(self.session))
 
     def unit(self, *decisions: int, force_listen: bool = False, **options: Any) -> UnitResult:
-        """A whole unit."""
         assert self.prefill(*decisions, **options).success
         result = self.generate(force_listen)
         self.finalize()

@@ -43,20 +43,17 @@ class Talk:
         self.heard: list[Heard] = []
 
     def inputs(self) -> Iterator[UnitInput]:
-        """What each unit is given."""
         for unit, audio in enumerate(seconds_of(speech(UNITS, seed=self.number))):
             frames = (picture(10 * self.number + unit),) if unit % 4 == self.number else ()
             yield UnitInput(audio, frames, force_listen=unit % 3 == 2)
 
     def parts(self) -> Iterator[Steps[None]]:
-        """The conversation, one capability call at a time."""
         sample = speech(1.0, seed=50 + self.number)
         yield prepare(self.duplex, self.session, self.settings, self.voice, sample)
         for unit in self.inputs():
             yield self._unit(unit)
 
     def whole(self) -> Steps[None]:
-        """The conversation in one piece."""
         for part in self.parts():
             yield from part
 

@@ -44,12 +44,10 @@ class Ears:
 
     @cached_property
     def frames(self) -> AudioEmbedder:
-        """The encoder's frames, neither projected nor averaged."""
         return AudioEmbedder(self.encoder, nn.Identity(), pool_step=1)
 
     @cached_property
     def embedder(self) -> AudioEmbedder:
-        """The same with projection and pooling."""
         return AudioEmbedder(self.encoder, self.projection)
 
 

@@ -44,7 +44,6 @@ REMOTE_CODE = {
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, Tensor]:
-    """Random values for every tensor."""
     return toy_weights()
 
 

@@ -34,7 +34,6 @@ def measured(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def talk(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
-    """One conversation's record."""
     [found] = [each for each in measured["talks"] if each["name"] == f"{kind}:700"]
     return found
 

@@ -53,7 +53,6 @@ def conditions(talk: ScriptedTurns) -> list[tuple[int, ...]]:
 
 
 def texts(call: DrawCodes) -> list[SpokenText]:
-    """Text a speech-decoder call is conditioned on, with its states."""
     return [piece for piece in call.pieces if isinstance(piece, SpokenText)]
 
 
@@ -241,7 +240,6 @@ class _Mute:
         self.talk = talk
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer what is not about sound."""
         if any(isinstance(request, Vocode) for request in requests):
             raise RuntimeError("out of memory")
         return self.talk.executor.answer(requests)

@@ -35,13 +35,11 @@ Write = Callable[[Path, dict[str, Tensor]], None]
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, Tensor]:
-    """Random values for every tensor."""
     return toy_weights()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    """A complete checkpoint in one file."""
     write_config(tmp_path)
     write_single(tmp_path, weights)
     return tmp_path
@@ -53,7 +51,6 @@ def load(
     dtype: torch.dtype = torch.bfloat16,
     show_progress: bool = False,
 ) -> MiniCPMOForConditionalGeneration:
-    """A new model with the folder's weights."""
     model = empty_model()
     load_weights(model, folder, device="cpu", dtype=dtype, show_progress=show_progress)
     return model

@@ -30,13 +30,11 @@ from tests.fakes.toy_checkpoint import (
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, Tensor]:
-    """Random values for every tensor."""
     return toy_weights()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    """A complete checkpoint in one file."""
     write_config(tmp_path)
     write_single(tmp_path, weights)
     return tmp_path
@@ -70,7 +68,6 @@ class FakeHub:
         self.calls: list[dict[str, Any]] = []
 
     def snapshot_download(self, repo: str, **options: Any) -> str:
-        """As both hub libraries call it."""
         self.calls.append({"repo": repo} | options)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -78,7 +75,6 @@ class FakeHub:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
-    """Put a fake in place of the hub's download."""
     hub = FakeHub(answer)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
     return hub
@@ -180,7 +176,6 @@ def test_modelscope_without_its_package_says_what_to_install(
 
 
 def fake_modelscope(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
-    """Put a package of that name in place."""
     hub = FakeHub(answer)
     package, errors = types.ModuleType("modelscope"), types.ModuleType("modelscope.hub.errors")
     package.__dict__["snapshot_download"] = hub.snapshot_download

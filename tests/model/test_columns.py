@@ -8,7 +8,6 @@ from MiniCPMO45.token2wav.vocoder_state import ColumnRing
 
 
 def kept(frames: list[int], first: int, last: int) -> list[int]:
-    """The first and the last of a list."""
     return frames if len(frames) <= first + last else frames[:first] + frames[-last:]
 
 

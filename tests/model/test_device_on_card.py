@@ -75,7 +75,6 @@ def engine(toy_on_card: Toy) -> Executor:
 
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Executor:
-    """The same weights on the CPU."""
     return build_toy(tmp_path_factory.mktemp("cpu")).small_executor()
 
 

@@ -29,7 +29,6 @@ EAGER = DuplexConfig(force_listen_count=0, listen_prob_scale=0.0)
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint: Path) -> UnifiedProcessor:
-    """The checkpoint, loaded once."""
     return load(checkpoint)
 
 
@@ -42,12 +41,10 @@ def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
 
 @pytest.fixture
 def view(processor: UnifiedProcessor) -> DuplexView:
-    """The view under test."""
     return processor.set_duplex_mode()
 
 
 def run_unit(view: DuplexView, *, force_listen: bool = False) -> DuplexGenerateResult:
-    """Prefill, generate, finalize."""
     assert view.prefill(SECOND).success
     result = view.generate(force_listen)
     view.finalize()

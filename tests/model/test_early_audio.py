@@ -30,7 +30,6 @@ EARLY_SETTINGS = DuplexSettings(early_audio=True)
 
 
 def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[EarlyAudio], Any]:
-    """What leaves early, and the result."""
     stream, parts = stream_alone(steps, executor), []
     while True:
         try:
@@ -70,7 +69,6 @@ class Speaker:
 
 
 def joined(parts: list[EarlyAudio], rest: np.ndarray | None) -> np.ndarray:
-    """Both parts, one after the other."""
     waves = [part.waveform for part in parts] + ([] if rest is None else [rest])
     return np.concatenate(waves) if waves else np.zeros(0, np.float32)
 
@@ -208,7 +206,6 @@ class _Listening:
         self.codes: list[tuple[int, ...]] = []
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer and remember."""
         endless = [
             replace(each, least=each.count) if isinstance(each, DrawCodes) else each
             for each in requests

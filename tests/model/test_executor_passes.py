@@ -200,7 +200,6 @@ def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) ->
 
 @contextmanager
 def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None]:
-    """Attention that fails after some calls."""
     left = [calls_before]
     attend = kv_cache.attend
 

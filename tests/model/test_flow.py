@@ -19,13 +19,11 @@ BINS = 80
 
 @pytest.fixture(scope="module")
 def vocoder() -> Token2Wav:
-    """The toy vocoder."""
     return toy_vocoder()
 
 
 @pytest.fixture(scope="module")
 def flow(vocoder: Token2Wav) -> Flow:
-    """Its flow."""
     return vocoder.flow
 
 

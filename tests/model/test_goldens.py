@@ -42,7 +42,6 @@ class Comparisons:
 
 @pytest.fixture(scope="module", params=FOLDERS)
 def comparisons(request: pytest.FixtureRequest) -> Comparisons:
-    """Everything computed from one folder of recordings."""
     return Comparisons(open_folder(FOLDERS[request.param]))
 
 

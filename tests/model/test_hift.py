@@ -18,7 +18,6 @@ HELD = 8 * 480
 
 @pytest.fixture(scope="module")
 def hift() -> HiFT:
-    """The toy generator."""
     return toy_vocoder().hift
 
 

@@ -31,7 +31,6 @@ WAVE_STEPS = 2
 
 @pytest.fixture(scope="module", params=CacheKind)
 def make(toy: Toy, request: pytest.FixtureRequest) -> MakeExecutor:
-    """Makes a fresh executor."""
     return partial(toy.executor, request.param)
 
 
@@ -85,7 +84,6 @@ class OneByOne:
         self.executor = executor
 
     def answer(self, requests: Any) -> list[Any]:
-        """As `Executor.answer`."""
         return [self.executor.answer([request])[0] for request in requests]
 
 
@@ -172,7 +170,6 @@ def test_a_conversation_changes_nothing_of_the_capability(toy: Toy, make: MakeEx
 
 
 def _tensors_of(session: Session) -> dict[str, Tensor]:
-    """What costs memory, by the place it is reached from."""
     vocoder, logits = session.speech.vocoder, session.turn.logits
     assert vocoder is not None and logits is not None
     return {

@@ -26,7 +26,6 @@ LIMIT = 4
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint: Path) -> UnifiedProcessor:
-    """The checkpoint, loaded once."""
     return load(checkpoint)
 
 

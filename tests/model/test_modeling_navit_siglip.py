@@ -22,7 +22,6 @@ PATCH_VALUES = 588
 def see(
     vision: SiglipVisionTransformer, patches: torch.Tensor, sizes: list[PatchSize]
 ) -> torch.Tensor:
-    """Features of a padded batch."""
     like, buckets = vision.post_layernorm.weight, vision.embeddings.buckets
     grid = patch_grid(sizes, patches.shape[1], buckets=buckets, width=4, like=like)
     return vision(patches, grid.ids, grid.mask)
@@ -36,7 +35,6 @@ def vision() -> SiglipVisionTransformer:
 
 @pytest.fixture(scope="module")
 def patches() -> torch.Tensor:
-    """A padded batch of slices of `SIZES`."""
     values = torch.rand(len(SIZES), LENGTH, PATCH_VALUES, generator=torch.manual_seed(1)) * 2 - 1
     for row, (rows, cols) in zip(values, SIZES, strict=True):
         row[rows * cols :] = 0

@@ -23,20 +23,17 @@ from tests.fakes.toy_checkpoint import (
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, Tensor]:
-    """Random values for every tensor."""
     return toy_weights()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    """A complete checkpoint in one file."""
     write_config(tmp_path)
     write_single(tmp_path, weights)
     return tmp_path
 
 
 def load(folder: Path, overlay: Path) -> dict[str, Tensor]:
-    """The folder's weights, the overlay's on top."""
     model = empty_model()
     load_weights(model, folder, device="cpu", overlay=overlay, show_progress=False)
     return model.state_dict()

@@ -48,11 +48,9 @@ class ModelClock:
     now_s = 0.0
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do some work."""
         work()
 
     def skip_to(self, now_s: float) -> None:
-        """Let it be so late."""
         self.now_s = max(self.now_s, now_s)
 
 
@@ -64,7 +62,6 @@ class Card:
         self._clock = clock
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of one kind."""
         kind = type(requests[0])
         assert all(type(request) is kind for request in requests)
         self.passes[kind] += 1
@@ -83,7 +80,6 @@ class Speaker:
         self._stalls_in = stalls_in
 
     def next_unit(self) -> Steps[None]:
-        """Hear, think, speak."""
         self._units += 1
         if self._units == self._stalls_in:
             raise_in_unit()
@@ -98,7 +94,6 @@ class Speaker:
         yield Vocode(kv, (), False)
 
     def finalize(self) -> Steps[None]:
-        """Nothing is left to do."""
         yield from ()
 
 
@@ -160,7 +155,6 @@ class SlowCard(Card):
     """Takes three seconds for a unit."""
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer, slowly."""
         self._clock.now_s += 3.0 / (TOKENS + 4)
         return super().answer(requests)
 

@@ -62,7 +62,6 @@ def _fed_rows(store: KvStore, layout: list[tuple[bool, int]], first: int, held: 
 
 
 def _numbers(part: FedRows) -> list[int]:
-    """Read the numbers of rows back, from ids and vectors."""
     numbers = list(part.ids)
     for at, rows in part.vectors:
         numbers[at : at + len(rows)] = [int(row[0]) for row in rows]

@@ -47,7 +47,6 @@ class Watched:
         self._executor = executor
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer, or fail."""
         self.company.append(len(requests))
         if self.refuses_company and len(requests) > 1:
             raise RuntimeError("too many")
@@ -58,7 +57,6 @@ class Watched:
 
 
 def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
-    """Feed tokens one by one, handing out the best logit of each."""
     session = executor.open_session(f"s{first}", seed=1)
     found = []
     for token in range(first, first + length):
@@ -114,7 +112,6 @@ def test_a_pass_that_fails_afterwards_is_not_repeated(executor: Executor) -> Non
 
 
 def ask(request: Request) -> Steps[Any]:
-    """Ask for one thing and return the answer."""
     answer = yield request
     return answer
 

@@ -48,7 +48,6 @@ OUTPUT_RATE_HZ = 24_000
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint: Path) -> UnifiedProcessor:
-    """The checkpoint, loaded once."""
     return load(checkpoint)
 
 

@@ -45,7 +45,6 @@ def _store() -> KvStore:
 
 
 def _filled(store: KvStore, tokens: int, seed: int = 0) -> KvHandle:
-    """A cache of random rows."""
     generator = torch.Generator().manual_seed(seed)
     keys, values = torch.randn(2, SHAPE.num_hidden_layers, 2, tokens, 8, generator=generator)
     kv = store.open()

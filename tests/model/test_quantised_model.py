@@ -129,7 +129,6 @@ def test_the_launcher_knows_what_each_setting_saves() -> None:
 
 @pytest.fixture(params=QUANTISED, scope="module")
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """The toy model with a language model of the setting."""
     return build_toy(tmp_path_factory.mktemp("quantised"), weights=request.param)
 
 

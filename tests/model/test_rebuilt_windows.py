@@ -37,28 +37,23 @@ class Talk:
             self.window.add_unit(len(ids), ids[:n_spoken])
 
     def feed(self, kv: KvHandle, ids: tuple[int, ...]) -> Any:
-        """One pass."""
         [answer] = self.executor.answer([LlmForward(kv, (TokenIds(ids),))])
         return answer
 
     def maintain(self, limits: WindowSettings) -> None:
-        """Keep the window."""
         run_alone(maintain_units(self.kv, self.window, limits), self.executor)
 
     def fresh(self, ids: tuple[int, ...]) -> KvRows:
-        """What a conversation of just these tokens caches."""
         kv = self.executor.llm_store.open()
         self.feed(kv, ids)
         return kv.rows(0, kv.length)
 
 
 def unit_ids(number: int) -> tuple[int, ...]:
-    """Tokens of a unit."""
     return tuple(300 + 20 * number + i for i in range(UNIT_TOKENS))
 
 
 def said(*numbers: int) -> tuple[int, ...]:
-    """Text of units."""
     return tuple(token for number in numbers for token in unit_ids(number)[: SPOKEN[number]])
 
 

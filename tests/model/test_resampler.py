@@ -42,7 +42,6 @@ def grid_of(sizes: list[PatchSize], x: torch.Tensor) -> PatchGrid:
 
 
 def code(position: int, width: int) -> list[float]:
-    """Sine and cosine code of one position, in doubles."""
     angles = [position * 10_000 ** (-k / (width // 2)) for k in range(width // 2)]
     return [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
 

@@ -101,7 +101,6 @@ def waiting(kind: type, since_s: float, due_s: float | None = None, size: int = 
 
 
 def chosen(requests: list[Waiting], now_s: float) -> list[int]:
-    """The requests of the next pass, batch by batch."""
     return [portion.index for batch in plan_pass(requests, now_s) for portion in batch]
 
 

@@ -36,11 +36,9 @@ class Talk:
         self.run(prepare(self.duplex, self.session, settings, voice))
 
     def run(self, steps: Steps[None]) -> None:
-        """One method."""
         run_alone(steps, self.executor)
 
     def units(self, seconds: float, seed: int) -> list[UnitResult]:
-        """Some units of noise and pictures."""
         results = []
         for number, audio in enumerate(seconds_of(speech(seconds, seed))):
             frames = (picture(seed + number),) if number == 1 else ()
@@ -49,7 +47,6 @@ class Talk:
         return results
 
     def end_turn(self) -> None:
-        """A snapshot is taken between turns."""
         steps = run_unit(self.duplex, self.session, UnitInput(speech(1.0, 77), force_listen=True))
         run_alone(steps, self.executor)
 

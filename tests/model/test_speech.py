@@ -74,7 +74,6 @@ class Bench:
 
     @property
     def cached(self) -> list[int]:
-        """What the speech decoder's cache holds."""
         return cached_labels(self.session.speech.kv)
 
 

@@ -27,7 +27,6 @@ MAX_BYTES = 1_000_000
 
 @pytest.fixture(scope="module")
 def graph_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny graph under the published names."""
     path = tmp_path_factory.mktemp("voice") / "speech_tokenizer.onnx"
     write_speech_tokenizer_onnx(path, seed=7)
     return path

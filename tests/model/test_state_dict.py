@@ -37,12 +37,10 @@ TENSORS_PER_PART = {
 
 
 def recorded(name: str) -> Any:
-    """A parsed file of tests/golden."""
     return json.loads((COMMITTED / name).read_text(encoding="utf8"))
 
 
 def to_shapes(values: dict[str, list[int]]) -> Shapes:
-    """JSON lists as shapes."""
     return {name: tuple(shape) for name, shape in values.items()}
 
 
@@ -54,13 +52,11 @@ def require_equal(ours: Shapes, published: Shapes) -> None:
 
 
 def count_elements(shapes: Shapes) -> int:
-    """Elements of all tensors together."""
     return sum(math.prod(shape) for shape in shapes.values())
 
 
 @pytest.fixture(scope="module")
 def model() -> MiniCPMOForConditionalGeneration:
-    """The full-size model without values."""
     with torch.device("meta"):
         return MiniCPMOForConditionalGeneration(MiniCPMOConfig())
 

@@ -19,13 +19,11 @@ ANSWER = " I think that it is a very good day to go for a long walk and then rea
 
 
 def conditions(talk: ScriptedTurns) -> list[DrawCodes]:
-    """Speech-decoder calls that start a run of codes."""
     calls = talk.executor.of_kind(DrawCodes)
     return [call for call in calls if any(isinstance(p, TextMarkers) for p in call.pieces)]
 
 
 def markers(call: DrawCodes) -> tuple[int, ...]:
-    """Marker ids of a condition."""
     return tuple(i for piece in call.pieces if isinstance(piece, TextMarkers) for i in piece.ids)
 
 

@@ -23,7 +23,6 @@ from tests.model.views import clean, finish, load, prefill
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint: Path) -> UnifiedProcessor:
-    """The checkpoint, loaded once."""
     return load(checkpoint)
 
 

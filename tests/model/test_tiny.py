@@ -82,7 +82,6 @@ def test_a_seed_decides_every_byte(folder: Path, tmp_path: Path) -> None:
 
 
 def scheme(names: set[str]) -> set[str]:
-    """Names without layer numbers."""
     return {re.sub(r"\.\d+\.", ".N.", name) for name in names}
 
 

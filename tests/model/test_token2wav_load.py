@@ -34,7 +34,6 @@ def first_words(model: Token2Wav) -> Tensor:
 
 
 def tensors_of(model: Token2Wav) -> dict[str, Tensor]:
-    """Parameters of both halves by name."""
     halves = {"flow": model.flow, "hift": model.hift}
     return {
         f"{half}.{name}": parameter

@@ -46,12 +46,10 @@ class Bench:
         self.rows = torch.randn(64, shape.hidden_size, generator=generator)
 
     def feed(self, kv: KvHandle, rows: Tensor) -> Tensor:
-        """One conversation, one pass."""
         return self.feed_packed([(kv, rows)])[0]
 
     @torch.inference_mode()
     def feed_packed(self, parts: list[tuple[KvHandle, Tensor]]) -> tuple[Tensor, ...]:
-        """Several conversations, one pass."""
         counts = [len(rows) for _, rows in parts]
         reserve_all([(kv, len(rows)) for kv, rows in parts])
         packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
@@ -63,14 +61,12 @@ class Bench:
         return states.split(counts)
 
     def prefilled(self, rows: Tensor) -> KvHandle:
-        """A fresh cache that has seen `rows`."""
         kv = self.store.open()
         self.feed(kv, rows)
         return kv
 
     @torch.inference_mode()
     def drop(self, kv: KvHandle, start: int, stop: int) -> None:
-        """As capabilities do."""
         kv.drop(start, stop)
 
 

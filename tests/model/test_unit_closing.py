@@ -27,14 +27,12 @@ class ClosingAtOnce(DuplexCapability):
     """The unit loop that feeds what ends a unit in a pass of its own."""
 
     def finalize(self, session: Session) -> Steps[None]:
-        """Close the unit and feed its end."""
         yield from super().finalize(session)
         if session.turn.closing:
             yield from self._write_closing(session)
 
 
 def closing_at_once(duplex: DuplexCapability) -> ClosingAtOnce:
-    """The same unit loop, closing at once."""
     policy = duplex.decoder.policy
     return ClosingAtOnce(duplex.config, duplex.tokenizer, policy, defaults=duplex.defaults)
 

@@ -33,7 +33,6 @@ def patches(rows: int, cols: int, seed: int = 0) -> Patches:
 
 
 def alone(encoder: SliceEncoder, each: Patches) -> Tensor:
-    """One slice by the modules themselves."""
     with torch.no_grad():
         grid = encoder.grid([each.size], len(each.values))
         return encoder.forward(torch.from_numpy(each.values)[None], grid)[0]

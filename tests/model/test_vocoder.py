@@ -54,19 +54,16 @@ def padded() -> Token2Wav:
 
 @pytest.fixture(scope="module", params=["exact", "padded"])
 def vocoder(request: pytest.FixtureRequest, exact: Token2Wav, padded: Token2Wav) -> Token2Wav:
-    """Either of them."""
     return exact if request.param == "exact" else padded
 
 
 @pytest.fixture(scope="module")
 def bases(exact: Token2Wav) -> list[VoiceBase]:
-    """Three voices of different lengths."""
     return [exact.set_up(toy_voice(*voice)) for voice in VOICES]
 
 
 @pytest.fixture(scope="module")
 def base(bases: list[VoiceBase]) -> VoiceBase:
-    """The first of them."""
     return bases[0]
 
 
@@ -83,7 +80,6 @@ def say(vocoder: Token2Wav, state: SpeechStream, n_codes: int = WHOLE, seed: int
 
 
 def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[CodeChunk]:
-    """Calls of a turn of n codes given in units."""
     codes, buffer, pieces = toy_codes(n_codes, seed), SpeechBuffer(), []
     for start in range(0, n_codes, unit):
         is_last = start + unit >= n_codes

@@ -51,7 +51,6 @@ SMALL = Token2WavConfig(
 
 
 def random_weights(config: Token2WavConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Random tensors of flow and generator."""
     torch.manual_seed(7)
     flow, hift = Flow(config.flow).state_dict(), HiFT(config.hift).state_dict()
     hift["f0_predictor.classifier.bias"] = torch.tensor([PITCH_HZ])
@@ -76,7 +75,6 @@ def exact_convolutions() -> Iterator[None]:
 
 
 def largest_errors(card: Token2Wav, plain: Token2Wav) -> tuple[float, float]:
-    """Largest difference of samples, and of the mel that ends each chunk, over a turn."""
     capture_all([card.pieces(rows=(2,))], show_progress=False)
     voices = [toy_voice(n) for n in VOICES]
     streams, states = (

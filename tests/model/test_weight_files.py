@@ -16,13 +16,11 @@ from tests.fakes.toy_checkpoint import toy_weights, write_config, write_shards, 
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, Tensor]:
-    """Random values for every tensor."""
     return toy_weights()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    """A complete checkpoint in one file."""
     write_config(tmp_path)
     write_single(tmp_path, weights)
     return tmp_path

@@ -53,7 +53,6 @@ class Toy:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.model.llm.model.norm.weight.device
 
     def executor(self, cache: CacheKind = CacheKind.BF16) -> Executor:
@@ -66,12 +65,10 @@ class Toy:
         return Executor(self.model, self.vocoder, options=options)
 
     def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
-        """The unit loop."""
         policy = UnitPolicy(self.tokenizer.special, self.device)
         return DuplexCapability(self.config, self.tokenizer, policy, defaults=defaults)
 
     def open_voice(self, generator: torch.Generator | None = None) -> SpeechStream:
-        """A fresh stream in the toy voice, opened the way the executor opens one."""
         with torch.inference_mode():
             return self.vocoder.new_state(self.voice, generator)
 
@@ -128,7 +125,6 @@ def speech(seconds: float, seed: int = 0) -> np.ndarray:
 
 
 def picture(seed: int, width: int = 120, height: int = 80) -> Image.Image:
-    """Coloured noise."""
     random = np.random.default_rng(seed)
     return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
@@ -149,7 +145,6 @@ def prepare(
     vocoder: SpeechStream | None = None,
     voice_sample: np.ndarray | None = None,
 ) -> Steps[None]:
-    """The usual system prompt."""
     return duplex.prepare(
         session,
         duplex_prefix(),
@@ -161,7 +156,6 @@ def prepare(
 
 
 def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Steps[UnitResult]:
-    """Prefill, generate, finalize."""
     yield from duplex.streaming_prefill(session, unit.audio, unit.frames)
     result = yield from duplex.streaming_generate(session, unit.force_listen)
     yield from duplex.finalize(session)
@@ -169,6 +163,5 @@ def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Ste
 
 
 def seconds_of(audio: np.ndarray) -> Iterator[np.ndarray]:
-    """Whole seconds of a recording."""
     for start in range(0, len(audio) - INPUT_RATE_HZ + 1, INPUT_RATE_HZ):
         yield audio[start : start + INPUT_RATE_HZ]

@@ -43,23 +43,19 @@ class Recorder:
         self.requests: list[Request] = []
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer and remember."""
         self.requests += requests
         return self.executor.answer(requests)
 
     def of_kind(self, kind: type) -> list[Any]:
-        """Requests of one kind, in order."""
         return [request for request in self.requests if isinstance(request, kind)]
 
 
 def unified(toy: Toy) -> UnifiedModel:
-    """The toy model with all capabilities."""
     executor = toy.executor()
     return UnifiedModel(toy.model, MiniCPMOProcessor.of(toy.tokenizer), executor)
 
 
 def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyPiece], ReplyResult]:
-    """Run a streamed reply to its end."""
     stream, pieces = stream_alone(steps, executor), []
     while True:
         try:
@@ -79,7 +75,6 @@ class Stopping:
             session.stop.set()
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer and count."""
         self.left -= sum(isinstance(request, LlmForward) for request in requests)
         if self.left <= 0:
             self.session.stop.set()
@@ -108,29 +103,24 @@ class ScriptedTurns:
 
     @property
     def cached(self) -> list[int]:
-        """Labels of the cache, oldest first."""
         return cached_labels(self.session.kv)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
         return self.tokenizer.encode(text)
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
-        """Feed one message."""
         steps = self.model.streaming.prefill(
             self.session, Message(role, content), PieceOptions(**options)
         )
         return run_alone(steps, self.executor)
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
-        """Feed a whole history."""
         messages = [Message(role, content) for role, content in history]
         pieces = PieceOptions(omni_mode=False, **options)
         steps = self.model.streaming.prefill_history(self.session, messages, pieces)
         return run_alone(steps, self.executor)
 
     def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
-        """Write and speak a whole reply behind what the cache holds."""
         steps = self.model.chat.reply_over_cache(self.model.streaming, self.session, settings)
         return run_alone(steps, self.executor)
 
@@ -147,14 +137,12 @@ class ScriptedTurns:
     def generate(
         self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
     ) -> tuple[list[ReplyPiece], ReplyResult]:
-        """Stream what the script says."""
         if takes_snapshot:
             self.session.take_snapshot()
         steps = self.model.streaming.generate(self.session, settings)
         return collect(steps, self.answers)
 
     def turn(self, question: str, reply: str, settings: GenerationSettings = GREEDY) -> ReplyResult:
-        """A whole round."""
         self.prefill("user", question)
         self.script(reply)
         return self.generate(settings)[1]
@@ -177,31 +165,26 @@ class ToyTurns:
             self.session.speech.vocoder = toy.open_voice(self.session.sampler.generator)
 
     def run(self, steps: Steps[Any]) -> Any:
-        """Run a capability."""
         return run_alone(steps, self.recorder)
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
-        """Feed one message."""
         message = Message(role, content)
         return self.run(
             self.model.streaming.prefill(self.session, message, PieceOptions(**options))
         )
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
-        """Feed a whole history."""
         messages = [Message(role, content) for role, content in history]
         pieces = PieceOptions(omni_mode=False, **options)
         return self.run(self.model.streaming.prefill_history(self.session, messages, pieces))
 
     def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
-        """Write and speak a whole reply behind what the cache holds."""
         model = self.model
         return self.run(model.chat.reply_over_cache(model.streaming, self.session, settings))
 
     def generate(
         self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
     ) -> tuple[list[ReplyPiece], ReplyResult]:
-        """Stream a reply."""
         if takes_snapshot:
             self.session.take_snapshot()
         steps = self.model.streaming.generate(self.session, settings)
@@ -209,7 +192,6 @@ class ToyTurns:
 
 
 def joined(pieces: Sequence[ReplyPiece]) -> tuple[str, np.ndarray]:
-    """All text and all sound of a streamed reply."""
     waves = [piece.waveform for piece in pieces if piece.waveform is not None]
     sound = np.concatenate(waves) if waves else np.zeros(0, np.float32)
     return "".join(piece.text for piece in pieces), sound

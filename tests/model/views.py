@@ -13,7 +13,6 @@ from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
 
 
 def load(checkpoint: Path) -> UnifiedProcessor:
-    """The checkpoint on the CPU with a fixed seed."""
     return UnifiedProcessor(checkpoint, device="cpu", seed=3, show_progress=False)
 
 
@@ -28,20 +27,17 @@ def clean(processor: UnifiedProcessor) -> None:
 
 
 def user(text: str) -> Message:
-    """A user's message."""
     return Message(role=Role.USER, content=text)
 
 
 def finish(
     view: TurnView, stream: Iterable[StreamingChunk]
 ) -> tuple[list[StreamingChunk], ReplyEnd]:
-    """All pieces of a reply, and what it came to."""
     pieces = list(stream)
     assert view.reply_end is not None
     return pieces, view.reply_end
 
 
 def prefill(view: StreamingView, session_id: str, *texts: str, **fields: Any) -> str:
-    """Feed user messages."""
     messages = [user(text) for text in texts]
     return view.prefill(StreamingRequest(session_id=session_id, messages=messages, **fields))

@@ -27,14 +27,12 @@ SPEECH_END = "<|tts_eos|>"
 
 
 def ask(talk: ScriptedTurns, ids: list[int], settings: GenerationSettings = GREEDY) -> Any:
-    """A one-shot reply of the script."""
     talk.executor.decisions, talk.executor.codes = list(ids), [*range(5), CODE_EOS]
     steps = talk.model.chat.reply(talk.session, [Message("user", "hello")], settings)
     return run_alone(steps, talk.answers)
 
 
 def groups(talk: ScriptedTurns) -> list[tuple[int, ...]]:
-    """Text ids of each run of speech codes."""
     return [spoken(call) for call in talk.executor.of_kind(DrawCodes) if spoken(call)]
 
 

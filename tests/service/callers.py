@@ -41,15 +41,12 @@ class Caller:
 
     @property
     def last_seq(self) -> int:
-        """The newest message of the worker."""
         return max(self.seqs, default=0)
 
     def of(self, kind: str) -> list[Raw]:
-        """What came of a kind."""
         return [message for message in self.heard if message["type"] == kind]
 
     async def dial(self, query: str) -> None:
-        """Have another socket."""
         mark = "&" if "?" in self.path else "?"
         address = f"ws://{HOST}:{self.stage.port}{self.path}{mark}{query}"
         self.socket = await connect(
@@ -57,13 +54,11 @@ class Caller:
         )
 
     async def open(self) -> None:
-        """Begin a session that may be resumed."""
         await self.dial("resumable=1")
         offer = await self.hear("session_resumable")
         self.session_id, self.token = offer["session_id"], offer["resume_token"]
 
     def cut(self) -> None:
-        """Break the socket without a goodbye."""
         assert self.socket is not None
         self.socket.transport.abort()
 
@@ -79,12 +74,10 @@ class Caller:
         return await self.hear("session_resumed", "error")
 
     async def say(self, kind: str, **fields: Any) -> None:
-        """Send a message."""
         assert self.socket is not None
         await self.socket.send(json.dumps({"type": kind, **fields}))
 
     async def hear(self, *kinds: str) -> Raw:
-        """Wait for a message of these kinds."""
         assert self.socket is not None
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -131,14 +124,12 @@ async def restarted(stage: Stage) -> AsyncIterator[Stage]:
 
 
 async def prepare(caller: Caller) -> None:
-    """Come as far as a live session."""
     await caller.hear("queue_done")
     await caller.say("prepare", **START[caller.path.split("/")[2]])
     await caller.hear("prepared")
 
 
 async def duplex_unit(caller: Caller) -> None:
-    """A unit of full duplex."""
     await caller.say("audio_chunk", audio=SILENCE)
     await caller.hear("result")
 

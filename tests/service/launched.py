@@ -67,7 +67,6 @@ class Launched:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the launcher gets."""
         deeds = {name: deed.as_json() for name, deed in self.deeds.items()}
         return {
             **os.environ,
@@ -111,25 +110,21 @@ class Launched:
         return process
 
     def press_ctrl_c(self, process: subprocess.Popen[bytes]) -> int:
-        """Do what a terminal does, and return the exit code."""
         os.killpg(process.pid, signal.SIGINT)
         return process.wait(LIMIT_S)
 
     @property
     def output(self) -> str:
-        """What was printed."""
         return self.printed.read_text(encoding="utf8")
 
     @property
     def trace(self) -> list[str]:
-        """What the programs did, in order."""
         if not self.trace_file.exists():
             return []
         return self.trace_file.read_text(encoding="utf8").splitlines()
 
     @property
     def record(self) -> SystemRecord | None:
-        """What the launcher says about the system."""
         return RunFolder(self.data / "run").read()
 
     @property
@@ -140,13 +135,11 @@ class Launched:
         return is_alive and record is not None and record.phase is Phase.READY
 
     def phase(self, name: str) -> Phase | None:
-        """Return where a program is in its life."""
         record = self.record
         rows = record.programs if record else []
         return next((row.phase for row in rows if row.name == name), None)
 
     def pid(self, name: str) -> int:
-        """Return a program's process id."""
         record = self.record
         assert record
         found = next(row.pid for row in record.programs if row.name == name)
@@ -154,7 +147,6 @@ class Launched:
         return found
 
     def restarts(self, name: str) -> int:
-        """Return how often a program was started again."""
         record = self.record
         assert record
         return next(row.restarts for row in record.programs if row.name == name)
@@ -170,16 +162,13 @@ class Launched:
             return False
 
     def left_files(self) -> list[str]:
-        """Return what lies in the run folder besides the lock."""
         return sorted(path.name for path in (self.data / "run").glob("*") if path.name != "lock")
 
     def assert_nothing_left(self) -> None:
-        """No process, no process id."""
         eventually(f"all ended: {self.output}", lambda: not self.processes())
         assert self.left_files() == []
 
     def close(self) -> None:
-        """End what a failed test left."""
         for process in self._runs:
             if process.poll() is None:
                 process.kill()

@@ -19,7 +19,6 @@ UNITS = 6
 
 
 def model_backend(checkpoint: Path, *, seed: int, warms_up: bool = True) -> RealBackend:
-    """Return a worker's backend that will load a checkpoint to the CPU."""
     return RealBackend(
         lambda engine, report: UnifiedProcessor(
             checkpoint,
@@ -44,7 +43,6 @@ class Failing:
         executor._handlers[LlmForward] = self.run
 
     def run(self, requests: Sequence[Any]) -> list[Any]:
-        """Fail, or let the executor answer."""
         time.sleep(self.delay_s)
         if self.passes_until_failure is not None:
             self.passes_until_failure -= 1
@@ -79,7 +77,6 @@ DUPLEX = {"force_listen_count": 0, "decode_mode": "greedy", "tts_temperature": 0
 
 
 async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) -> list[Message]:
-    """Hold a greedy duplex conversation on real speech."""
     results = []
     async with client.talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)

@@ -35,7 +35,6 @@ TURNS = 40  # more answers than all tests ask for
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
-    """One worker for all tests."""
     parts = scripted(*[ANSWER] * TURNS, heard=["How are you today?"] * TURNS)
     parts = replace(parts, detector=SileroVad())
     base: Any = FakeBackend()

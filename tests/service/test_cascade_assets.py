@@ -59,7 +59,6 @@ class Hub:
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """A publisher's server that offers the language model."""
     publisher = Hub()
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +79,6 @@ def hub() -> Iterator[Hub]:
 
 
 def write_wheel(folder: Path, name: str, member: str, content: bytes) -> Wheel:
-    """Write a package of one file."""
     path = folder / f"{name}-1.0-py3-none-any.whl"
     about = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
@@ -114,7 +112,6 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def whisper(tmp_path: Path) -> Path:
-    """A transcriber that came with nano."""
     folder = tmp_path / "nano_whisper"
     folder.mkdir()
     (folder / "model.bin").write_bytes(b"ears")
@@ -123,7 +120,6 @@ def whisper(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(hub: Hub, packages: Path) -> Source:
-    """Everything there is, in small."""
     pieces, begin = [], 0
     for number, end in enumerate(SPLIT, 1):
         member = f"p{number}/data.bin"
@@ -145,7 +141,6 @@ def out(tmp_path: Path, source: Source, whisper: Path, hub: Hub) -> Path:
 
 
 def progress_of(out: Path) -> FetchProgress:
-    """Return how far the fetch says that it is."""
     return FetchProgress.model_validate_json((out / PROGRESS_FILE).read_bytes())
 
 

@@ -56,12 +56,10 @@ def test_the_chart_has_our_version() -> None:
 
 
 def ours() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The services whose image is made here."""
     return ((name, service) for name, service in SERVICES.items() if "build" in service)
 
 
 def settings_of(environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Return the settings that a service's environment makes."""
     told = {"WORKER_SECRET": SECRET, "MODEL_PATH": "/srv/model", "PUBLIC_ADDRESS": "203.0.113.9"}
 
     def value(found: re.Match[str]) -> str:
@@ -145,7 +143,6 @@ def test_what_compose_names_exists() -> None:
 
 
 def scraped(text: str) -> set[int]:
-    """Return the ports that a configuration of Prometheus asks."""
     jobs = yaml.safe_load(text)["scrape_configs"]
     named = {one["port"] for job in jobs for one in job.get("dns_sd_configs", ())}
     targets = (t for job in jobs for one in job.get("static_configs", ()) for t in one["targets"])

@@ -39,7 +39,6 @@ SERVED_BY_HAND = ("/api/admin/logout",)  # signs everybody out
 
 
 def junk(random: Random, depth: int = 3) -> Json:
-    """Return any JSON value."""
     kind = random.randrange(7 if depth else 5)
     match kind:
         case 0:
@@ -58,7 +57,6 @@ def junk(random: Random, depth: int = 3) -> Json:
 
 
 def spoiled(value: Json, random: Random) -> Json:
-    """Return a value with something in it replaced, left out or added."""
     if isinstance(value, dict) and value and random.random() < 0.9:
         name = random.choice(list(value))
         match random.randrange(5):
@@ -131,7 +129,6 @@ def check_words(socket: Socket, heard: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
-    """A worker that answers at once."""
     folder: Path = tmp_path_factory.mktemp("fuzz")
     with running_worker(settings_for(folder), lambda: FakeBackend(QUICK)) as running:
         yield running
@@ -154,7 +151,6 @@ def test_no_message_breaks_a_session(worker: RunningWorker, kind: str) -> None:
 
 
 def filled(path: str, random: Random) -> str:
-    """Return a path with something in the place of its parameters."""
     while "{" in path:
         start, _, rest = path.partition("{")
         path = (

@@ -23,7 +23,6 @@ MODEL = {"name": "Tiny", "kind": "tiny_random", "parameters": 7, "device": "cpu"
 
 
 def record(stage: Stage, name: str, size_bytes: int) -> Path:
-    """Make a recording."""
     folder = recording_folder(stage.gateway.data_dir, name)
     folder.mkdir(parents=True)
     meta = Meta(

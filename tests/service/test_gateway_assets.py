@@ -14,7 +14,6 @@ MODES = ["turnbased", "half_duplex_audio", "omni", "audio_duplex"]
 
 
 def tone(duration_s: float, rate_hz: int = 22_050, channels: int = 2) -> bytes:
-    """A WAV file of a tone."""
     out = BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(channels)
@@ -30,7 +29,6 @@ SECOND = tone(1.0)
 
 
 def encoded(content: bytes) -> str:
-    """As an upload carries it."""
     return base64.b64encode(content).decode()
 
 

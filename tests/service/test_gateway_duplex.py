@@ -22,14 +22,12 @@ VOICE = Path("examples/hello.wav").read_bytes()
 
 
 async def prepare(client: Client) -> None:
-    """Come as far as a live session."""
     await client.expect("queue_done")
     await client.say("prepare", prefix_system_prompt="Hi")
     await client.expect("prepared")
 
 
 def workers_statuses(stage: Stage) -> list[WorkerStatus]:
-    """What the gateway thinks its workers do."""
     return [worker.status for worker in stage.gateway.pool.workers.values()]
 
 

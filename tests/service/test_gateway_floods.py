@@ -192,13 +192,11 @@ async def test_a_download_that_is_broken_off_closes_its_files(stage: Stage) -> N
 
 
 def endless() -> Generator[bytes, None, None]:
-    """Blocks without end."""
     while True:
         yield b"x"
 
 
 def no_target(media_type: str) -> Target:
-    """Nothing is written."""
     raise AssertionError(media_type)
 
 

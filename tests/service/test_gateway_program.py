@@ -28,7 +28,6 @@ BAD_START = 2
 
 
 def free_port() -> int:
-    """A port nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -43,7 +42,6 @@ def command(folder: Path, *flags: str) -> list[str]:
 
 @contextmanager
 def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """Have the program run for the block."""
     program = subprocess.Popen(
         command(folder, *flags),
         cwd=ROOT,

@@ -16,7 +16,6 @@ LIVE = "/ws/duplex/adx_"
 
 
 async def occupy(stage: Stage, client: Client) -> None:
-    """Have a client hold the only worker."""
     await client.expect("queue_done")
     await client.say("prepare")
     await client.expect("prepared")

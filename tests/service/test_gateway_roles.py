@@ -68,11 +68,9 @@ class Row:
     body: Raw | None = None
 
     def path(self, names: Mapping[str, str]) -> str:
-        """Return an address of the route."""
         return NAME.sub(lambda found: names.get(found[1], "x"), self.route)
 
     def json(self, names: Mapping[str, str]) -> Raw | None:
-        """Return the body of a request."""
         if self.body is None:
             return None
         return {
@@ -82,7 +80,6 @@ class Row:
 
 
 def admin(method: str, route: str, body: Raw | None = None) -> Row:
-    """A row for administrators."""
     return Row(method, route, Access.ADMIN, body)
 
 
@@ -201,7 +198,6 @@ class Scene:
         return await client.expect("queued")
 
     def keep(self, recording_id: str) -> None:
-        """Make a recording of the owner's."""
         write_owner(record(self.stage, recording_id), self._secrets[STREAM])
 
     async def ask(self, row: Row, caller: Caller, **more: str) -> httpx.Response:
@@ -231,7 +227,6 @@ class Scene:
 
     @property
     def told_to_owners(self) -> set[str]:
-        """What nobody else may read anywhere."""
         return {*self._secrets, *self._secrets.values()}
 
 

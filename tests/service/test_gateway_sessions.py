@@ -28,7 +28,6 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(5_000)
 
 
 def record(stage: Stage, session_id: str = SID, *, is_live: bool = False) -> Path:
-    """Make a recording."""
     folder = recording_folder(stage.gateway.data_dir, session_id)
     (folder / "user_audio").mkdir(parents=True)
     (folder / "user_audio" / "000.wav").write_bytes(WAV)

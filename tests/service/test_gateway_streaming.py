@@ -16,12 +16,10 @@ PATH = "/ws/streaming/s_1"
 
 
 def user(text: str) -> Raw:
-    """What the user said."""
     return {"role": "user", "content": text}
 
 
 def model(text: str) -> Raw:
-    """What the model said."""
     return {"role": "assistant", "content": text}
 
 
@@ -42,7 +40,6 @@ def prefills(stage: Stage) -> list[Raw]:
 
 
 def cached(stage: Stage) -> list[str | None]:
-    """What the gateway believes the workers' caches hold."""
     return [worker.cached_hash for worker in stage.gateway.pool.workers.values()]
 
 

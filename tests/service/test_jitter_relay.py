@@ -20,14 +20,12 @@ BIG = "x" * 200_000
 
 
 async def echo(socket: ServerConnection) -> None:
-    """Say everything twice."""
     async for text in socket:
         await socket.send(text)
         await socket.send(text)
 
 
 def plain(connection: ServerConnection, request: Request) -> Response | None:
-    """Answer what is no WebSocket."""
     return connection.respond(200, "plain") if request.path == "/plain" else None
 
 

@@ -215,7 +215,6 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_the_reason(launched: 
 
 @pytest.fixture
 def fetching(launched: Launched) -> Launched:
-    """A launcher that fetches the cascade beside the system."""
     launched.variables["OMNI_MODEL_EMBEDDED"] = "auto"
     return launched
 

@@ -29,7 +29,6 @@ def client_of(stage: Stage, key: str = KEY) -> AsyncOpenAI:
 
 
 def words(chunks: Iterable[ChatCompletionChunk]) -> str:
-    """All text of a stream."""
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 

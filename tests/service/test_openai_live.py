@@ -44,13 +44,11 @@ class Talk:
 
     @property
     def words(self) -> str:
-        """What the model has said."""
         kind = "session.output_transcript.delta"
         return "".join(event.delta for event in self.events if event.type == kind)
 
     @property
     def samples(self) -> Any:
-        """All sound it was sent."""
         return np.frombuffer(b"".join(self.sound), "<i2")
 
     async def hear(self, kind: str) -> Any:
@@ -67,12 +65,10 @@ class Talk:
                     return event
 
     async def say(self, kind: str, **fields: Any) -> None:
-        """Send an event."""
         event: Any = {"type": kind, **fields}
         await self.connection.send(event)
 
     async def start(self, **session: Any) -> Any:
-        """Begin."""
         await self.say("session.start", session={"model": "gpt-live-1", **session}, event_id="s")
         return await self.hear("session.started")
 

@@ -76,14 +76,12 @@ class Served:
         self.loop.run_until_complete(converse())
 
     def close(self) -> None:
-        """End everything."""
         self.loop.run_until_complete(self.stage.stop())
         self.loop.close()
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A gateway and a worker for the whole file."""
     made = Served(tmp_path_factory.mktemp("realtime"))
     yield made
     made.close()
@@ -108,7 +106,6 @@ def hello() -> bytes:
 
 
 async def speak(realtime: AsyncRealtimeConnection, pcm: bytes) -> None:
-    """Append sound in pieces of 100 ms."""
     for start in range(0, len(pcm), 4_800):
         piece = base64.b64encode(pcm[start : start + 4_800]).decode()
         await realtime.input_audio_buffer.append(audio=piece)
@@ -256,8 +253,6 @@ SEMANTIC: Any = {
 
 
 async def listen(realtime: AsyncRealtimeConnection, kind: str) -> list[Any]:
-    """Receive events up to one of a type, while silence is sent at the pace of the clock."""
-
     async def be_silent() -> None:
         while True:
             await speak(realtime, bytes(4_800))

@@ -27,7 +27,6 @@ LINES = (
 
 
 async def able(stage: Stage, by: str = "whisper") -> AsyncOpenAI:
-    """Return a client of a gateway whose worker transcribes."""
     stage.worker.script.transcript = LINES
     stage.worker.script.health = {"transcribes_by": by}
     workers = stage.gateway.pool.workers.values()

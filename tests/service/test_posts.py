@@ -56,8 +56,6 @@ def cluster(folder: Path, **service: object) -> Cluster:
 
 
 def play(make: Callable[[], Post], act: Callable[[Post], Coroutine[Any, Any, None]]) -> None:
-    """Have a post for a while."""
-
     async def run() -> None:
         post = make()
         try:

@@ -43,7 +43,6 @@ def client_of(stage: Stage) -> AsyncClient:
 
 # Any: events of any kind.
 async def until_type(events: AsyncIterator[Any], kind: str) -> Any:
-    """Return the next event of a kind."""
     async for event in events:
         if event.type == kind:
             return event

@@ -29,7 +29,6 @@ async def wait_in_line(caller: Caller) -> str:
 
 
 async def ticket_of(caller: Caller) -> str:
-    """Return the next ticket."""
     while True:
         message = await caller.hear("queued", "queue_update", "session_resumable")
         if ticket := message.get("return_ticket"):
@@ -58,7 +57,6 @@ def killed(stage: Stage) -> None:
 
 
 def in_line(stage: Stage) -> list[str | None]:
-    """Return who waits, in order."""
     return [item.session_id for item in stage.gateway.pool.get_queue_status().items]
 
 

@@ -53,7 +53,6 @@ class Trace:
         self._has_computed = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        """Take note of a call."""
         if not self.is_on or event != "call" or not _is_ours(frame):
             return
         self.files.add(frame.f_code.co_filename)

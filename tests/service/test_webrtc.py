@@ -98,7 +98,6 @@ def played(**webrtc: Any) -> Callable[[Test], Callable[[Path], None]]:
 
 
 def speech() -> np.ndarray:
-    """Somebody's hello at 48 kHz, 16 bits."""
     samples, rate_hz = soundfile.read(ROOT / "examples" / "hello.wav", dtype="int16")
     at = np.linspace(0, len(samples) - 1, len(samples) * RATE_HZ // rate_hz)
     return np.interp(at, np.arange(len(samples)), samples).astype(np.int16)

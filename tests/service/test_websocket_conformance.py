@@ -74,7 +74,6 @@ class Case:
 
 
 def closing(code: int, reason: bytes = b"") -> bytes:
-    """Return a close frame."""
     return frame(CLOSE, code.to_bytes(2, "big") + reason)
 
 

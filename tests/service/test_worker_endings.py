@@ -117,7 +117,6 @@ class Bench:
     """What other tests of this process may have left."""
 
     def threads(self, pool: str) -> int:
-        """Count a pool's threads, of all workers of this file."""
         new = set(threading.enumerate()) - self.earlier
         return sum(thread.name.startswith(pool) for thread in new)
 
@@ -144,7 +143,6 @@ def impatient_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]
 
 @pytest.fixture(autouse=True)
 def nothing_stays_behind(bench: Bench) -> Iterator[None]:
-    """Count before and after."""
     tasks, files = bench.worker.tasks(), open_files()
     yield
     eventually("all tasks have ended", lambda: bench.worker.tasks() <= tasks)
@@ -156,7 +154,6 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
 
 
 async def reach(bench: Bench, phase: Phase, talk: Talk) -> None:
-    """Bring a session into a phase."""
     bench.backend.times = phase.times
     for message, answer in phase.steps:
         await talk.socket.send(json.dumps(message))

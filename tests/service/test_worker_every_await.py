@@ -32,7 +32,6 @@ Conversation = Callable[[Talk], Awaitable[None]]
 
 
 async def stream(talk: Talk) -> None:
-    """One turn, kept for the next."""
     await talk.say("prefill", messages=[USER], clear_kv_cache=True)
     await talk.hear()
     await talk.say("generate", max_new_tokens=2, generate_audio=False)
@@ -42,7 +41,6 @@ async def stream(talk: Talk) -> None:
 
 
 async def take_turns(talk: Talk) -> None:
-    """One spoken turn."""
     config = {
         "vad": {"min_silence_duration_ms": 100},
         "generation": {"max_new_tokens": 2},
@@ -58,7 +56,6 @@ async def take_turns(talk: Talk) -> None:
 
 
 async def converse(talk: Talk) -> None:
-    """Two units, judged for a barge-in, with pictures ahead of them, and a pause."""
     await talk.say("prepare", config={"force_listen_count": 1}, barge_in={})
     await talk.hear_until("prepared")
     await talk.say("video_frame", frame=PICTURE)
@@ -74,7 +71,6 @@ async def converse(talk: Talk) -> None:
 
 
 async def ask(talk: Talk) -> None:
-    """One question."""
     await talk.say(None, messages=[USER], generation={"max_new_tokens": 2})
     await talk.socket.wait_closed()
 

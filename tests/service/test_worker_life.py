@@ -35,7 +35,6 @@ class BrokenBackend(FakeBackend):
     """Cannot be loaded."""
 
     def load(self, engine: Engine, report: Report) -> None:
-        """Fail."""
         raise ModelError("There is no checkpoint in /nowhere.")
 
 
@@ -75,7 +74,6 @@ class StepwiseBackend(FakeBackend):
         self.steps: Queue[float | None] = Queue()
 
     def load(self, engine: Engine, report: Report) -> None:
-        """Report each step until None comes."""
         engine.watch(self.free_share)
         while (share := self.steps.get(timeout=LIMIT_S)) is not None:
             report(STEPS, share)

@@ -35,7 +35,6 @@ CHAT: TypeAdapter[Any] = TypeAdapter(chat.ServerMessage)
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
-    """One worker with quick fixed replies for all tests."""
     settings = settings_for(tmp_path_factory.mktemp("data"))
     with running_worker(settings, lambda: FakeBackend(TIMES)) as running:
         yield running

@@ -44,7 +44,6 @@ class Encoding:
         handlers[EncodeImages] = self.run
 
     def run(self, requests: Sequence[Any]) -> list[Any]:
-        """Encode."""
         time.sleep(self.delay_s)
         self.slices += sum(len(request.slices) for request in requests)
         return list(self._usual(requests))
@@ -52,7 +51,6 @@ class Encoding:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> RealBackend:
-    """Draws the same in each session."""
     folder = tmp_path_factory.mktemp("checkpoint")
     write_tiny_checkpoint(folder)
     return model_backend(folder, seed=3)
@@ -62,7 +60,6 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> RealBackend:
 def worker(
     backend: RealBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningWorker]:
-    """One worker for all tests."""
     settings = settings_for(tmp_path_factory.mktemp("data"), recording={"enabled": False})
     with running_worker(settings, lambda: backend, WorkerOptions(slots=2)) as running:
         yield running
@@ -70,7 +67,6 @@ def worker(
 
 @pytest.fixture
 def encoding(worker: RunningWorker, backend: RealBackend) -> Iterator[Encoding]:
-    """What is encoded."""
     executor = backend.context.model.executor
     usual = executor._handlers[EncodeImages]
     yield Encoding(backend)
@@ -78,7 +74,6 @@ def encoding(worker: RunningWorker, backend: RealBackend) -> Iterator[Encoding]:
 
 
 def second(index: int) -> str:
-    """One second of speech."""
     return wire(speech()[index * SECOND : (index + 1) * SECOND])
 
 

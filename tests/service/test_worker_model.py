@@ -46,7 +46,6 @@ MORE = {"role": "user", "content": "And now what?"}
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy checkpoint."""
     folder = tmp_path_factory.mktemp("checkpoint")
     write_tiny_checkpoint(folder)
     return folder
@@ -54,7 +53,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def backend(checkpoint: Path) -> RealBackend:
-    """Draws the same in each session."""
     return model_backend(checkpoint, seed=3)
 
 
@@ -62,7 +60,6 @@ def backend(checkpoint: Path) -> RealBackend:
 def worker(
     backend: RealBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningWorker]:
-    """Two sessions at once."""
     settings = settings_for(tmp_path_factory.mktemp("data"), recording={"enabled": False})
     with running_worker(settings, lambda: backend, WorkerOptions(slots=2)) as running:
         yield running
@@ -81,7 +78,6 @@ def nothing_stays_in_memory(worker: RunningWorker, backend: RealBackend) -> Iter
 
 @pytest.fixture
 def failing(backend: RealBackend) -> Iterator[Failing]:
-    """An engine that can be made to fail."""
     executor = backend.context.model.executor
     usual = executor._handlers[LlmForward]
     yield Failing(executor)

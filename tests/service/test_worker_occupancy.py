@@ -36,7 +36,6 @@ KINDS = ("streaming", "half_duplex", "duplex", "chat")
 def fake_worker(
     folder: Path, times: FakeTimes = QUICK, *, slots: int = 1, limits: WorkLimits = IMPATIENT
 ) -> Iterator[RunningWorker]:
-    """Have a worker that records nothing."""
     settings = settings_for(folder, recording={"enabled": False})
     options = WorkerOptions(slots=slots, limits=limits)
     with running_worker(settings, lambda: FakeBackend(times), options) as running:

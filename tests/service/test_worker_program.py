@@ -60,7 +60,6 @@ class Program:
 
     @property
     def output(self) -> str:
-        """What it printed."""
         return self.printed.read_text(encoding="utf8")
 
     def health(self) -> dict[str, object]:
@@ -75,13 +74,11 @@ class Program:
         return dict(answer.json())
 
     def wait(self) -> int:
-        """Return its exit code."""
         return self.process.wait(LIMIT_S)
 
 
 @contextmanager
 def program(folder: Path, *flags: str) -> Iterator[Program]:
-    """Have a worker for the block."""
     running = Program(folder, flags)
     try:
         yield running

@@ -22,7 +22,6 @@ REPLY_MARKS = 2  # tokens the fake puts around a reply
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
-    """One worker with quick fixed replies for all tests."""
     settings = settings_for(tmp_path_factory.mktemp("data"))
     with running_worker(settings, lambda: FakeBackend(TIMES)) as running:
         yield running

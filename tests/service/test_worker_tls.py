@@ -30,7 +30,6 @@ TLS: Mapping[str, object] = {"worker_tls": True, "worker_secret": SECRET}
 
 
 def configured(folder: Path, **security: object) -> Settings:
-    """Return settings with TLS between gateway and workers."""
     folder.mkdir(exist_ok=True)
     return settings_for(folder, security={**TLS, **security}, recording={"enabled": False})
 

@@ -29,7 +29,6 @@ def data_dir(worker: RunningWorker) -> Path:
 
 
 async def recording(worker: RunningWorker, recording_id: str) -> Message:
-    """Wait until a recording can be read."""
     path = data_dir(worker) / "sessions" / recording_id / "recording.json"
 
     async def is_there() -> bool:

@@ -59,7 +59,6 @@ def wire(samples: Samples) -> str:
 
 
 def sound_of(text: str) -> Samples:
-    """The samples of wire audio."""
     return np.frombuffer(base64.b64decode(text), dtype="<f4")
 
 
@@ -74,7 +73,6 @@ SILENCE = wire(np.zeros(SECOND, np.float32))
 
 
 def settings_for(data_dir: Path, **sections: Mapping[str, object]) -> Settings:
-    """Return a configuration that keeps everything in one folder."""
     service = {"data_dir": str(data_dir), "drain_timeout_s": 2, **sections.pop("service", {})}
     return Settings.model_validate({"service": service, **sections})
 
@@ -91,37 +89,29 @@ class RunningWorker:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self.server.servers[0].sockets[0].getsockname()[1])
 
     @property
     def sessions(self) -> SessionServer:
-        """Its sessions."""
         return self.server.sessions
 
     @property
     def runtime(self) -> WorkerRuntime:
-        """What they share."""
         return self.sessions.runtime
 
     def on_loop(self, work: Callable[[], Any]) -> Any:
-        """Run something on its loop."""
-
         async def run() -> Any:
             return work()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(LIMIT_S)
 
     def tasks(self) -> int:
-        """How many tasks there are on its loop."""
         return int(self.on_loop(lambda: len(asyncio.all_tasks())))
 
     def begin_drain(self) -> None:
-        """Tell it to end."""
         self._loop.call_soon_threadsafe(self.server.begin_drain)
 
     def close(self) -> None:
-        """End it and wait for its end."""
         if self._thread.is_alive():
             self.begin_drain()
             self._thread.join(END_LIMIT_S)
@@ -172,7 +162,6 @@ class Client:
     async def talk(
         self, kind: str, session_id: str | None = None, **query: str
     ) -> AsyncIterator[Talk]:
-        """Have a socket for the block."""
         name = session_id or f"t_{secrets.token_hex(6)}"
         told = "&".join(f"{key}={value}" for key, value in {"session_id": name, **query}.items())
         url = f"ws://127.0.0.1:{self.port}/ws/{kind}?{told}"
@@ -193,15 +182,12 @@ class Client:
         return str(told["message"])
 
     async def get(self, path: str) -> Message:
-        """Ask over HTTP."""
         return dict((await self._call("GET", path)).json())
 
     async def post(self, path: str, body: object = None) -> httpx.Response:
-        """Tell over HTTP."""
         return await self._call("POST", path, body)
 
     async def health(self) -> Message:
-        """Ask how it is."""
         return await self.get("/health")
 
     async def idle(self) -> None:
@@ -229,12 +215,10 @@ class Talk:
         self.heard: list[Message] = []
 
     async def say(self, message_type: str | None, **fields: object) -> None:
-        """Send a message."""
         told = fields if message_type is None else {"type": message_type, **fields}
         await self.socket.send(json.dumps(told))
 
     async def hear(self) -> Message:
-        """Wait for the next message."""
         async with asyncio.timeout(LIMIT_S):
             message: Message = json.loads(await self.socket.recv())
         self.heard.append(message)
@@ -257,11 +241,9 @@ class Talk:
 
     @property
     def close_code(self) -> int | None:
-        """How the server closed."""
         return self.socket.close_code
 
     async def prepared(self, **fields: object) -> Message:
-        """Prepare and wait until that is done."""
         await self.say("prepare", **fields)
         message = await self.hear()
         assert message["type"] == "prepared", message
@@ -283,7 +265,6 @@ class DeadClient:
 
     @classmethod
     async def open(cls, port: int, path: str) -> DeadClient:
-        """Connect and shake hands."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [
@@ -308,7 +289,6 @@ class DeadClient:
         await self._writer.drain()
 
     async def wait_closed(self) -> None:
-        """Wait until the server has given up."""
         async with asyncio.timeout(LIMIT_S):
             while await self._reader.read(65_536):
                 pass
@@ -332,5 +312,4 @@ async def soon(what: str, is_true: Callable[[], Awaitable[object]]) -> None:
 
 
 def open_files() -> int:
-    """How many descriptors this process has."""
     return len(os.listdir("/proc/self/fd"))

@@ -34,13 +34,11 @@ class Bystander:
         self._thread = threading.Thread(target=self._run, name="bystander")
 
     def __enter__(self) -> Self:
-        """Talk from now on."""
         self._thread.start()
         assert self._is_ready.wait(LIMIT_S), self._problem
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """End the session."""
         self._must_end.set()
         self._thread.join()
 

@@ -46,7 +46,6 @@ class Heard:
 
 
 def read_wav(path: Path) -> Samples:
-    """Read a 16-bit mono file of 16 kHz."""
     with wave.open(str(path)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE_HZ, 1, 2)
         pcm = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
@@ -59,7 +58,6 @@ def to_base64(samples: Samples) -> str:
 
 
 def from_base64(text: str) -> Samples:
-    """Read sound as the wire has it."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4")
 
 
@@ -87,7 +85,6 @@ class Client:
     async def connected(
         cls, url: str, *, headers: dict[str, str] | None = None
     ) -> AsyncIterator[Self]:
-        """Have a socket for the block."""
         # A server may be slow to open: it may wait for an older socket of the same session.
         async with connect(
             url,
@@ -120,7 +117,6 @@ class Client:
 
     # Any: fields of a message.
     async def say(self, kind: str, **fields: Any) -> None:
-        """Send one message."""
         await self.say_text(json.dumps({"type": kind, **fields}))
 
     async def say_text(self, text: str | bytes) -> None:
@@ -131,7 +127,6 @@ class Client:
 
     @property
     def messages(self) -> list[Message]:
-        """Everything that came."""
         return [heard.message for heard in self.heard]
 
     @property
@@ -145,7 +140,6 @@ class Client:
         return self.kinds[self.kinds.index("queue_done") :]
 
     def all_of(self, kind: str) -> list[Message]:
-        """Return every message of one type."""
         return [message for message in self.messages if message["type"] == kind]
 
     async def hear(self, *kinds: str, limit_s: float = LIMIT_S) -> Message:
@@ -197,7 +191,6 @@ class Client:
 
     @property
     def close_reason(self) -> str:
-        """Why, if the server says."""
         return self._socket.close_reason or ""
 
     async def closed(self, limit_s: float = LIMIT_S) -> int | None:
@@ -207,7 +200,6 @@ class Client:
         return self.close_code
 
     def vanish(self) -> None:
-        """Be gone without a goodbye."""
         self._socket.transport.abort()
 
     def fall_silent(self) -> None:
@@ -215,7 +207,6 @@ class Client:
         self._socket.transport.pause_reading()
 
     def wake_up(self) -> None:
-        """Read on."""
         self._socket.transport.resume_reading()
 
 
@@ -224,7 +215,6 @@ class StreamingClient(Client):
 
     # Any: fields of a message.
     async def turn(self, messages: Sequence[Message], **generate: Any) -> Message:
-        """Hold one turn and return its `done`."""
         await self.say("prefill", messages=list(messages))
         await self.hear("prefill_done")
         await self.say("generate", **generate)
@@ -260,7 +250,6 @@ class DuplexClient(Client):
         return await self.hear("prepared")
 
     async def unit(self, samples: Samples, **fields: Any) -> Message:
-        """Send one unit and return its result."""
         await self.say("audio_chunk", audio=to_base64(samples), **fields)
         return await self.hear("result")
 
@@ -269,6 +258,5 @@ class ChatClient(Client):
     """`/ws/chat`: one request, one reply."""
 
     async def ask(self, messages: Sequence[Message], **fields: Any) -> Message:
-        """Ask and return `done`."""
         await self.say_text(json.dumps({"messages": list(messages), **fields}))
         return await self.hear("done")

@@ -59,25 +59,21 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]
 
 @pytest.fixture(scope="session")
 def speech() -> Samples:
-    """Eight seconds of a voice."""
     return read_wav(RECORDINGS / "speech_8s.wav")
 
 
 @pytest.fixture(scope="session")
 def question() -> Samples:
-    """A question of less than two seconds."""
     return read_wav(RECORDINGS / "question_1.wav")
 
 
 @pytest.fixture(scope="session")
 def voice() -> Samples:
-    """A voice to speak with."""
     return read_wav(RECORDINGS / "ref_voice.wav")
 
 
 @pytest.fixture(scope="session")
 def frame() -> bytes:
-    """A camera's picture, as PNG."""
     return (RECORDINGS / "frame_0.png").read_bytes()
 
 

@@ -24,5 +24,4 @@ def in_loop(
 
 
 def new_id(prefix: str) -> str:
-    """Return a session id nobody has used."""
     return f"{prefix}_{uuid.uuid4().hex[:12]}"

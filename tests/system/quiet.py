@@ -45,7 +45,6 @@ def wait_until_quiet(system: RunningSystem, limit_s: float = LIMIT_S) -> None:
 
 
 def is_empty(system: RunningSystem) -> bool:
-    """Nobody waits."""
     return not system.get("/api/queue")["items"]
 
 
@@ -68,7 +67,6 @@ async def nobody_free(system: RunningSystem) -> AsyncIterator[None]:
 
 @contextmanager
 def stalled(pids: Sequence[int]) -> Iterator[None]:
-    """Have processes stand still for the block."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

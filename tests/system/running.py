@@ -26,7 +26,6 @@ class RunningSystem(LaunchedSystem):
         super().__init__(folder, plan)
 
     def log(self, name: str) -> str:
-        """Return what a program has logged."""
         return (self.data / "logs" / f"{name}.log").read_text(encoding="utf8")
 
     @property
@@ -67,7 +66,6 @@ class RunningSystem(LaunchedSystem):
             return await http.request(method, path, **given)
 
     def metrics(self, name: str) -> list[str]:
-        """Return the lines of a program's metrics."""
         index = self.names.index(name)
         url = self.url if index == 0 else self.worker_url(index - 1)
         return httpx.get(
@@ -75,7 +73,6 @@ class RunningSystem(LaunchedSystem):
         ).text.splitlines()
 
     def holdings(self) -> dict[str, processes.Holdings]:
-        """Return what each program holds."""
         return {name: processes.holdings(self.pid(name)) for name in self.names}
 
     def assert_nothing_left(self) -> None:

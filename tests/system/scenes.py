@@ -40,7 +40,6 @@ class Protocol:
     has_turns: bool = False
 
     def path(self) -> str:
-        """Return the path of a new session."""
         return "/ws/chat" if self.name == "chat" else f"/ws/{self.name}/{new_id(self.prefix)}"
 
 
@@ -154,7 +153,6 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """For people."""
         return f"{self.protocol.name}-{self.phase}"
 
     @asynccontextmanager

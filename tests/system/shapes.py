@@ -20,63 +20,51 @@ Check = Callable[[Any], bool]
 
 
 def text(value: Any) -> bool:
-    """A text, perhaps empty."""
     return isinstance(value, str)
 
 
 def name(value: Any) -> bool:
-    """A text with something in it."""
     return isinstance(value, str) and value != ""
 
 
 def secret(value: Any) -> bool:
-    """128 bits in hexadecimal digits."""
     return isinstance(value, str) and len(value) == 32 and int(value, 16) >= 0
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
     return isinstance(value, bool)
 
 
 def count(value: Any) -> bool:
-    """A whole number, 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def positive(value: Any) -> bool:
-    """A whole number, 1 or more."""
     return count(value) and value >= 1
 
 
 def amount(value: Any) -> bool:
-    """A finite number, 0 or more."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value >= 0
 
 
 def sound(value: Any) -> bool:
-    """Samples within full scale, or nothing."""
     return text(value) and bool((abs(from_base64(value)) <= 1.0).all())
 
 
 def unix_time(value: Any) -> bool:
-    """About now, in seconds."""
     return amount(value) and abs(value - time.time()) < CLOCK_TOLERANCE_S
 
 
 def or_null(check: Check) -> Check:
-    """The same, or nothing."""
     return lambda value: value is None or check(value)
 
 
 def exactly(*values: Any) -> Check:
-    """One of these."""
     return lambda value: value in values
 
 
 def stats(value: Any) -> bool:
-    """Tokens of a turn, which add up."""
     names = {"cached_tokens", "input_tokens", "generated_tokens", "total_tokens"}
     return isinstance(value, dict) and value.keys() == names and all(map(count, value.values()))
 

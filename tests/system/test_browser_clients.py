@@ -17,7 +17,6 @@ LIMIT_S = 150.0
 
 
 def node() -> str:
-    """Return the node of this environment, or else the machine's."""
     own = Path(sys.prefix) / "bin" / "node"
     found = str(own) if own.exists() else shutil.which("node")
     assert found, "The checks of the pages need node: run scripts/setup.sh pages --with-checks."

@@ -37,7 +37,6 @@ SILENT_CODES = (None, 1006, 1011)  # how a client that fell silent may find its 
 
 @pytest.fixture(scope="module")
 def bystander(crowd: RunningSystem, speech: Samples) -> Iterator[Bystander]:
-    """A session on one of the workers."""
     with Bystander(crowd, speech[:RATE_HZ]) as talking:
         yield talking
     talking.check()

@@ -45,7 +45,6 @@ MISTAKES = (
 
 
 def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program with the node of the checks, and with what it says."""
     path = f"{Path(node()).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "NO_PROXY": "*", "no_proxy": "*"}
     texts = [str(part) for part in command]
@@ -55,7 +54,6 @@ def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def said(*command: str | Path, folder: Path) -> str:
-    """Run a program that has to succeed."""
     done = run(*command, folder=folder)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -63,7 +61,6 @@ def said(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build and pack the client, and install it in an empty folder."""
     folder = tmp_path_factory.mktemp("npm")
     built, project = folder / "built", folder / "project"
     project.mkdir()

@@ -106,8 +106,6 @@ class Site:
 
 
 def answers(url: str) -> None:
-    """Wait until something answers there."""
-
     def does() -> bool:
         try:
             return httpx.get(url, trust_env=False, timeout=LIMIT_S).is_success
@@ -135,7 +133,6 @@ def bucket_of(made: Site, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 async def hold_talks(made: Site) -> None:
-    """Hold all talks, a few at a time."""
     free = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:

@@ -50,7 +50,6 @@ def finished(system: RunningSystem, recording_id: str) -> dict[str, Any]:
 
 
 def asset(system: RunningSystem, recording_id: str, path: str, **headers: str) -> httpx.Response:
-    """Fetch a file of a recording."""
     url = f"{system.url}/api/sessions/{recording_id}/assets/{path}"
     return httpx.get(url, headers=headers, trust_env=False, verify=False, timeout=None)
 
@@ -66,7 +65,6 @@ def wav_of(body: bytes) -> tuple[int, Samples]:
 async def omni_session(
     system: RunningSystem, speech: Samples, frame: bytes, *, until_it_answers: bool = False
 ) -> str:
-    """Hold a duplex session with pictures and return its recording's id."""
     picture = base64.b64encode(frame).decode()
     async with DuplexClient.connected(system.ws(f"/ws/duplex/{new_id('omni')}")) as client:
         await client.prepare(prefix_system_prompt="Look and listen.")
@@ -96,7 +94,6 @@ async def wait_for_a_voice(client: DuplexClient) -> None:
 
 
 def is_audible(samples: Samples) -> bool:
-    """Whether there is more than silence."""
     return bool(abs(samples).max(initial=0.0) > AUDIBLE)
 
 

@@ -24,7 +24,6 @@ PAUSE_S = 1.5  # ends a turn of half duplex
 def files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: Samples, voice: Samples
 ) -> None:
-    """Lay the files that the clients open into the present folder."""
     silence = np.zeros(round(PAUSE_S * RATE_HZ), np.float32)
     write_wav(tmp_path / "test_audio.wav", np.concatenate([silence, question, silence]), RATE_HZ)
     write_wav(tmp_path / "ref.wav", voice, RATE_HZ)

@@ -31,7 +31,6 @@ with LaunchedSystem(pathlib.Path(sys.argv[1]), plan) as system:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -56,7 +56,6 @@ def environment(installed: Path) -> dict[str, str]:
 def running(
     installed: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningSystem]:
-    """Have a system, started by the command that the wheel brings."""
     command = (sys.executable, str(installed / "bin" / "minicpmo-live"), "serve")
     plan = Plan(backend="real", command=command, variables=environment)
     system = RunningSystem(tmp_path_factory.mktemp("wheel"), plan)

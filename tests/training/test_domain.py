@@ -24,7 +24,6 @@ SPEECH_TOKENS_A_UNIT = DuplexSettings().max_new_speak_tokens_per_chunk - 3
 
 
 def reply_to(text: str, context: Context | None = None) -> str:
-    """The reply to a question given by its words."""
     wanted = words_of(text)
     [question] = [
         each

@@ -73,7 +73,6 @@ def test_practice_shows_no_pictures_and_brings_no_voice(nano: Nano) -> None:
 
 
 def results_learned(nano: Nano, layout: Layout, reply: SpokenReply) -> tuple[str, str]:
-    """The words of a reply that are given, and those that are learned."""
     decode = nano.processor.tokenizer.decode
     places = [at for span in reply.units for at in range(*span)]
     given = [layout.ids[at] for at in places if not layout.weights[at]]

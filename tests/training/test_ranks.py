@@ -62,7 +62,6 @@ def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> list[Told]:
-    """What each of them came to."""
     return [Told(**torch.load(folder / f"{number}.pt")) for number in range(COUNT)]
 
 

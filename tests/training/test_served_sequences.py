@@ -42,7 +42,6 @@ class Script:
         self.logits: list[Tensor] = []
 
     def __call__(self, logits: Tensor) -> int:
-        """Take the next decision."""
         self.logits.append(logits)
         return self.decisions.pop(0)
 
@@ -55,7 +54,6 @@ class ScriptedUnits(UnitPolicy):
         self.script = script
 
     def decide(self, logits: Tensor, *_: Any) -> int:
-        """Take the next decision."""
         return self.script(logits)
 
 
@@ -67,16 +65,13 @@ class ScriptedReplies(ReplyPolicy):
         self.script = script
 
     def next_streamed(self, logits: Tensor, *_: Any) -> int:
-        """Take the next token."""
         return self.script(logits)
 
     def next_one_shot(self, logits: Tensor, *_: Any) -> int:
-        """Take the next token."""
         return self.script(logits)
 
 
 def executor_of(nano_model: NanoModel) -> Executor:
-    """The served model with the weights of a trained one."""
     torch.manual_seed(2)
     model = MiniCPMOForConditionalGeneration(nano_model.config).requires_grad_(False).eval()
     model.load_state_dict(nano_model.state_dict(), strict=False)

@@ -42,13 +42,11 @@ SIDE = 32
 
 
 def stencils() -> Stencils:
-    """A full square for every kind."""
     kinds = torch.arange(N_SHAPES + 10)
     return Stencils(torch.ones(len(kinds), SIDE, SIDE), kinds)
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """Decides what is drawn."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -59,7 +57,6 @@ def as_picture(pixels: Tensor) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def painted() -> tuple[Labels, Tensor]:
-    """A few pictures at the size of a small camera's."""
     painter = Painter(stencils(), generator())
     labels = painter.draw_labels(6)
     return labels, painter.paint(labels, *served_size((640, 480), 112))

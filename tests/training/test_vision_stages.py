@@ -45,7 +45,6 @@ def language_model(nano: Nano, tmp_path: Path) -> Path:
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    """The vision encoder that a stage left."""
     return torch.load(folder / FILE, weights_only=True)
 
 

@@ -41,7 +41,6 @@ def spoken() -> Spoken:
 
 
 def _runs(line: Line) -> list[list[int]]:
-    """Labels of each run of codes."""
     runs: list[list[int]] = []
     for at, label in enumerate(line.labels):
         if not line.is_code[at]:

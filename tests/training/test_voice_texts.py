@@ -35,7 +35,6 @@ REFUSED = ["Red zyzzyva.", "Call 555 now!", "Red (blue).", "Red", "red blue " * 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The two collections in the form of their packages, in small."""
     folder = tmp_path_factory.mktemp("wheels")
     chitchat, chatterbot = folder / "chitchat.whl", folder / "chatterbot.whl"
     talk = {"messages": [[{"text": text} for text in [" ".join(PLAIN), *REFUSED]]]}

@@ -31,7 +31,6 @@ def hum(text: str, seed: int) -> Utterance:
 
 
 def recordings(folder: Path) -> Recordings:
-    """Write and load a set of three hums."""
     path = folder / FILE_NAME
     write([hum(text, seed) for seed, text in enumerate(TEXTS)], path)
     return Recordings.load(path, torch.device("cpu"))

@@ -44,7 +44,6 @@ class FakeTime:
     seconds: float = 0.0
 
     def clock(self) -> Clock:
-        """What a recorder takes."""
         return Clock(lambda: self.seconds, lambda: START + timedelta(seconds=self.seconds))
 
 
@@ -82,7 +81,6 @@ def make_bench(
 
 
 def end(recorder: SessionRecorder, reason: str = "stopped") -> Meta:
-    """Finalize and wait."""
     meta = recorder.finalize(reason).result(WAIT_S)
     assert meta is not None
     return meta
@@ -103,7 +101,6 @@ def listen(*, barge_in: bool = False) -> Result:
 
 
 def picture(colour: tuple[int, int, int], kind: str = "JPEG") -> bytes:
-    """A plain 64 x 48 picture."""
     out = io.BytesIO()
     Image.new("RGB", (64, 48), colour).save(out, kind, quality=95)
     return out.getvalue()

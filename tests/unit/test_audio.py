@@ -40,14 +40,12 @@ THREE_HOURS_S = 3 * 3_600
 
 
 def file_of(samples: Any, rate_hz: int, **kind: str) -> bytes:
-    """Encode with libsndfile."""
     out = io.BytesIO()
     soundfile.write(out, samples, rate_hz, **kind)
     return out.getvalue()
 
 
 def loudness(samples: FloatArray) -> float:
-    """Root mean square."""
     return float(np.sqrt(np.mean(np.square(samples))))
 
 

@@ -21,7 +21,6 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def body_of(*parts: bytes) -> BodyStart:
-    """Return what was seen of a body."""
     body = BodyStart()
     for part in parts:
         body.saw(part)
@@ -29,7 +28,6 @@ def body_of(*parts: bytes) -> BodyStart:
 
 
 def write(log: AuditLog, target: str) -> None:
-    """Note one deed."""
     log.append(entry_of(NOW, "127.0.0.1", "PUT /x/{y}", target, body_of(b'{"a":1}'), 200))
 
 

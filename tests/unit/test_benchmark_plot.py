@@ -15,7 +15,6 @@ from benchmarks.summary import PARTS
 
 
 def record() -> dict[str, Any]:
-    """A measurement of one conversation and two crowds."""
     stages = {stage: {"p50": 2.0} for stage in PARTS}
     crowd = [
         {"name": name, "sessions": sessions, "latency_ms": {"p50": 90.0, "p99": 200.0}}

@@ -19,12 +19,10 @@ CROWD = Crowd(sessions=2, units=3)
 
 
 def passed(verdicts: list[Verdict]) -> dict[str, bool]:
-    """Verdicts by name."""
     return {verdict.name: verdict.passed for verdict in verdicts}
 
 
 def measured(gateway_ms: float, cpu_ms: float) -> Measured:
-    """A run of three units a way."""
     units_ms = {DIRECT: [0.2] * 3, TCP_RELAY: [0.3] * 3, GATEWAY: [0.2, gateway_ms, 9.0]}
     return Measured(units_ms, {GATEWAY: cpu_ms, TCP_RELAY: 0.25})
 

@@ -18,33 +18,27 @@ class FakeContext:
     """Lets things go wrong in a browser that is none."""
 
     def __init__(self) -> None:
-        """Nobody listens yet."""
         self._handlers: dict[str, Callable[[object], None]] = {}
 
     def on(self, event: str, handler: Callable[[object], None]) -> None:
-        """Keep a listener."""
         self._handlers[event] = handler
 
     def fail(self, failure: str) -> None:
-        """Have a request fail."""
         url = "http://127.0.0.1/icon.svg"
         self._handlers["requestfailed"](SimpleNamespace(failure=failure, method="GET", url=url))
 
     def say(self, text: str) -> None:
-        """Write an error to the console."""
         place = {"url": "page.js", "lineNumber": 1}
         self._handlers["console"](SimpleNamespace(type="error", text=text, location=place))
 
 
 @pytest.fixture
 def problems() -> Problems:
-    """Nothing has gone wrong yet."""
     return Problems()
 
 
 @pytest.fixture
 def context(problems: Problems) -> FakeContext:
-    """A context that is watched."""
     fake = FakeContext()
     problems.watch(cast(BrowserContext, fake))
     return fake

@@ -29,7 +29,6 @@ CHOSEN = {"onnxruntime"}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a project's folder with a build that is up to date."""
     root = tmp_path_factory.mktemp("project")
     (root / "scripts").mkdir()
     shutil.copytree(ROOT / "static", root / "static")
@@ -41,7 +40,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(root: Path) -> None:
-    """Build the pages of a project."""
     subprocess.run([node(), root / "scripts" / "build_pages.mjs"], check=True, cwd=root)
 
 
@@ -51,7 +49,6 @@ def built(root: Path) -> Pages:
 
 
 def bytes_sent(path: Path) -> int:
-    """Return how much of a file goes over the network."""
     return len(gzip.compress(path.read_bytes(), LEVEL))
 
 

@@ -26,7 +26,6 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def read(certificate: Certificate) -> x509.Certificate:
-    """Return what the file says."""
     return x509.load_pem_x509_certificate(certificate.certfile.read_bytes())
 
 

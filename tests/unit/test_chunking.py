@@ -20,7 +20,6 @@ SILENCE = (4218, 4218, 4218)
 
 
 def consumed(pieces: list[CodeChunk]) -> list[int]:
-    """Codes that became sound, in order."""
     codes: list[int] = []
     for piece in pieces:
         codes += piece.codes if piece.is_last else piece.codes[:-3]

@@ -16,7 +16,6 @@ FORMATS += [("audio/pcma", 8_000)]
 
 
 def tone(rate_hz: int, duration_s: float = 1.0) -> FloatArray:
-    """A tone of 300 Hz."""
     times = np.arange(round(rate_hz * duration_s)) / rate_hz
     return (0.5 * np.sin(600 * np.pi * times)).astype(np.float32)
 

@@ -28,14 +28,12 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An empty configuration file."""
     path = tmp_path / "config.json"
     path.write_text("{}", encoding="utf8")
     return path
 
 
 def write(path: Path, sections: object) -> Path:
-    """Replace a configuration file."""
     path.write_text(json.dumps(sections), encoding="utf8")
     return path
 

@@ -55,7 +55,6 @@ class Broken(DuplexMachine):
     """A machine with a mistake in it."""
 
     def handle(self, event: Event) -> list[Effect]:
-        """Raise on interrupt."""
         if event.kind == "interrupt":
             raise KeyError("a mistake")
         return super().handle(event)
@@ -95,13 +94,11 @@ class Clumsy(Watcher):
     """An observer that fails."""
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Fail the second time."""
         super().observe(event, effects)
         if len(self.seen) == 2:
             raise OSError("disk full")
 
     async def close(self) -> None:
-        """Fail."""
         await super().close()
         raise OSError("disk full")
 

@@ -143,8 +143,6 @@ def test_a_lost_client_is_not_waited_for_in_a_send() -> None:
 
 
 def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
-    """An engine that has much to say about each unit."""
-
     def answers(effect: WorkEffect) -> Sequence[Event]:
         noise = [Noticed(GenerationFailedError("Slow."))] * count
         return [*(noise if isinstance(effect, Step) else ()), *usual_answers(effect)]

@@ -45,7 +45,6 @@ class App:
         self.code = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request or socket."""
         if scope["type"] == "http":
             await self._answer(receive, send)
             return
@@ -71,7 +70,6 @@ class Waiter(App):
         self.may_go_on = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a socket."""
         self.shortcut: Shortcut = scope[SHORTCUT_MARK]
         await receive()
         await send({"type": "websocket.accept"})
@@ -91,7 +89,6 @@ def frame(opcode: int, payload: bytes = b"", *, is_final: bool = True) -> bytes:
 
 
 async def socket_of(app: App) -> RawConnection:
-    """A connection that has become a WebSocket."""
     connection = RawConnection(app)
     await connection.receive(UPGRADE)
     await let_others_run()

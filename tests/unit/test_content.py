@@ -43,7 +43,6 @@ VOICE = tone(16_000, 2.0)
 
 
 def wire_picture(width: int = 8, height: int = 6) -> str:
-    """A red PNG."""
     out = io.BytesIO()
     Image.new("RGB", (width, height), "red").save(out, "PNG")
     return base64.b64encode(out.getvalue()).decode()
@@ -64,7 +63,6 @@ def test_text_sound_and_pictures_keep_their_order() -> None:
 
 
 def kinds(parts: object) -> str:
-    """P for a picture, S for sound."""
     assert isinstance(parts, list)
     return "".join("P" if isinstance(part, Image.Image) else "S" for part in parts)
 

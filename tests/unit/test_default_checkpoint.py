@@ -50,11 +50,9 @@ class Machine:
         self.planner = Planner(settings, Options(), programs, {}, 1)
 
     def release(self, sums: str) -> None:
-        """Let the code come with an embedded checkpoint."""
         (self.source / SUMS_FILE).write_text(sums, encoding="utf8")
 
     def ensure(self) -> Path:
-        """Start."""
         display = Display(Console(file=self.printed, soft_wrap=True))
         pace = Pace(poll_s=0.01)
         return asyncio.run(ensure_checkpoint(self.planner, display, pace, self.source))
@@ -115,7 +113,6 @@ def test_the_settings_may_choose_the_toy(tmp_path: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A small embedded checkpoint with its sums."""
     folder = tmp_path / "assets"
     (folder / "assets").mkdir(parents=True)
     (folder / "config.json").write_text("{}", encoding="utf8")

@@ -21,7 +21,6 @@ class Loudness(SileroVad):
         """Load nothing."""
 
     def probabilities(self, samples: np.ndarray, state: VadState) -> tuple[np.ndarray, VadState]:
-        """One probability for each window."""
         windows = samples.reshape(-1, MODEL_WINDOW_SAMPLES)
         return (np.abs(windows).max(axis=1) >= LOUD).astype(np.float32), state
 
@@ -53,7 +52,6 @@ def test_what_is_to_be_ignored_is_not_heard() -> None:
 
 
 def begun(listener: BargeInDetector, *pieces_ms: int) -> int:
-    """How often speech was found to have begun."""
     found = listener.detect(sound(*pieces_ms))
     return sum(isinstance(event, SpeechStarted) for event in found)
 

@@ -40,21 +40,18 @@ class Network(WorkerClient):
         return answer(boot_id=boot_id).model_copy(update={"worker_id": name})
 
     async def resolve(self, name: str, port: int) -> list[str]:
-        """Answer as DNS does."""
         if isinstance(self.dns, OSError):
             raise self.dns
         return list(self.dns)
 
 
 def pool_of(network: Network, *listed: str) -> WorkerPool:
-    """Return a pool of workers at these addresses."""
     pool = WorkerPool(listed, client=network)
     pool.directory.resolve = network.resolve
     return pool
 
 
 def places(pool: WorkerPool) -> list[str]:
-    """Return where its workers are."""
     return [worker.place.host for worker in pool.workers.values()]
 
 

@@ -69,7 +69,6 @@ class ClosedTerminal(io.StringIO):
     """A terminal whose window was closed."""
 
     def write(self, text: str) -> int:
-        """Refuse."""
         raise OSError(5, "Input/output error")
 
 

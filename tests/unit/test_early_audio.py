@@ -29,7 +29,6 @@ UNIT = Step(AudioChunk(audio=CHUNK), (), 0, due_s=1.0)
 
 
 def sound(*samples: float) -> bytes:
-    """Samples as they are on their way."""
     return np.array(samples, "<f4").tobytes()
 
 
@@ -107,7 +106,6 @@ class Recorder:
         self.sounds: list[bytes] = []
 
     def record_result(self, index: int, result: Result, sound: bytes | None = None) -> None:
-        """Keep what was said."""
         assert sound is not None
         self.sounds.append(sound)
 

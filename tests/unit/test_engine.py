@@ -34,22 +34,18 @@ class Countdown(Task[int]):
 
     @property
     def has_ended(self) -> bool:
-        """All passes are over."""
         return self.left == 0 or self.is_closed
 
     @property
     def is_paused(self) -> bool:
-        """It has ended, or emits."""
         return self.has_ended or self.left in self._emits_at
 
     def take(self) -> int:
-        """Return what is left."""
         if self.is_closed:
             raise WorkCancelledError
         return self.left
 
     def close(self) -> None:
-        """End it."""
         self.is_closed = True
 
 
@@ -63,7 +59,6 @@ class Together:
         self.may_run.set()
 
     def __call__(self, tasks: Sequence[Countdown]) -> None:
-        """Run one pass."""
         for task in tasks:
             task.has_begun.set()
         self.may_run.wait(LIMIT_S)
@@ -77,7 +72,6 @@ class Together:
 
 
 def begin(engine: Engine, task: Countdown, due_s: float | None = None) -> Countdown:
-    """Give a task to an engine."""
     task.due_s, task._engine = due_s, engine
     return task
 
@@ -90,7 +84,6 @@ async def run(engine: Engine, task: Countdown) -> int:
 
 
 def run_on(engine: Engine, work: Callable[[], Any]) -> Any:
-    """Run a call on the engine's thread."""
     return engine.submit(work).result(LIMIT_S)
 
 

@@ -15,7 +15,6 @@ class Voices:
     """A library with one voice."""
 
     def sound_of(self, name: str) -> str | None:
-        """Return the voice of the name Ada."""
         return "AAAA" if name == "Ada" else None
 
 
@@ -23,7 +22,6 @@ VOICES = cast(VoiceLibrary, Voices())
 
 
 def event(voice: Any, part: str = "session") -> str:
-    """An event that names a voice."""
     return json.dumps({"type": "x", part: {"audio": {"output": {"voice": voice}}}})
 
 

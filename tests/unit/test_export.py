@@ -45,13 +45,11 @@ OFFICIAL = ROOT / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The AsyncAPI document."""
     return asyncapi_document()
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    """Everything that is exported."""
     return export.exported_files()
 
 
@@ -106,7 +104,6 @@ def fetched(document: dict[str, Any], reference: str) -> Any:
 
 
 def references(node: Any) -> list[str]:
-    """Every reference below a node."""
     if isinstance(node, list):
         return [found for item in node for found in references(item)]
     if not isinstance(node, dict):
@@ -186,18 +183,15 @@ def test_names_are_unique() -> None:
 
 
 def validator(schema: dict[str, Any]) -> Any:
-    """Checks values against a message's schema."""
     return jsonschema.Draft7Validator(schema | {"components": {"schemas": DEFINITIONS}})
 
 
 def schema_of(socket: Socket, side: Side, message: type[WireModel]) -> dict[str, Any]:
-    """A message's schema."""
     told = messages_of(socket, side)
     return next(one.schema for one in told if one.message_type == message_type(message))
 
 
 def is_accepted(union: Any, value: Any) -> bool:
-    """Whether the models take a message."""
     try:
         TypeAdapter(union).validate_python(value)
     except ValidationError:

@@ -38,7 +38,6 @@ ARROW = re.compile(r"^    (\w+) --> (\w+): (.*)$", re.MULTILINE)
 
 
 def sections(page: str) -> dict[str, str]:
-    """A page's text by its third-level headings."""
     parts = re.split(r"^###? (.*)$", page, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -229,7 +228,6 @@ def test_types_narrow(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def constants() -> dict[str, object]:
-    """What the module exports, read as JSON."""
     found = re.findall(
         r"^export const (\w+) = /\*\* @type {const} \*/ \((.*?)\);$",
         SCRIPT,

@@ -16,7 +16,6 @@ SIZES = [0, 1, 126, 2 * FRAGMENT_BYTES - 1, 2 * FRAGMENT_BYTES, 3 * FRAGMENT_BYT
 
 
 def masked(opcode: Opcode, payload: bytes, *, fin: bool = True) -> bytes:
-    """A client's frame."""
     return Frame(opcode, payload, fin).serialize(mask=True)
 
 
@@ -30,7 +29,6 @@ def received(stream: bytes, block_bytes: int, limit_bytes: int | None = LIMIT_BY
 
 
 def frames_of(parser: Protocol) -> list[Frame]:
-    """What a parser has found."""
     return [event for event in parser.events_received() if isinstance(event, Frame)]
 
 

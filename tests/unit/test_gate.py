@@ -15,7 +15,6 @@ SECRET = "open sesame"
 
 
 def status_of(secret: str | None, path: str, **headers: str) -> int:
-    """Return what one request is answered with."""
     told = {"host": "127.0.0.1:22400", **headers}
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in told.items()]
     scope = {"type": "http", "path": path, "headers": raw, "method": ""}

@@ -28,30 +28,25 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def compare_all(folder: GoldenFolder, report: Report) -> None:
-    """Looks at everything `recorded` holds."""
     report.given("area/x")
     report.close("area/y", np.full(3, 1.0005), folder.tensors("area")["y"], atol=1e-3)
     report.exact("area_meta/n", 3, folder.meta("area_meta")["n"])
 
 
 def compare_half(folder: GoldenFolder, report: Report) -> None:
-    """Looks at one tensor only."""
     report.exact("area/y", np.ones(3, np.float32), folder.tensors("area")["y"])
 
 
 def compare_wrong(folder: GoldenFolder, report: Report) -> None:
-    """Computes something else."""
     compare_all(folder, report)
     report.close("area/y", np.zeros(3), folder.tensors("area")["y"], atol=1e-3)
 
 
 def compare_badly(folder: GoldenFolder, report: Report) -> None:
-    """Cannot compute it."""
     raise ZeroDivisionError("no such thing")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *comparers: Comparer) -> None:
-    """Replace the package's comparers."""
     monkeypatch.setattr(runner, "comparers", lambda: list(comparers))
 
 

@@ -37,7 +37,6 @@ APPENDS = ["instructions", "thinking", "commentary"]
 
 @pytest.fixture
 def live() -> LiveScene:
-    """A session that has begun."""
     scene = LiveScene()
     scene.start()
     return scene
@@ -186,7 +185,6 @@ WHOLE: tuple[dict[str, Any], ...] = (
 
 
 def mutations(part: Any) -> Iterator[Any]:
-    """A JSON value with one thing in it changed, left out or of another kind."""
     if isinstance(part, dict):
         for key in part:
             yield {name: value for name, value in part.items() if name != key}

@@ -36,7 +36,6 @@ class ScriptedClient(WorkerClient):
         self.asked_at: list[float] = []
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
-        """Answer or fail."""
         self.asked_at.append(asyncio.get_running_loop().time())
         status = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if status is None:
@@ -45,7 +44,6 @@ class ScriptedClient(WorkerClient):
 
 
 def make(script: Script) -> tuple[WorkerPool, WorkerConnection, ScriptedClient]:
-    """Build a pool of one worker that answers by script."""
     client = ScriptedClient(script)
     pool = WorkerPool(["localhost:1"], client=client)
     return pool, pool.workers["worker_0"], client

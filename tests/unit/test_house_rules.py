@@ -75,7 +75,6 @@ Finder = Callable[[SourceFile], Iterator[tuple[str, str]]]
 
 
 def functions(source: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function and method of a file."""
     for node in ast.walk(source.tree):
         if isinstance(node, FUNCTION):
             yield node
@@ -175,7 +174,6 @@ def module_state(source: SourceFile) -> Iterator[tuple[str, str]]:
 
 
 def swallowed(source: SourceFile) -> Iterator[tuple[str, str]]:
-    """Handlers that hide any error at all."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ExceptHandler):
             where = f"{source.name}:{node.lineno}"

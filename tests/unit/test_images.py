@@ -30,14 +30,12 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (64, 48)) -> Image.Image:
-    """Return a picture whose upper left quarter is red."""
     image = Image.new("RGB", size, "black")
     image.paste((255, 0, 0), (0, 0, size[0] // 2, size[1] // 2))
     return image.convert(mode)
 
 
 def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
-    """Encode with Pillow."""
     out = io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()

@@ -10,12 +10,10 @@ from tests.fakes.clock import settle
 
 
 def numbered(number: int) -> Disconnected:
-    """An event that can be told from others."""
     return Disconnected(str(number))
 
 
 async def read(inbox: Inbox) -> int:
-    """The number of the oldest event."""
     event = await inbox.get()
     assert isinstance(event, Disconnected)
     return int(event.reason)

@@ -93,7 +93,6 @@ def _rows(kv: KvHandle, labels: list[int], first: int) -> KvRows:
 
 
 def _read(rows: KvRows) -> tuple[Tensor, Tensor]:
-    """Keys and values."""
     if rows.scales is None:
         return rows.keys, rows.values
     keys, values = decode_rows(torch.stack((rows.keys, rows.values)), rows.scales, torch.float32)
@@ -101,7 +100,6 @@ def _read(rows: KvRows) -> tuple[Tensor, Tensor]:
 
 
 def _append(kv: KvHandle, labels: list[int]) -> None:
-    """What a decoder does with new tokens."""
     kv.put(_rows(kv, labels, kv.length))
 
 

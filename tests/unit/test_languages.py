@@ -12,7 +12,6 @@ from tests.page_tree import STATIC
 
 
 def folder_with(folder: Path, **catalogues: object) -> Path:
-    """Write catalogues into a folder."""
     for code, words in catalogues.items():
         (folder / f"{code}.json").write_text(json.dumps(words), "utf8")
     return folder

@@ -30,7 +30,6 @@ def planner(
     options: Options | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Planner:
-    """A planner on a machine with eight cores."""
     return Planner(
         Settings.model_validate(settings or {}),
         options or Options(),
@@ -41,7 +40,6 @@ def planner(
 
 
 def flag(plan: ProgramPlan, name: str) -> str | None:
-    """Return a flag's value."""
     return plan.command[plan.command.index(name) + 1] if name in plan.command else None
 
 

@@ -33,7 +33,6 @@ class Somebody:
 
 
 def somebody(session_id: str) -> Relay:
-    """Somebody who is connected."""
     return cast(Relay, Somebody(session_id))
 
 
@@ -72,7 +71,6 @@ async def test_an_id_is_waited_for_and_then_refused() -> None:
 
 
 async def enter_and_leave(live: LiveSessions, relay: Relay) -> None:
-    """Be connected for a moment."""
     async with live.entered(relay):
         assert live.get("s") is relay
         await asyncio.sleep(0.2)

@@ -17,7 +17,6 @@ def log(tmp_path: Path) -> LogFile:
 
 
 def contents(log: LogFile) -> dict[str, str]:
-    """Return every file's first character."""
     return {path.name: path.read_text()[:1] for path in sorted(log.path.parent.iterdir())}
 
 

@@ -15,7 +15,6 @@ from launcher.processes import LogFile
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """The gateway's log, empty."""
     path = tmp_path / LOGS_FOLDER / "gateway.log"
     path.parent.mkdir()
     path.touch()
@@ -23,13 +22,11 @@ def log(tmp_path: Path) -> Path:
 
 
 def write(path: Path, *lines: str) -> None:
-    """Add lines to a log."""
     with path.open("a", encoding="utf8") as file:
         file.write("".join(f"{line}\n" for line in lines))
 
 
 def texts(part: LogPart) -> list[str]:
-    """Return what the lines say."""
     return [line.text for line in part.lines]
 
 

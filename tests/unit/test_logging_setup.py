@@ -29,7 +29,6 @@ Setup = Callable[..., LogWriter]
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """Where lines go."""
     return io.StringIO()
 
 
@@ -196,13 +195,11 @@ class StuckStream(io.StringIO):
     """A terminal that takes nothing until it is released."""
 
     def __init__(self) -> None:
-        """Take nothing."""
         super().__init__()
         self.entered = threading.Event()
         self.released = threading.Event()
 
     def write(self, text: str) -> int:
-        """Wait, then take it."""
         self.entered.set()
         assert self.released.wait(10)
         return super().write(text)
@@ -227,7 +224,6 @@ class BrokenStream(io.StringIO):
     """A full disk."""
 
     def write(self, text: str) -> int:
-        """Refuse."""
         raise OSError(28, "No space left on device")
 
 

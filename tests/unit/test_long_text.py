@@ -32,13 +32,11 @@ PART = 10_007  # divides nothing
 
 
 def cut(text: str, at: list[int]) -> list[str]:
-    """A text in parts."""
     places = [0, *sorted(min(place, len(text)) for place in at), len(text)]
     return [text[start:end] for start, end in pairwise(places)]
 
 
 def conversation(*media: str) -> list[dict[str, object]]:
-    """A user's message of sounds, and a text."""
     items = [{"type": "audio", "data": each} for each in media]
     return [{"role": "user", "content": [*items, {"type": "text", "text": "Hi"}]}]
 

@@ -32,7 +32,6 @@ from tests.unit.media import encode_sound, encode_video, tone
 
 
 def picture(width: int, height: int) -> ImageContent:
-    """A red PNG."""
     out = io.BytesIO()
     Image.new("RGB", (width, height), "red").save(out, "PNG")
     return ImageContent(data=base64.b64encode(out.getvalue()).decode())
@@ -52,7 +51,6 @@ def processes() -> Iterator[MediaProcesses]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Every process that is started."""
     known: list[subprocess.Popen[bytes]] = []
 
     class Known(subprocess.Popen[bytes]):

@@ -21,17 +21,14 @@ MODE = {"mode": "omni_duplex"}
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """A registry of the test's own."""
     return CollectorRegistry(auto_describe=True)
 
 
 def result(**fields: float) -> Result:
-    """A duplex result with these fields."""
     return Result.model_validate({"is_listen": False, "current_time": 1000, **fields})
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
-    """Return one number."""
     return registry.get_sample_value(name, labels)
 
 

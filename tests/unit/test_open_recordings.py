@@ -29,7 +29,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def say(bench: Bench, recording: OpenRecording, lasts_s: float) -> None:
-    """Record a turn that lasts so long."""
     if recording.recorder is None:
         recording.recorder = bench.turns(recording.recording_id)
     recording.recorder.start_turn(recording.next_turn(), 0, TextInput(text="Hello"))

@@ -91,7 +91,6 @@ def places(value: Json, path: Path = ()) -> Iterator[Path]:
 
 
 def inside(value: Json, path: Path) -> Json:
-    """Return what is at a place."""
     for step in path:
         value = value[step]
     return value
@@ -109,7 +108,6 @@ def changed(event: Json, path: Path, value: Json) -> Json:
 
 
 def written(path: Path) -> str:
-    """Return a place as OpenAI writes it."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(parts).removeprefix(".")
 
@@ -139,7 +137,6 @@ def check_named(errors: list[Json], place: str, is_wrong: bool) -> None:
 
 
 def is_right(parse: Callable[[str], Any], text: str) -> bool:
-    """Whether an event can be understood."""
     try:
         parse(text)
     except OmniError:

@@ -32,13 +32,11 @@ NAMED_ELSEWHERE: dict[str, str] = {
 
 @cache
 def catalogue(lang: str) -> dict[str, str]:
-    """Return the texts of a language by key."""
     texts: dict[str, str] = json.loads((STATIC / "i18n" / f"{lang}.json").read_text("utf8"))
     return texts
 
 
 def keys_of_html(html: Html) -> Iterator[str]:
-    """Return the keys a page names."""
     for tag in html.tags:
         if key := tag.attributes.get("data-t"):
             yield key
@@ -47,7 +45,6 @@ def keys_of_html(html: Html) -> Iterator[str]:
 
 
 def keys_of_script(script: Script) -> Iterator[str]:
-    """Return the keys a script names outright."""
     for one, other in SINGLE.findall(script.text):
         if "." in one + other:  # another's property may be called a key, too
             yield one or other
@@ -56,7 +53,6 @@ def keys_of_script(script: Script) -> Iterator[str]:
 
 
 def forms(key: str) -> set[str]:
-    """Return a key and its plural forms."""
     return {key, *(f"{key}.{form}" for form in PLURALS)}
 
 

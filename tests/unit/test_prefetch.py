@@ -51,7 +51,6 @@ class Uncompared(str):
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        """Fail."""
         raise AssertionError("the data of pictures was compared")
 
 
@@ -77,7 +76,6 @@ class Watched(FakeDuplexView):
     async def unit(
         self, audio: FloatArray, frames: Sequence[Any], *args: Any, **kwargs: Any
     ) -> DuplexGenerateResult | None:
-        """Note the pictures."""
         self.got.append(list(frames))
         return await super().unit(audio, frames, *args, **kwargs)
 
@@ -90,7 +88,6 @@ class WatchedBackend(FakeBackend):
         self.talks: list[Watched] = []
 
     def open_duplex(self, threads: Threads) -> Watched:
-        """Return it."""
         self.talks.append(Watched(threads))
         return self.talks[-1]
 
@@ -104,11 +101,9 @@ class Bench:
 
     @property
     def talk(self) -> Watched:
-        """The conversation."""
         return self._backend.talks[-1]
 
     async def emit(self, event: Event) -> None:
-        """Take an event."""
         self.emitted.append(event)
 
     def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Prefetch:
@@ -118,7 +113,6 @@ class Bench:
         return effect
 
     async def encode_ahead(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> None:
-        """Ask for a look and carry it out."""
         await self.handler.prefetch(self.ask(*frames, dropped=dropped), self.emit)
 
     async def step(self, *frames: Frame, max_slices: int | None = None) -> list[Any]:
@@ -130,7 +124,6 @@ class Bench:
 
     @property
     def kinds(self) -> list[str]:
-        """Names of the events."""
         return [type(event).__name__ for event in self.emitted]
 
 
@@ -156,7 +149,6 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
     for _ in range(ROUNDS):
         if is_true():
             return

@@ -16,7 +16,6 @@ from tests.unit.test_ref_audio_registry import QuickDecoder, wav
 
 
 def library(folder: Path, default_voice: Path | None = None) -> PresetLibrary:
-    """Presets of `folder`/presets."""
     decoder = QuickDecoder()
     voices = VoiceLibrary(
         RefAudioRegistry(folder / "voices", Store(folder)),

@@ -187,7 +187,6 @@ class Eyes:
         self.is_prefetching = False
 
     def take_in(self, effects: list[Effect]) -> None:
-        """Follow what was asked for."""
         for effect in effects:
             match effect:
                 case Prefetch(frames, dropped):

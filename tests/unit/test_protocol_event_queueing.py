@@ -57,12 +57,10 @@ class Stage:
 
 
 def said(text: str, kind: str = EVENT) -> ClientSaid:
-    """An event of the client."""
     return ClientSaid(kind, text)
 
 
 def told_codes(effects: list[QueueEffect]) -> list[str]:
-    """Codes of the errors that are sent."""
     return [
         effect.message.code.value
         for effect in effects
@@ -83,7 +81,6 @@ def test_the_position_is_reported_to_clients_that_ask_for_it() -> None:
 
 
 def queued(ticket_id: str, position: int) -> Queued:
-    """What a client is told of its place."""
     return Queued(**asdict(Place(ticket_id, position, 5.0, position)))
 
 

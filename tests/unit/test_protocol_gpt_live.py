@@ -35,14 +35,12 @@ from tests.fakes.live_scenes import LISTEN, TONE, LiveScene, append, kinds, pcm,
 
 @pytest.fixture
 def live() -> LiveScene:
-    """A session that has begun."""
     scene = LiveScene()
     scene.start()
     return scene
 
 
 def samples(scene: LiveScene) -> Any:
-    """All sound the client was sent."""
     return np.frombuffer(bytes(scene.sound), "<f4")
 
 

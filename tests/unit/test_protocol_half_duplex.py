@@ -75,7 +75,6 @@ def speak(stage: Scene, *happenings: Any) -> list[str]:
 
 
 def piece(index: int, text: str = "Hi", sound_ms: int = 0, **fields: Any) -> ChunkReady:
-    """A piece of a reply."""
     sound = audio(sound_ms, 24_000) or None
     return ChunkReady(
         StreamingChunk(chunk_index=index, text_delta=text, audio_data=sound, **fields)

@@ -17,7 +17,6 @@ from tests.fakes.scenes import HALF_DUPLEX, Scene, audio
 
 
 def half_duplex_scene() -> Scene:
-    """A half-duplex session that listens."""
     stage = Scene(HalfDuplexMachine(SessionNames("hdx_1", "rec_1")), TABLE, HALF_DUPLEX)
     stage.tell(Opened())
     stage.say("prepare")

@@ -70,7 +70,6 @@ class Stage:
         assert self.machine.phase == phase
 
     def tell(self, event: Event) -> list[str]:
-        """Tell an event and return the words of what it led to."""
         phase = self.machine.phase
         self.effects = list(self.machine.handle(event))
         labels = [label(effect) for effect in self.effects]
@@ -81,11 +80,9 @@ class Stage:
         return labels
 
     def say(self, message_type: str) -> list[str]:
-        """The client says something."""
         return self.tell(ClientSaid(message_type, f'{{"type": "{message_type}"}}'))
 
     def only(self, kind: type[Any]) -> Any:
-        """The one effect or message of a kind."""
         messages = [effect.message for effect in self.effects if label(effect).startswith("Send")]
         found = [item for item in [*self.effects, *messages] if isinstance(item, kind)]
         assert len(found) == 1

@@ -37,7 +37,6 @@ DONE = ["Retain", "Send(done)", "StartTimer(idle)"]
 
 
 def scene(phase: str = "open", **limits: Any) -> Scene:
-    """A machine on its stage, led to a phase."""
     machine = StreamingMachine(SessionNames("chat_1", "stm_1"), StreamingLimits(**limits))
     stage = Scene(machine, TABLE, STREAMING)
     stage.tell(Opened())
@@ -53,7 +52,6 @@ def scene(phase: str = "open", **limits: Any) -> Scene:
 
 
 def prefill(stage: Scene, after_s: float = 0.0, **fields: Any) -> list[str]:
-    """The gateway passes messages on."""
     return stage.say("prefill", after_s, messages=MESSAGES, **fields)
 
 

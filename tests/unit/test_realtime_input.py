@@ -71,7 +71,6 @@ def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
 
 
 def room(duration_s: float) -> FloatArray:
-    """A quiet room."""
     noise = np.random.default_rng(1).standard_normal(round(duration_s * RATE_HZ))
     return (noise * 1e-3).astype(np.float32)
 

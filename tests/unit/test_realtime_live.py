@@ -24,7 +24,6 @@ def live(**scene: object) -> RealtimeScene:
 
 
 def spoken(scene: RealtimeScene) -> RealtimeScene:
-    """The same in the middle of a response."""
     scene.engine.units = [("One two", 1_000, False), (" three four.", 1_000, True)]
     scene.talk(1_000, speech=False)
     assert scene.types()[-1] == SOUND

@@ -69,7 +69,6 @@ class Client:
         self.count = 0
 
     def do(self, step: tuple[Any, ...]) -> None:
-        """Do one step."""
         scene = self.scene
         match step:
             case ("hear", ms, speech):
@@ -131,7 +130,6 @@ class Client:
 
 
 def check_order(told: list[Raw]) -> None:
-    """Rules 1 to 9."""
     kinds = [event["type"] for event in told]
     assert kinds[0] == "session.created" and kinds.count("session.created") == 1  # 1
     check_responses(told)
@@ -140,7 +138,6 @@ def check_order(told: list[Raw]) -> None:
 
 
 def check_responses(told: list[Raw]) -> None:
-    """Rules 2, 4, 7 and 9."""
     active: str | None = None
     is_speaking = False
     states: dict[str, str] = {}
@@ -198,7 +195,6 @@ def check_segments(told: list[Raw]) -> None:
 
 
 def check_items(told: list[Raw]) -> None:
-    """Rules 3 and 5."""
     places: dict[str, dict[str, int]] = defaultdict(dict)
     for at, event in enumerate(told):
         item_id = event.get("item_id") or event.get("item", {}).get("id")

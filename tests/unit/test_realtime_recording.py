@@ -14,19 +14,15 @@ class Recorder:
         self.calls: list[tuple[object, ...]] = []
 
     def start_voice_turn(self, index: int, sound: bytes) -> None:
-        """The user's turn, spoken."""
         self.calls.append(("voice", index, len(sound) > 0))
 
     def start_message_turn(self, index: int, message: Message) -> None:
-        """The user's turn, written."""
         self.calls.append(("message", index, message.content))
 
     def add_streaming_chunk(self, text: str | None, sound: str | None) -> None:
-        """A piece of the reply."""
         self.calls.append(("piece", text))
 
     def end_turn(self, timing: object, *, interrupted: bool, text: str) -> None:
-        """The end of the reply."""
         self.calls.append(("end", text, interrupted))
 
 

@@ -39,7 +39,6 @@ class Folders(FolderStore):
 def record(
     data_dir: Path, name: str, *, day: int = 0, size: int = 100, duration_s: float = 1
 ) -> Path:
-    """Make a recording."""
     folder = recording_folder(data_dir, name)
     folder.mkdir(parents=True)
     (folder / "recording.json").write_bytes(b" " * size)

@@ -52,7 +52,6 @@ class ReplayInThread:
     """Makes replays on the thread that asks; for programs without a session to disturb."""
 
     def make(self, folder: Path) -> None:
-        """Build the replay of a recording."""
         build_replay(folder)
 
     def stop(self) -> None:

@@ -50,7 +50,6 @@ class FlakyBucket(Bucket):
 
 
 def make(folder: Path, *names: str) -> Bench:
-    """Record short talks."""
     bench = make_bench(folder)
     for name in names:
         end(record_duplex(bench, name, [listen(), speak("Yes.")]))
@@ -69,7 +68,6 @@ def sealed(bucket: Bucket, name: str) -> Seal:
 
 
 def check_equal(bucket: Bucket, folder: Path) -> None:
-    """Everything is there, byte for byte."""
     seal = sealed(bucket, folder.name)
     assert [one.name for one in seal.files] == names_in(folder)[0]
     assert is_whole(bucket, folder.name, seal)

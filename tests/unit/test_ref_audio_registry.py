@@ -22,7 +22,6 @@ from gateway_modules.voices.voice_library import (
 
 
 def wav(duration_s: float) -> bytes:
-    """A WAV file as the decoder makes it."""
     out = BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(1)

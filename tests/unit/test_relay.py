@@ -70,7 +70,6 @@ class WorkerSocket:
         self._replies: asyncio.Queue[str | Exception] = asyncio.Queue()
 
     async def send(self, text: str) -> None:
-        """Take a message and answer it."""
         await asyncio.sleep(0)
         self._check()
         kind = json.loads(text).get("type", "chat")
@@ -82,11 +81,9 @@ class WorkerSocket:
             self._replies.put_nowait(ConnectionClosedOK(Close(1000, ""), None))
 
     def send_now(self, text: bytes) -> bool:
-        """Have everything wait."""
         return False
 
     async def next_text(self) -> str:
-        """Return the next reply."""
         reply = await self._replies.get()
         self._check()
         if isinstance(reply, Exception):
@@ -95,13 +92,11 @@ class WorkerSocket:
         return reply
 
     async def close(self) -> None:
-        """End it, politely."""
         await asyncio.sleep(0)
         self.is_open = False
         await asyncio.sleep(0)
 
     def die(self) -> None:
-        """End it without a goodbye."""
         self.is_open = False
         self._replies.put_nowait(ConnectionClosedError(None, None))
 
@@ -185,7 +180,6 @@ class Scene:
             self.incoming.put_nowait({"type": "websocket.disconnect", "code": event["code"]})
 
     def say(self, **message: Any) -> None:
-        """The client says something."""
         self.incoming.put_nowait({"type": "websocket.receive", "text": json.dumps(message)})
 
     async def hear(self, wanted: str, count: int = 1) -> None:
@@ -195,24 +189,20 @@ class Scene:
             await self.heard.wait()
 
     def leave(self) -> None:
-        """The client's connection breaks."""
         self.is_gone = True
         self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
     def kill_worker(self) -> None:
-        """The worker dies, if there is one."""
         for socket in self.sockets:
             if socket.is_open:
                 socket.die()
 
     def cancel_tickets(self) -> None:
-        """An administrator takes the place away."""
         for item in self.pool.get_queue_status().items:
             if item.session_id == "adx_1":
                 self.pool.cancel(item.ticket_id)
 
     def cancel_task(self) -> None:
-        """The server gives up on the handler."""
         assert self.running is not None
         self.running.cancel()
 

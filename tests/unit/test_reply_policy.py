@@ -41,7 +41,6 @@ class Chooser:
         self.generator = torch.Generator().manual_seed(0)
 
     def row(self, chosen: dict[int, float]) -> torch.Tensor:
-        """Logits with a few set."""
         logits = torch.full((self.size,), -30.0)
         for token, value in chosen.items():
             logits[token] = value
@@ -55,7 +54,6 @@ class Chooser:
     def one_shot(
         self, chosen: dict[int, float], settings: GenerationSettings, said: tuple[int, ...] = ()
     ) -> int:
-        """For a one-shot reply."""
         return self.policy.next_one_shot(self.row(chosen), said, settings, self.generator)
 
 

@@ -20,7 +20,6 @@ DOUBLED = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in rang
 
 
 def wanted(schema: dict[str, Any] | None = None) -> ResponseFormat:
-    """The form of an answer."""
     kind = "json_object" if schema is None else "json_schema"
     given = None if schema is None else {"name": "it", "schema": schema}
     return ResponseFormat.model_validate({"type": kind, "json_schema": given})

@@ -13,7 +13,6 @@ POLICY = RestartPolicy(first_s=1, longest_s=10, jitter=0.2, stable_s=60, max_fai
 
 
 def middle(delays: list[float]) -> list[float]:
-    """Return the delays without jitter."""
     steps = [1, 2, 4, 8, 10, 30]
     return [min(steps, key=lambda step: abs(step - delay)) for delay in delays]
 

@@ -48,22 +48,18 @@ class Peer:
         self.says.put_nowait(code)
 
     def break_off(self, code: int = 1006) -> None:
-        """End without a goodbye, or with one."""
         self.says.put_nowait(code)
 
     @property
     def seqs(self) -> list[int]:
-        """Numbers of what it heard."""
         return [message["seq"] for message in self.heard if "seq" in message]
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test that ends."""
     asyncio.run(asyncio.wait_for(test(), 120))
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let everybody do what can be done now."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 

@@ -18,14 +18,12 @@ KIND = "duplex"
 
 
 def gateway(clock: FakeClock, *, is_gathering: bool, slots: int = 1) -> WorkerPool:
-    """Return the queue of one gateway."""
     pool = make_pool(are_busy=not is_gathering, clock=clock, slots=slots)
     pool.tickets = ReturnTickets(KEY, clock, is_gathering=is_gathering)
     return pool
 
 
 def enter(pool: WorkerPool, session_id: str, shown: str = "") -> Ticket:
-    """Come in, or come back with what was given."""
     order = pool.tickets.read(shown, session_id, KIND)
     return pool.enqueue("audio_duplex", session_id, order=order)
 

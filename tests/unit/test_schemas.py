@@ -39,7 +39,6 @@ USER = Message(role=Role.USER, content="Hello")
 
 
 def all_models(base: type[WireModel] = WireModel) -> Iterator[type[WireModel]]:
-    """Walk every model on the wire."""
     for module in iter_modules(schemas.__path__, "core.schemas."):
         import_module(module.name)
     for model in base.__subclasses__():

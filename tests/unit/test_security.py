@@ -28,7 +28,6 @@ TOKEN = "correct horse battery"
 def connection(
     peer: str = "203.0.113.7", headers: Mapping[str, str] | None = None, scheme: str = "http"
 ) -> HTTPConnection:
-    """A request from somewhere."""
     given = {"host": "demo.example:8006", **(headers or {})}
     raw = [(name.lower().encode(), value.encode()) for name, value in given.items()]
     scope = {"type": "http", "scheme": scheme, "headers": raw, "client": (peer, 1234)}
@@ -36,7 +35,6 @@ def connection(
 
 
 def access_policy(clock: Callable[[], float] = lambda: 0.0, **settings: object) -> AccessPolicy:
-    """A doorkeeper with some rules, at a time that stands still."""
     rules = SecuritySettings.model_validate(settings)
     return AccessPolicy(rules, TOKEN, ["demo.example"], clock)
 

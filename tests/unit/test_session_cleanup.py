@@ -75,7 +75,6 @@ def left(data_dir: Path) -> list[str]:
 
 
 def room_for(data_dir: Path, count: float) -> float:
-    """GB that hold so many of the recordings there are."""
     one = folder_size_bytes(next(names.recording_folders(data_dir)))
     return count * one / GIGABYTE
 

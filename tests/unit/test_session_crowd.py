@@ -22,7 +22,6 @@ PATIENCE_S = 9.0
 
 
 def result(wall_clock_ms: float, samples: int = 0, slices: int = 0) -> dict[str, Any]:
-    """An answer as it comes off the wire."""
     audio = base64.b64encode(np.zeros(samples, "<f4").tobytes()).decode()
     return {
         "type": "result",

@@ -41,7 +41,6 @@ FEED, ANSWER = Prefill(MESSAGE), Generate(streaming.Generate())
 
 
 async def soon(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
     for _ in range(LOOKS):
         if is_true():
             return
@@ -59,7 +58,6 @@ class Bench:
         self.emitted: list[Event] = []
 
     async def emit(self, event: Event) -> None:
-        """Take an event."""
         self.emitted.append(event)
 
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
@@ -191,7 +189,6 @@ class Broken(FakeStreamingView):
     fails_at = "reply"
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Fail, or be fed."""
         if self.fails_at == "prefill":
             raise RuntimeError("secret of the machine")
         return await super().feed_request(request)
@@ -199,7 +196,6 @@ class Broken(FakeStreamingView):
     async def reply(
         self, session_id: str, wanted: streaming.Generate
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Say one word and fail."""
         async with aclosing(super().reply(session_id, wanted)) as pieces:
             yield await anext(pieces)
         raise RuntimeError("secret of the machine")
@@ -214,13 +210,11 @@ class BrokenBackend(FakeBackend):
         self.is_device_broken = False
 
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
-        """Return one that fails."""
         view = Broken(self.times, threads)
         view.fails_at = self.fails_at
         return view
 
     def check(self) -> None:
-        """Raise if the device is broken."""
         if self.is_device_broken:
             raise ModelError("The device does not work any more.")
 
@@ -262,8 +256,6 @@ class Stubborn(FakeStreamingView):
         self.begun = threading.Event()
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Hang on a thread."""
-
         def hang() -> str:
             self.begun.set()
             assert self.go_on.wait(LIMIT_S)
@@ -281,7 +273,6 @@ class StubbornBackend(FakeBackend):
         self.talks: list[Stubborn] = []
 
     def open_streaming(self, threads: Threads) -> Stubborn:
-        """Return one that hangs."""
         self.talks.append(Stubborn(threads, self.go_on))
         return self.talks[-1]
 

@@ -17,7 +17,6 @@ def message(text: str, role: Role = Role.USER) -> Message:
 
 
 def fake_view() -> FakeStreamingView:
-    """A view that nothing is run with."""
     return FakeStreamingView(FakeTimes(), cast(SessionThreads, None))
 
 

@@ -23,17 +23,14 @@ class Server:
         self.error: Exception | None = None
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """The next event."""
         return self.incoming.pop(0)
 
     async def send(self, event: MutableMapping[str, Any]) -> None:
-        """Take an event, or fail."""
         if self.error is not None:
             raise self.error
         self.outgoing.append(event)
 
     async def accept(self) -> StarletteSocket:
-        """An accepted socket."""
         websocket = WebSocket({"type": "websocket"}, self.receive, self.send)
         await websocket.accept()
         return StarletteSocket(websocket)

@@ -21,7 +21,6 @@ class Echo:
         self.refused = refused
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """In order."""
         start = sum(self.groups)
         self.groups.append(len(requests))
         if start in self.refused:
@@ -34,7 +33,6 @@ def _ask() -> Request:
 
 
 def _count(times: int) -> Steps[list[int]]:
-    """Asks and emits in turns."""
     answers = []
     for _ in range(times):
         answers.append((yield _ask()))

@@ -39,7 +39,6 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 
 def asked(machine: dict[str, str]) -> str:
-    """What apt-get was asked for."""
     log = Path(machine["PATH"]).parent / "asked"
     return log.read_text() if log.exists() else ""
 

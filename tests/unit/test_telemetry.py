@@ -68,12 +68,10 @@ def spans_of(*events: tuple[Event, float], secret: str = "") -> list[Any]:
 
 
 def below(parent: Any, spans: Sequence[Any]) -> list[Any]:
-    """The spans right below one."""
     return [span for span in spans if span.parent and span.parent.span_id == parent.context.span_id]
 
 
 def lengths_ms(spans: Sequence[Any]) -> dict[str, int]:
-    """How long spans are, by name."""
     return {span.name: round((span.end_time - span.start_time) / 1e6) for span in spans}
 
 

@@ -151,8 +151,6 @@ Scenario = Callable[[WorkerPool], Awaitable[None]]
 
 
 async def hold(pool: WorkerPool) -> None:
-    """Wait, work over several awaits, end."""
-
     async def tell(ticket: Ticket) -> None:
         await asyncio.sleep(0)
 

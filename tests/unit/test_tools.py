@@ -34,7 +34,6 @@ ARGUMENTS = json.dumps({"city": 'a "b" } </tool_call> \\', "days": [1, {"n": Non
 
 
 def parsed(pieces: Iterable[str], names: Iterable[str] = NAMES) -> list[CallEvent]:
-    """All events of a reply, texts and arguments that follow one another joined."""
     parser, events = CallParser(set(names)), []
     for piece in pieces:
         events += parser.feed(piece)
@@ -52,7 +51,6 @@ def parsed(pieces: Iterable[str], names: Iterable[str] = NAMES) -> list[CallEven
 
 
 def called(name: str, arguments: str) -> list[CallEvent]:
-    """Events of one call."""
     return [CallBegun(name), CallArguments(arguments), CallDone(name, arguments)]
 
 

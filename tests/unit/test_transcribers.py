@@ -53,7 +53,6 @@ while sys.stdin.buffer.peek(1):
 
 
 def process(folder: Path) -> WhisperProcess:
-    """Return a process that runs the script."""
     return WhisperProcess(folder, (sys.executable, "-c", SCRIPT))
 
 
@@ -149,7 +148,6 @@ def test_the_model_is_asked_with_its_transcription_prompt() -> None:
 
 
 def chosen(by: str, kind: ModelKind, folder: Path) -> str | None:
-    """Return the kind of transcriber that settings give a worker."""
     wanted = Settings.model_validate({"transcription": {"by": by}}).transcription
     facts = ModelFacts(name="", kind=kind, device="cpu")
     loaded: Any = FakeBackend() if kind is ModelKind.FAKE else SimpleNamespace(facts=lambda: facts)

@@ -25,7 +25,6 @@ HISTORY: list[Mapping[str, object]] = [
 
 @pytest.fixture
 def voices(tmp_path: Path) -> VoiceLibrary:
-    """Nobody's."""
     decoder = SoundDecoder()
     return VoiceLibrary(
         RefAudioRegistry(tmp_path, Store(tmp_path)), decoder, folders=[], root=tmp_path
@@ -33,7 +32,6 @@ def voices(tmp_path: Path) -> VoiceLibrary:
 
 
 def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
-    """The turn a `prefill` begins."""
     text = json.dumps({"type": "prefill", "messages": HISTORY, **fields})
     kind, turn = read_streaming(text, voices)
     assert kind == "prefill" and turn is not None

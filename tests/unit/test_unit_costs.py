@@ -27,18 +27,15 @@ class Duplex:
         self.made = made
 
     def streaming_prefill(self, *_: Any) -> Steps[PrefillResult]:
-        """Feed nothing."""
         yield from ()
         return FED
 
     def streaming_generate(self, *_: Any) -> Steps[UnitResult]:
-        """Answer nothing."""
         yield from ()
         return self.made
 
 
 def step(made: UnitResult) -> DuplexGenerateResult:
-    """Run one unit that ends like this."""
     model = SimpleNamespace(duplex=Duplex(made))
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     settings = SimpleNamespace(chunk_ms=1_000)

@@ -65,7 +65,6 @@ class Bench:
 
     @property
     def cached(self) -> list[int]:
-        """What the cache holds."""
         return cached_labels(self.session.kv)
 
     def start_turn(self) -> None:
@@ -85,7 +84,6 @@ def bench(tokenizer: MiniCPMOTokenizerFast) -> Bench:
 
 
 def _word(tokenizer: MiniCPMOTokenizerFast, characters: int) -> int:
-    """An id whose text has that many characters."""
     lengths = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
     bad = set(tokenizer.bad_token_ids) | tokenizer.special_ids
     return next(

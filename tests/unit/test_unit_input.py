@@ -42,12 +42,10 @@ def tokens() -> SpecialTokens:
 
 
 def _ramp(n_samples: int, start: int = 1) -> np.ndarray:
-    """Samples that tell where they belong."""
     return np.arange(start, start + n_samples, dtype=np.float32)
 
 
 def _units(session: Session, pieces: list[np.ndarray]) -> Iterator[Tensor]:
-    """Deal out audio as `prefill` does."""
     for piece in pieces:
         samples, session.audio_input.pending = split_unit_audio(session.audio_input, piece)
         if samples is not None:

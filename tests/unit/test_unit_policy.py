@@ -32,7 +32,6 @@ def tokens(tokenizer: MiniCPMOTokenizerFast) -> SpecialTokens:
 
 @pytest.fixture(scope="module")
 def words(tokenizer: MiniCPMOTokenizerFast) -> list[int]:
-    """A few ids of plain text."""
     return [tokenizer.encode(word)[0] for word in (" hear", " river", " seven")]
 
 
@@ -46,7 +45,6 @@ class Decider:
         self.generator = torch.Generator().manual_seed(0)
 
     def logits(self, chosen: dict[int, float], others: float = -30.0) -> Tensor:
-        """A row with a few logits set."""
         row = torch.full((self.size,), others)
         for token, value in chosen.items():
             row[token] = value
@@ -56,7 +54,6 @@ class Decider:
         return self.policy.decide(self.logits(chosen), self.history, settings, self.generator)
 
     def chances(self, chosen: dict[int, float], settings: DuplexSettings) -> Counter[int]:
-        """How often each id is decided, in percent."""
         counts = Counter(self(chosen, settings) for _ in range(DRAWS))
         return Counter({token: round(100 * n / DRAWS) for token, n in counts.items()})
 

@@ -32,7 +32,6 @@ WINDOW_S = 0.064
 
 @pytest.fixture(scope="module")
 def detector() -> SileroVad:
-    """Return the model, loaded once."""
     return SileroVad()
 
 
@@ -43,7 +42,6 @@ def speech() -> FloatArray:
 
 
 def listen(samples: FloatArray, detector: SileroVad, chunk_samples: int = 8_000) -> list[VadEvent]:
-    """Send a recording the way a client does."""
     stream = StreamingVAD(STREAMING_OPTIONS, detector)
     events: list[VadEvent] = []
     for first in range(0, len(samples), chunk_samples):
@@ -157,7 +155,6 @@ def test_two_streams_do_not_disturb_each_other(detector: SileroVad, speech: Floa
 
 
 def assert_same(found: list[VadEvent], expected: list[VadEvent]) -> None:
-    """Compare events with their sound."""
     assert [type(event) for event in found] == [type(event) for event in expected]
     for one, other in zip(found, expected, strict=True):
         assert one.start_samples == other.start_samples

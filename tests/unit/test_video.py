@@ -19,7 +19,6 @@ TURNED = struct.pack(">9i", 0, 0x10000, 0, -0x10000, 0, 0, 48 << 16, 0, 0x400000
 
 
 def brightness(frame: Image.Image) -> int:
-    """Return the grey of the lower right corner."""
     return int(np.asarray(frame)[-4, -4].mean())
 
 

@@ -26,7 +26,6 @@ TEXT = b"export const answer = 42;\n" * 100
 
 
 def ask(files: WebFiles, path: Path, **headers: str) -> Response:
-    """Return the answer to one request."""
     told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
     return asyncio.run(files.answer(path, told))
 

@@ -72,7 +72,6 @@ class Conversation:
             self.dropped_text += self.units[index][1]
 
     def check(self) -> None:
-        """The invariants of every window."""
         window, kv = self.window, self.kv
         assert window.tokens == kv.length
         carried = MARKER + window.carried_ids if window.carried_ids else ()

@@ -51,7 +51,6 @@ HISTORY = [{"role": "user", "content": "Hello"}]
 
 
 def parse(adapter: TypeAdapter[Any], **fields: Any) -> Any:
-    """Parse a message the way a socket does."""
     return parse_message(adapter, json.dumps(fields))
 
 

@@ -38,13 +38,10 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 def client_of(handler: Handler, **more: Any) -> WorkerClient:
-    """Build a client whose network is a function."""
     return WorkerClient(transport=httpx.MockTransport(handler), **more)
 
 
 def fails(error: Exception) -> Handler:
-    """Be a network that fails."""
-
     def handle(request: httpx.Request) -> httpx.Response:
         raise error
 
@@ -205,7 +202,6 @@ class FakeTransport:
         self.is_aborted = False
 
     def abort(self) -> None:
-        """Cut."""
         self.is_aborted = True
 
 
@@ -217,7 +213,6 @@ class FakeSocket:
         self.transport = FakeTransport()
 
     async def close(self) -> None:
-        """Close."""
         await asyncio.sleep(0.5)
         self.is_closed = True
 
@@ -231,7 +226,6 @@ class Opener:
         self.socket = FakeSocket()
 
     async def __call__(self, address: str, **options: object) -> FakeSocket:
-        """Open or fail."""
         self.calls.append((address, options))
         if len(self.calls) <= self.failures:
             raise [OSError("refused"), TimeoutError(), InvalidMessage("odd")][len(self.calls) % 3]

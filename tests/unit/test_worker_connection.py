@@ -19,7 +19,6 @@ BUSY = [status for status in WorkerStatus if status.is_busy]
 
 
 def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConnection:
-    """Build a worker that is idle."""
     worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400), clock or FakeClock())
     hear(worker, slots=slots)
     return worker
@@ -221,7 +220,6 @@ def test_the_oldest_session_stands_for_the_worker() -> None:
 
 
 def remember(worker: WorkerConnection) -> None:
-    """Have its first slot hold a history."""
     worker.slots[0].remember("A", FakeClock()())
 
 

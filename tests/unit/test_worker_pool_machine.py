@@ -63,8 +63,6 @@ class PoolMachine(PoolBench):
 
     @rule(wanted=several, together=at_once)
     def enqueue(self, wanted: list[tuple[str, str]], together: bool) -> None:
-        """Callers that manage ticket and future themselves."""
-
         def act(kind: str, history: str) -> None:
             verdict = self.model.admits()
             try:
@@ -80,8 +78,6 @@ class PoolMachine(PoolBench):
 
     @rule(wanted=several, turns=st.integers(0, SETTLED))
     def arrive(self, wanted: list[tuple[str, str]], turns: int) -> None:
-        """Handlers, each in a task of its own."""
-
         def act(kind: str, history: str) -> None:
             coming = self.handle(kind, history)
             self.handlers.append(self.runner.get_loop().create_task(coming))
@@ -122,8 +118,6 @@ class PoolMachine(PoolBench):
     @precondition(lambda self: self.doors)
     @rule(pick=picks, cache=histories, together=at_once)
     def let_out(self, pick: int, cache: str, together: bool) -> None:
-        """A session comes to its end."""
-
         def act() -> None:
             closed = [number for number, door in self.doors.items() if not door.done()]
             if closed:
@@ -134,8 +128,6 @@ class PoolMachine(PoolBench):
     @precondition(lambda self: self.handlers)
     @rule(pick=picks, turns=st.integers(0, 3))
     def disconnect(self, pick: int, turns: int) -> None:
-        """A client goes, wherever its handler is."""
-
         def act() -> None:
             self.handlers[pick % len(self.handlers)].cancel()
 
@@ -145,8 +137,6 @@ class PoolMachine(PoolBench):
     @precondition(lambda self: self.model.queue)
     @rule(pick=picks, together=at_once)
     def leave_the_queue(self, pick: int, together: bool) -> None:
-        """An administrator cancels a ticket."""
-
         def act() -> None:
             number = pick % len(self.tickets)
             was_waiting = number in self.model.queue
@@ -209,7 +199,6 @@ class PoolMachine(PoolBench):
         down: WorkerStatus,
         together: bool,
     ) -> None:
-        """An answer arrives to a poll that was sent some time ago."""
         index = pick % len(self.workers)
 
         def act() -> None:
@@ -225,8 +214,6 @@ class PoolMachine(PoolBench):
 
     @rule(pick=picks, slots=st.integers(1, MAX_SLOTS), together=at_once)
     def recover(self, pick: int, slots: int, together: bool) -> None:
-        """A worker is put back into use and says that all is well."""
-
         def act() -> None:
             self.set_draining(pick % len(self.workers), False)
             self.say_idle(pick % len(self.workers), slots)
@@ -243,7 +230,6 @@ class PoolMachine(PoolBench):
         together=at_once,
     )
     def trouble(self, pick: int, kind: str, together: bool) -> None:
-        """Something is wrong with a worker, or the administrator wants it so."""
         index = pick % len(self.workers)
         match kind:
             case "miss":
@@ -260,19 +246,16 @@ class PoolMachine(PoolBench):
                 self.model.is_paused = True
 
     def miss(self, index: int) -> None:
-        """A worker does not answer."""
         self.workers[index].observe_miss()
         self.pool._dispatch_next()
         self.model.miss(self.model.workers[index])
 
     def suspect(self, index: int) -> None:
-        """A handler could not reach its worker."""
         self.pool.directory.report_unreachable(self.workers[index])
         self.model.workers[index].is_up = False
         self.model.workers[index].changes += 1
 
     def set_draining(self, index: int, is_draining: bool) -> None:
-        """Take a worker out of use, or back into it."""
         self.pool.drain_worker(self.workers[index], is_draining=is_draining)
         self.model.workers[index].is_draining = is_draining
         self.model.dispatch()
@@ -291,7 +274,6 @@ class PoolMachine(PoolBench):
             self.runner.close()
 
     def send_everybody_away(self) -> None:
-        """End every request in one turn."""
         for task in self.handlers:
             task.cancel()
         for number in [number for number in self.model.queue if number not in self.doors]:
@@ -301,7 +283,6 @@ class PoolMachine(PoolBench):
             self.give_back(self.raw_served()[0], None, keeps=False, confirms=False)
 
     def restore_workers(self) -> None:
-        """Put every worker back into use."""
         for index in range(len(self.workers)):
             self.set_draining(index, False)
             self.say_idle(index, MAX_SLOTS)

@@ -158,7 +158,6 @@ async def test_positions_have_no_holes_whatever_happens() -> None:
 
 
 def calls_of(act: Callable[[], object]) -> int:
-    """Count the functions that Python and C call for it."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:

@@ -14,12 +14,10 @@ TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device=
 
 
 def make_worker(clock: FakeClock) -> WorkerConnection:
-    """Build a worker nobody has heard of."""
     return WorkerConnection("worker_0", WorkerPlace("localhost", 22400), clock)
 
 
 def tell(worker: WorkerConnection, **told: object) -> None:
-    """Let a worker say how it is."""
     usual = {"status": "healthy", "worker_status": "idle", "model_loaded": True}
     worker.observe(WorkerHealth.model_validate({**usual, **told}), worker.service.epoch)
 

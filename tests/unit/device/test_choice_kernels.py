@@ -53,12 +53,10 @@ CODE_ROWS: dict[str, dict[str, float]] = {
 
 
 def by_kernel(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Run a choice with its kernels, on a card or interpreted."""
     return _run(True, run, *arguments)
 
 
 def plainly(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Run a choice in its plain form."""
     return _run(False, run, *arguments)
 
 

@@ -141,7 +141,6 @@ class TestProductOfFewRows:
 
 
 def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """Run operations with their kernels, on a card or interpreted."""
     with ExitStack() as patches:
         for module in (attention, products, quantised):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))

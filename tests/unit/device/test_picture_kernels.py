@@ -52,7 +52,6 @@ sides = st.one_of(st.integers(1, 64), st.integers(1, LONGEST_SIDE))
 
 @st.composite
 def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
-    """Width and height of a picture and of the wanted one, of any proportions."""
     width, wanted_width = draw(sides), draw(sides)
     height = draw(st.integers(1, min(LONGEST_SIDE, MOST_PIXELS // max(width, wanted_width))))
     most = min(LONGEST_SIDE, MOST_PIXELS // wanted_width)

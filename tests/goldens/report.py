@@ -29,7 +29,7 @@ class Report:
 
     Attributes:
         rows: the comparisons.
-        inputs: tensors that are inputs of a run.
+        inputs: tensors that are inputs of a run, or of what is not served here.
         notes: what a reader should know about how the recording was made.
     """
 

@@ -17,7 +17,6 @@ from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePro
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder, recorded_caches
 from tests.goldens.report import Report
-from tests.goldens.voice import compare_causal_waves
 
 OVERLAP = "token2wav_overlap"
 CAUSAL = "token2wav_causal"
@@ -176,7 +175,11 @@ def _compare_noisy_source(
 
 
 def _compare_causal(folder: GoldenFolder, report: Report) -> None:
-    """The flow with look-ahead from the prompt and per-rate trimming, then the causal HiFT."""
+    """The flow with look-ahead from the prompt and per-rate trimming.
+
+    Waveforms are left out: they are of a vocoder that cannot load the published files.
+    Source: docs/specification/model.md#1.9.
+    """
     recorded, meta = folder.tensors(CAUSAL), folder.meta(f"{CAUSAL}_meta")
     vocoder = load_vocoder(folder, LoadOptions(flow_steps=meta["ode_steps"]))
     voice, noise = load_voice(folder)
@@ -184,20 +187,19 @@ def _compare_causal(folder: GoldenFolder, report: Report) -> None:
     base = vocoder.set_up(voice, noise=noise, lookahead=voice.codes[0, :n_ahead].tolist())
     state, log = vocoder.new_state(base), OutputLog(vocoder.flow)
     codes = _chunks(recorded, "tokens")
-    mels, shapes = [], []
+    shapes = []
     for index, chunk in enumerate(codes):
         name = f"{CAUSAL}/chunk{index}"
-        report.given(f"{name}_tokens")
+        report.given(f"{name}_tokens", f"{name}_wav")
         vocoder.stream(state, chunk.tolist(), index == len(codes) - 1)
-        mels.append(log.last[0].T)
         expected = recorded[f"chunk{index}_mel"]
-        report.close(f"{name}_mel", mels[-1], expected, rtol_of_max=MEL_RTOL_OF_MAX)
+        report.close(f"{name}_mel", log.last[0].T, expected, rtol_of_max=MEL_RTOL_OF_MAX)
         shapes.append(_cache_shapes(vocoder, state))
     report.exact(f"{CAUSAL}_meta/chunk_sizes", [len(c) for c in codes], meta["chunk_sizes"])
     expected_shapes = meta["cache_shapes_after_chunk"]
     report.exact(f"{CAUSAL}_meta/cache_shapes_after_chunk", shapes, expected_shapes)
     _compare_settings(CAUSAL, vocoder, base, meta, report)
-    compare_causal_waves(folder, report, mels)
+    report.given(*(f"vocoder_causal/{name}" for name in folder.tensors("vocoder_causal")))
 
 
 def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:

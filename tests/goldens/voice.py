@@ -1,15 +1,10 @@
-"""Compares a voice's ingredients and the causal vocoder."""
+"""Compares a voice's ingredients: its features and its speech codes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from torch import Tensor
 
-from MiniCPMO45.token2wav.config import HiFTConfig
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.voice_features import (
     SAMPLE_RATE_HZ,
@@ -22,16 +17,12 @@ from MiniCPMO45.token2wav.voice_features import (
     voice_log_mel,
 )
 from tests.goldens.folder import GoldenFolder
-from tests.goldens.hift_causal import CausalHift, stream_with_lead_in
 from tests.goldens.report import Report
 
-FILES: tuple[str, ...] = ("voice_prompt", "vocoder_causal")
+FILES: tuple[str, ...] = ("voice_prompt",)
 
 FEATURE_ATOL = 2e-4
 HIDDEN_RTOL_OF_MAX = 1e-4
-F0_RTOL = 1e-3
-WAVE_ATOL = 2e-3
-WAVE_MIN_CORRELATION = 0.999
 ROUNDING_EDGES = (0.5, 1.5)  # of 1 + tanh(x), where a digit changes
 ROUNDING_MARGIN = 1e-3
 
@@ -42,37 +33,6 @@ def compare(folder: GoldenFolder, report: Report) -> None:
         if folder.has("voice_prompt"):
             _compare_features(folder, report)
             _compare_speech_tokens(folder, report)
-        if folder.has("vocoder_causal"):
-            _compare_vocoder(folder, report)
-
-
-def compare_causal_waves(folder: GoldenFolder, report: Report, mels: Sequence[Tensor]) -> None:
-    """Compare the waveform pieces of `token2wav_causal`.
-
-    Args:
-        folder: holds the recording and the vocoder's weights.
-        report: gets one row `token2wav_causal/chunk<i>_wav` per piece.
-        mels: mel of every piece in order, float32 [80, frames] each.
-    """
-    expected = folder.tensors("token2wav_causal")
-    vocoder = load_causal_hift(folder)
-    state = vocoder.new_state()
-    with torch.inference_mode():
-        for index, mel in enumerate(mels):
-            is_last = index == len(mels) - 1
-            wave, state = stream_with_lead_in(vocoder, mel[None], state, is_last=is_last)
-            name = f"chunk{index}_wav"
-            _close_wave(report, f"token2wav_causal/{name}", wave[0], expected[name])
-
-
-def load_causal_hift(folder: GoldenFolder) -> CausalHift:
-    """Build the causal vocoder with a folder's tiny weights, float32."""
-    sizes = json.loads((folder.path / "token2wav_weights" / "config.json").read_text("utf8"))
-    look_right = sizes["hift_causal"]["conv_pre_look_right"]
-    with torch.device("meta"):
-        vocoder = CausalHift(HiFTConfig.from_dict(sizes["hift"]), look_right)
-    vocoder.load_state_dict(folder.token2wav_weights("hift_causal"), assign=True)
-    return vocoder
 
 
 def _voice_sample(folder: GoldenFolder) -> np.ndarray:
@@ -132,27 +92,3 @@ def _is_clear_of_rounding(projected: np.ndarray) -> np.ndarray:
     levels = 1.0 + np.tanh(projected.astype(np.float64))
     distances = np.stack([np.abs(levels - edge) for edge in ROUNDING_EDGES])
     return np.asarray((distances > ROUNDING_MARGIN).all(axis=(0, 2)))
-
-
-def _compare_vocoder(folder: GoldenFolder, report: Report) -> None:
-    expected = folder.tensors("vocoder_causal")
-    vocoder = load_causal_hift(folder)
-    mel = torch.from_numpy(expected["mel"])[None]
-    report.given("vocoder_causal/mel")
-    report.close("vocoder_causal/f0", vocoder.predict_f0(mel)[0], expected["f0"], rtol=F0_RTOL)
-    lengths = expected["wav_lengths"]
-    ends = np.cumsum(lengths)[:-1] // vocoder.config.samples_per_frame + vocoder.delay_frames
-    state, start = vocoder.new_state(), 0
-    pieces: list[Tensor] = []
-    for end in (*ends.tolist(), mel.shape[2]):
-        is_last = len(pieces) == len(lengths) - 1
-        piece, state = vocoder.stream(mel[:, :, start:end], state, is_last=is_last)
-        pieces.append(piece[0])
-        start = end
-    found = np.array([piece.numel() for piece in pieces], dtype=lengths.dtype)
-    report.exact("vocoder_causal/wav_lengths", found, lengths)
-    _close_wave(report, "vocoder_causal/wav", torch.cat(pieces), expected["wav"])
-
-
-def _close_wave(report: Report, name: str, actual: Tensor, expected: np.ndarray) -> None:
-    report.close(name, actual, expected, atol=WAVE_ATOL, min_correlation=WAVE_MIN_CORRELATION)

@@ -174,6 +174,12 @@ def test_every_change_of_a_live_event_is_named_and_ends_nothing() -> None:
         wrong = not is_right(gpt_live.parse_event, text)
         check_named([one["error"] for one in sent if one["type"] == "error"], place, wrong)
         assert not scene.stage.machine.is_closed, (place, text[:200])
+        if '"type": "session.start"' in text:  # a session that has begun refuses every start
+            fresh = LiveScene()
+            sent = fresh.say_text(text)
+            errors = [one["error"] for one in sent if one["type"] == "error"]
+            assert wrong <= len(errors) <= 1 and all(error.get("param") for error in errors)
+            assert not fresh.stage.machine.is_closed, (place, text[:200])
     scene.tell(Disconnected())
     releases = [effect for effect in scene.stage.history if isinstance(effect, Release)]
     assert len(releases) == 1 and count >= FEWEST / 2, count

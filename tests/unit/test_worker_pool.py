@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
 
 import pytest
 
@@ -261,3 +265,41 @@ async def test_a_worker_that_went_offline_stays_offline_after_its_release() -> N
     pool.release_worker(worker)
     assert worker.status is WorkerStatus.OFFLINE
     assert not future.done()
+
+
+# Cost.
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+SMALL, LARGE = (8, 2), (64, 58)  # workers, slots of each
+CALLS_PER_WORKER = 20
+
+
+@in_virtual_time
+@pytest.mark.parametrize("occupied", [0.0, 0.9, 1.0])
+async def test_dispatch_looks_at_workers_and_not_at_their_sessions(occupied: float) -> None:
+    """Health answers, releases and polls call it hundreds of times a second on a large service."""
+    for workers, slots in (SMALL, LARGE):
+        pool = make_pool(workers, slots=slots, max_queue_size=10_000)
+        tickets = [pool.enqueue("omni_duplex") for _ in range(int(workers * slots * occupied))]
+        for _ in range(500 if occupied == 1.0 else 0):
+            pool.enqueue("omni_duplex")
+        pool._dispatch_next()  # orders the free slots of those that changed
+        assert calls_of(pool._dispatch_next) <= CALLS_PER_WORKER * workers
+        if occupied == 0.9:
+            assert calls_of(partial(pool.enqueue, "chat")) <= CALLS_PER_WORKER * workers + 500
+            pool.leave(tickets[0])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from core.processors import UnifiedProcessor
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
+from tests.fakes.toy_checkpoint import toy_weights, write_config, write_single
 from tests.model.toy import Toy, build_toy
+from tests.model.views import clean, load
 
 # Toy tensors gain nothing from threads, and waiting for each other's can cost a hundredfold.
 torch.set_num_threads(1)
@@ -26,3 +31,28 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint")
     write_tiny_checkpoint(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> UnifiedProcessor:
+    return load(checkpoint)
+
+
+@pytest.fixture
+def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
+    """The checkpoint without any conversation."""
+    yield loaded
+    clean(loaded)
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    return toy_weights()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
+    """A complete checkpoint in one file, with random values of the real modules' names."""
+    write_config(tmp_path)
+    write_single(tmp_path, weights)
+    return tmp_path

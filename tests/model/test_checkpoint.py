@@ -23,26 +23,12 @@ from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from tests.fakes.toy_checkpoint import (
     empty_model,
-    toy_weights,
-    write_config,
     write_shards,
     write_single,
 )
 from tests.goldens.places import recordings
 
 Write = Callable[[Path, dict[str, Tensor]], None]
-
-
-@pytest.fixture(scope="module")
-def weights() -> dict[str, Tensor]:
-    return toy_weights()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    write_config(tmp_path)
-    write_single(tmp_path, weights)
-    return tmp_path
 
 
 def load(

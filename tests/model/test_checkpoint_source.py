@@ -11,7 +11,6 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import errors as hub_errors
-from torch import Tensor
 
 from MiniCPMO45.loading import checkpoint_source
 from MiniCPMO45.loading.checkpoint import INDEX_FILE
@@ -22,22 +21,8 @@ from MiniCPMO45.loading.checkpoint_source import (
     find_checkpoint,
 )
 from tests.fakes.toy_checkpoint import (
-    toy_weights,
     write_config,
-    write_single,
 )
-
-
-@pytest.fixture(scope="module")
-def weights() -> dict[str, Tensor]:
-    return toy_weights()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    write_config(tmp_path)
-    write_single(tmp_path, weights)
-    return tmp_path
 
 
 def test_folder_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,22 +20,9 @@ from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.steps import OpenVoice
 from tests.model.toy import picture, speech
-from tests.model.views import clean, load
 
 SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
 EAGER = DuplexConfig(force_listen_count=0, listen_prob_scale=0.0)
-
-
-@pytest.fixture(scope="module")
-def loaded(checkpoint: Path) -> UnifiedProcessor:
-    return load(checkpoint)
-
-
-@pytest.fixture
-def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
-    """The checkpoint without any conversation."""
-    yield loaded
-    clean(loaded)
 
 
 @pytest.fixture

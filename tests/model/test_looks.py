@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +16,11 @@ from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import EncodeImages
 from MiniCPMO45.modes.prompt_input import EncodedPicture
 from tests.model.toy import picture, speech
-from tests.model.views import clean, load
+from tests.model.views import clean
 
 SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
 SMALL, LARGE = picture(1), picture(2, 900, 600)
 LIMIT = 4
-
-
-@pytest.fixture(scope="module")
-def loaded(checkpoint: Path) -> UnifiedProcessor:
-    return load(checkpoint)
 
 
 @pytest.fixture

@@ -15,22 +15,7 @@ from torch import Tensor
 from MiniCPMO45.loading.checkpoint import CheckpointError, load_weights
 from tests.fakes.toy_checkpoint import (
     empty_model,
-    toy_weights,
-    write_config,
-    write_single,
 )
-
-
-@pytest.fixture(scope="module")
-def weights() -> dict[str, Tensor]:
-    return toy_weights()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    write_config(tmp_path)
-    write_single(tmp_path, weights)
-    return tmp_path
 
 
 def load(folder: Path, overlay: Path) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +38,11 @@ from core.schemas.common import (
 from core.schemas.streaming import StreamingChunk
 from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.model.toy import speech
-from tests.model.views import clean, load, prefill, user
+from tests.model.views import load, prefill, user
 from worker import real_backend
 
 SHORT = GenerationConfig(max_new_tokens=12)
 OUTPUT_RATE_HZ = 24_000
-
-
-@pytest.fixture(scope="module")
-def loaded(checkpoint: Path) -> UnifiedProcessor:
-    return load(checkpoint)
-
-
-@pytest.fixture
-def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
-    """The checkpoint without any conversation."""
-    yield loaded
-    clean(loaded)
 
 
 # The processor

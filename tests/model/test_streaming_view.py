@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from core.audio import FloatArray, encode_wire_audio, from_pcm
@@ -18,20 +15,7 @@ from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
 from MiniCPMO45.settings import GenerationSettings
 from tests.model.toy import speech
-from tests.model.views import clean, finish, load, prefill
-
-
-@pytest.fixture(scope="module")
-def loaded(checkpoint: Path) -> UnifiedProcessor:
-    return load(checkpoint)
-
-
-@pytest.fixture
-def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
-    """The checkpoint without any conversation."""
-    yield loaded
-    clean(loaded)
-
+from tests.model.views import finish, prefill
 
 # Streaming
 

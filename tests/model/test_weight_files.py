@@ -11,19 +11,7 @@ from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE, read_config, read_headers
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
-from tests.fakes.toy_checkpoint import toy_weights, write_config, write_shards, write_single
-
-
-@pytest.fixture(scope="module")
-def weights() -> dict[str, Tensor]:
-    return toy_weights()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
-    write_config(tmp_path)
-    write_single(tmp_path, weights)
-    return tmp_path
+from tests.fakes.toy_checkpoint import write_config, write_shards, write_single
 
 
 def test_missing_shard_is_named(tmp_path: Path, weights: dict[str, Tensor]) -> None:

@@ -269,7 +269,8 @@ def test_half_open(impatient_bench: Bench, name: str) -> None:
         for message, _ in phase.steps:
             await dead.say(message)
             await asyncio.sleep(WORK_BEGINS_S)
-        await dead.wait_closed()
+        frames = await dead.wait_closed()
+        assert b'"type":"error"' not in frames, "it was let go for something else"
         await Client(bench.worker.port).idle()
 
     asyncio.run(scenario())

@@ -374,10 +374,15 @@ def test_chat_speaks_with_the_voice_it_is_given(worker: RunningWorker, in_pieces
     asyncio.run(scenario())
 
 
-def test_a_chat_over_http_is_given_up_when_nobody_waits_for_it(worker: RunningWorker) -> None:
+def test_a_chat_over_http_is_given_up_when_nobody_waits_for_it(
+    worker: RunningWorker, failing: Failing
+) -> None:
+    failing.delay_s = 0.02  # all of the answer would take far longer than idleness is waited for
+
     async def scenario() -> None:
         client = Client(worker.port)
-        asked = {"messages": [USER], "generation": {"max_new_tokens": 4_000, "do_sample": False}}
+        whole = {"min_new_tokens": 4_000, "max_new_tokens": 4_000, "do_sample": False}
+        asked = {"messages": [USER], "generation": whole}
         asking = asyncio.create_task(client.post("/chat", asked))
 
         async def is_answering() -> bool:

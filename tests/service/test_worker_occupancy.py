@@ -19,6 +19,7 @@ from tests.service.workers import (
     Talk,
     running_worker,
     settings_for,
+    soon,
     speech,
     wire,
 )
@@ -90,21 +91,35 @@ def test_whoever_waits_is_served_when_the_worker_is_free(tmp_path: Path, kind: s
         asyncio.run(scenario(worker.port))
 
 
-def test_a_client_that_leaves_while_it_waits_takes_nothing(tmp_path: Path) -> None:
-    async def scenario(port: int) -> None:
-        client = Client(port)
-        async with client.talk("duplex") as first:
-            await first.prepared()
-            for kind in ("duplex", "streaming"):
+@pytest.mark.parametrize(
+    ("kind", "notices"), [("streaming", True), ("chat", True), ("duplex", False)]
+)
+def test_a_client_that_leaves_while_it_waits_keeps_nothing(
+    tmp_path: Path, kind: str, notices: bool
+) -> None:
+    """The socket of a live session is read from its lease on, which then ends at once."""
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
+        slots = worker.runtime.slots
+
+        async def has_waiting(count: int) -> bool:
+            return len(slots._queue) == count
+
+        async def scenario() -> None:
+            client = Client(worker.port)
+            async with client.talk("duplex") as first:
+                await first.prepared()
                 async with client.talk(kind) as second:
                     await begin(second, kind)
+                    await soon("it waits", lambda: has_waiting(1))
                     second.socket.transport.abort()
-            await first.say("stop")
-            await first.hear_all()
-        await client.idle()
+                    if notices:
+                        await soon("it waits no more", lambda: has_waiting(0))
+                await first.say("stop")
+                await first.hear_all()
+            await client.idle()
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
-        asyncio.run(scenario(worker.port))
+        asyncio.run(scenario())
+        assert slots.total_leases == (1 if notices else 2)
 
 
 def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:

@@ -288,11 +288,12 @@ class DeadClient:
         self._writer.write(head + mask + masked)
         await self._writer.drain()
 
-    async def wait_closed(self) -> None:
+    async def wait_closed(self) -> bytes:
+        """Return the frames that came until the server closed."""
         async with asyncio.timeout(LIMIT_S):
-            while await self._reader.read(65_536):
-                pass
+            frames = await self._reader.read()
         self._writer.close()
+        return frames
 
 
 def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:

@@ -1,4 +1,4 @@
-"""Voice sessions and one-shot chats of a worker from the first message to the last, every field."""
+"""A duplex session of a worker from the first message to the last, every field."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from core.schemas import chat, duplex, half_duplex
-from core.schemas.chat import ChatResponse
+from core.schemas import duplex
 from core.schemas.worker import WorkerHealth
 from core.serving.fake_backend import SPEAK_UNITS, FakeBackend
-from tests.service.worker_checks import TIMES, USER, check_fields, recording
+from tests.service.worker_checks import TIMES, check_fields, recording
 from tests.service.workers import (
     SECOND,
     Client,
     Message,
     RunningWorker,
-    jpeg,
     running_worker,
     settings_for,
     speech,
     wire,
 )
 
-HALF_DUPLEX: TypeAdapter[Any] = TypeAdapter(half_duplex.ServerMessage)
 DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ServerMessage)
-CHAT: TypeAdapter[Any] = TypeAdapter(chat.ServerMessage)
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +33,6 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     settings = settings_for(tmp_path_factory.mktemp("data"))
     with running_worker(settings, lambda: FakeBackend(TIMES)) as running:
         yield running
-
-
-def test_half_duplex_with_real_speech(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("half_duplex") as talk:
-            prepared = await talk.prepared(
-                system_prompt="Be kind.", config={"session": {"timeout_s": 77}}
-            )
-            assert prepared["session_id"] == talk.session_id and prepared["timeout_s"] == 77
-            assert (await client.health())["worker_status"] == "busy_half_duplex"
-            quiet = np.zeros(SECOND, np.float32)
-            await talk.speak(np.concatenate([quiet, speech(), quiet]))
-            heard = await talk.hear_until("turn_done")
-            kinds = [message["type"] for message in heard]
-            assert kinds[:3] == ["vad_state", "vad_state", "generating"]
-            assert set(kinds[3:-1]) == {"chunk"}
-            assert [message["speaking"] for message in heard[:2]] == [True, False]
-            assert 5_000 < heard[2]["speech_duration_ms"] < 8_000
-            chunks, done = heard[3:-1], heard[-1]
-            assert done["turn_index"] == 0 and not done["interrupted"]
-            assert done["text"] == "".join(chunk["text_delta"] or "" for chunk in chunks)
-            assert done["kv_cache_length"] == done["token_stats"]["total_tokens"] > 0
-            await talk.say("stop")
-            [stopped] = await talk.hear_all()
-            assert stopped["type"] == "stopped" and stopped["session_id"] == talk.session_id
-            assert talk.close_code == 1000
-            check_fields(HALF_DUPLEX, talk.heard)
-        await client.idle()
-        kept = await recording(worker, prepared["recording_session_id"])
-        [turn] = kept["turns"]
-        assert turn["input"]["type"] == "voice" and turn["input"]["audio"]
-        assert turn["output"]["audio"] and turn["output"]["text"] == done["text"]
-
-    asyncio.run(scenario())
 
 
 def test_half_duplex_takes_what_it_is_not_told_from_the_configuration(tmp_path: Path) -> None:
@@ -138,73 +98,6 @@ async def unit(talk: Any, index: int, **fields: object) -> Message:
     result: Message = await talk.hear()
     assert result["type"] == "result", result
     return result
-
-
-def test_duplex_with_pictures(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        picture, broken = jpeg(64, 48), "bm8gcGljdHVyZQ=="
-        async with client.talk("duplex", "omni_1") as talk:
-            prepared = await talk.prepared()
-            await talk.say("video_frame", frame=picture)
-            with_frame = await unit(talk, 0)
-            assert with_frame["vision_slices"] == 1 and with_frame["vision_tokens"] == 64
-            inline = await unit(talk, 1, frame_base64_list=[picture, picture])
-            assert inline["vision_slices"] == 2
-            await talk.say("audio_chunk", audio=wire(speech()[:SECOND]), frame_base64_list=[broken])
-            warning, result = await talk.hear(), await talk.hear()
-            assert warning["type"] == "warning" and warning["code"] == "bad_frame"
-            assert result["type"] == "result" and result["vision_slices"] == 0
-            await talk.say("stop")
-            await talk.hear_all()
-            check_fields(DUPLEX, talk.heard)
-        kept = await recording(worker, prepared["recording_session_id"])
-        assert kept["chunks"][0]["user_frame"] and kept["chunks"][1]["extra_frames"]
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("in_pieces", [True, False], ids=["pieces", "whole"])
-def test_chat_over_a_socket(worker: RunningWorker, in_pieces: bool) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        async with client.talk("chat") as talk:
-            await talk.say(None, messages=[USER], streaming=in_pieces, tts={"enabled": True})
-            fed, *chunks, done = await talk.hear_all()
-            assert talk.close_code == 1000
-            assert fed["type"] == "prefill_done" and done["type"] == "done"
-            assert bool(chunks) == in_pieces
-            assert bool(done["audio_data"]) == (not in_pieces)
-            if in_pieces:
-                assert done["text"] == "".join(chunk["text_delta"] or "" for chunk in chunks)
-            assert done["text"] and done["generated_tokens"] > 0 and done["input_tokens"] > 0
-            check_fields(CHAT, talk.heard)
-        await client.idle()
-        kept = await recording(worker, done["recording_session_id"])
-        assert kept["turns"][0]["output"]["text"] == done["text"]
-
-    asyncio.run(scenario())
-
-
-def test_chat_over_http(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client = Client(worker.port)
-        asked = {"messages": [USER], "tts": {"enabled": True}, "return_prompt": True}
-        answer = await client.post("/chat", asked)
-        assert answer.status_code == 200
-        reply = ChatResponse.model_validate(answer.json())
-        assert reply.success and reply.text and reply.prompt and reply.token_stats
-        assert reply.audio_data and reply.audio_data.startswith("UklGR")  # RIFF in Base64
-        assert reply.recording_session_id
-        kept = await recording(worker, reply.recording_session_id)
-        assert kept["turns"][0]["output"]["text"] == reply.text
-        bodies: tuple[object, ...] = ({"messages": []}, "x", {"messages": [USER] * 2_000})
-        for body in bodies:
-            refused = await client.post("/chat", body)
-            assert refused.status_code == 422 and refused.json()["detail"]
-        await client.idle()
-
-    asyncio.run(scenario())
 
 
 def test_health_has_every_field(worker: RunningWorker) -> None:

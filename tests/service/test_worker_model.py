@@ -84,24 +84,6 @@ def failing(backend: RealBackend) -> Iterator[Failing]:
     executor._handlers[LlmForward] = usual
 
 
-def test_a_second_turn_on_the_cache_answers_as_after_a_full_prefill(worker: RunningWorker) -> None:
-    async def scenario() -> None:
-        client, history = Client(worker.port), [SYSTEM, USER]
-        first = await turn(client, history, clear_kv_cache=True)
-        await client.idle()
-        kept = await client.get("/cache_info")
-        hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
-        said = {"role": "assistant", "content": first["text"]}
-        full = await turn(client, [*history, said, MORE], clear_kv_cache=True)
-        assert hit["fed"]["cached_tokens"] == first["stats"]["total_tokens"] > 0
-        assert full["fed"]["cached_tokens"] == 0
-        assert hit["fed"]["input_tokens"] < full["fed"]["input_tokens"]
-        assert hit["stats"]["total_tokens"] == full["stats"]["total_tokens"]
-        assert hit["text"] == full["text"]
-
-    asyncio.run(scenario())
-
-
 def test_a_stopped_reply_can_be_continued_from_the_cache(
     worker: RunningWorker, failing: Failing
 ) -> None:

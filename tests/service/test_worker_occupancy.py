@@ -208,41 +208,6 @@ async def speak_a_turn(talk: Talk) -> None:
     await talk.hear_until("generating")
 
 
-@pytest.mark.parametrize("way", ["interrupt", "http"])
-def test_a_half_duplex_reply_is_cut_short_and_the_session_goes_on(tmp_path: Path, way: str) -> None:
-    async def scenario(port: int) -> None:
-        client = Client(port)
-        async with client.talk("half_duplex", "hdx_1") as talk:
-            await speak_a_turn(talk)
-            if way == "http":
-                await client.post("/half_duplex/stop", {"session_id": "hdx_1"})
-            else:
-                await talk.say("interrupt")
-            done = (await talk.hear_until("turn_done"))[-1]
-            assert done["interrupted"] and done["turn_index"] == 0
-            await talk.say("audio_chunk", audio=wire(speech()[SECOND : 2 * SECOND]))
-            assert (await talk.hear())["type"] == "vad_state"
-            await talk.say("stop")
-            assert (await talk.hear_all())[-1]["type"] == "stopped"
-        await client.idle()
-
-    with fake_worker(tmp_path, SLOW_PIECES) as worker:
-        asyncio.run(scenario(worker.port))
-
-
-def test_a_duplex_session_is_stopped_over_http(tmp_path: Path) -> None:
-    async def scenario(port: int) -> None:
-        client = Client(port)
-        async with client.talk("duplex", "adx_1") as talk:
-            await talk.prepared()
-            assert (await client.post("/duplex/stop", {"session_id": "adx_1"})).json()["success"]
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
-        await client.idle()
-
-    with fake_worker(tmp_path) as worker:
-        asyncio.run(scenario(worker.port))
-
-
 def test_sound_heard_while_the_model_answers_is_lost(tmp_path: Path) -> None:
     """Otherwise the model would answer its own echo."""
     times = FakeTimes(prefill_ms=1, piece_ms=20)
@@ -257,40 +222,6 @@ def test_sound_heard_while_the_model_answers_is_lost(tmp_path: Path) -> None:
             assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
 
     with fake_worker(tmp_path, times) as worker:
-        asyncio.run(scenario(worker.port))
-
-
-def test_a_voice_breaks_the_model_off_if_so_configured(tmp_path: Path) -> None:
-    async def scenario(port: int) -> None:
-        for barge_in, is_broken in (({}, True), (None, False)):
-            async with Client(port).talk("duplex") as talk:
-                await talk.prepared(config=EAGER, barge_in=barge_in)
-                results = []
-                for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND])):
-                    await talk.say("audio_chunk", audio=sound)
-                    results.append(await talk.hear())
-                assert not results[0]["is_listen"]
-                assert results[1]["is_listen"] == results[1]["barge_in"] == is_broken
-                await talk.say("stop")
-                await talk.hear_all()
-
-    with fake_worker(tmp_path) as worker:
-        asyncio.run(scenario(worker.port))
-
-
-def test_an_interrupt_makes_the_next_unit_listen(tmp_path: Path) -> None:
-    async def scenario(port: int) -> None:
-        async with Client(port).talk("duplex") as talk:
-            await talk.prepared(config=EAGER)
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert not (await talk.hear())["is_listen"]
-            await talk.say("interrupt")
-            assert (await talk.hear())["type"] == "interrupted"
-            await talk.say("audio_chunk", audio=SILENCE)
-            broken = await talk.hear()
-            assert broken["is_listen"] and broken["barge_in"] and broken["audio_data"] == ""
-
-    with fake_worker(tmp_path) as worker:
         asyncio.run(scenario(worker.port))
 
 

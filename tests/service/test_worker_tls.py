@@ -108,7 +108,7 @@ def test_a_certificate_for_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_worker_without_tls_is_refused_by_a_gateway_with_it(tmp_path: Path) -> None:
     plain = configured(tmp_path, worker_tls=False)
-    meet(plain, configured(tmp_path), "")
+    meet(plain, configured(tmp_path), "SSL")
 
 
 def test_another_secret_is_refused_and_named(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ async def _worker_is_lost(scene: Scene, client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("scene", "fault"),
-    taking_turns(WAITING, ["stop", "disconnect", "bad", "oversize", "half_open"]),
+    taking_turns(WAITING, ["stop", "disconnect", "bad", "oversize"]),
     ids=case_name,
 )
 @in_loop
@@ -233,12 +233,24 @@ async def test_fault_while_waiting(
             await _stop(scene, client)
         elif fault == "disconnect":
             client.vanish()
-        elif fault == "half_open":
-            client.fall_silent()
         else:
             await client.say_text("{" if fault == "bad" else "x" * TOO_BIG)
             assert await client.closed() == (1007 if fault == "bad" else 1009)
             assert client.kinds[-1] == "error"
+        await asyncio.to_thread(wait_until, "nobody waits", lambda: is_empty(crowd), LIMIT_S)
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+@pytest.mark.matrix
+@in_loop
+async def test_who_falls_silent_while_waiting_loses_the_place(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples
+) -> None:
+    async with nobody_free(crowd), AsyncExitStack() as stack:
+        for client in await _reach_all(crowd, speech, WAITING, stack):
+            client.fall_silent()
+        assert crowd.get("/status")["queue_length"] == len(WAITING)
         await asyncio.to_thread(wait_until, "nobody waits", lambda: is_empty(crowd), LIMIT_S)
     wait_until_quiet(crowd)
     bystander.check()

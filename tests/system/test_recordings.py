@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import json
 import wave
-import zipfile
 from typing import Any
 
 import httpx
@@ -152,36 +150,6 @@ async def test_an_omni_session_can_be_replayed(
 
 
 @in_loop
-async def test_files_come_in_ranges_and_as_a_zip(
-    system: RunningSystem, speech: Samples, frame: bytes
-) -> None:
-    recording_id = await omni_session(system, speech[: 3 * RATE_HZ], frame)
-    finished(system, recording_id)
-    whole = asset(system, recording_id, "user_audio/000.wav")
-    assert whole.headers["content-type"] == "audio/wav"
-    part = asset(system, recording_id, "user_audio/000.wav", Range="bytes=44-143")
-    assert part.status_code == 206 and part.content == whole.content[44:144]
-    assert part.headers["content-range"] == f"bytes 44-143/{len(whole.content)}"
-    base = f"/api/sessions/{recording_id}"
-    head = await system.call("HEAD", f"{base}/assets/user_audio/000.wav")
-    assert int(head.headers["content-length"]) == len(whole.content) and not head.content
-    for path, status in (
-        ("..%2f..%2fconfig.json", 400),
-        ("user_audio/999.wav", 404),
-        ("%2fetc%2fpasswd", 400),
-    ):
-        assert asset(system, recording_id, path).status_code == status
-    download = await system.call("GET", f"{base}/download")
-    assert download.headers["content-type"] == "application/zip"
-    with zipfile.ZipFile(io.BytesIO(download.content)) as archive:
-        assert archive.testzip() is None
-        names = {name.removeprefix(f"{recording_id}/") for name in archive.namelist()}
-        assert {"meta.json", "recording.json", "user_audio/000.wav"} <= names
-        found = next(name for name in archive.namelist() if name.endswith("user_audio/000.wav"))
-        assert archive.read(found) == whole.content
-
-
-@in_loop
 async def test_half_duplex_keeps_its_turns(system: RunningSystem, question: Samples) -> None:
     pause = np.zeros(3 * RATE_HZ // 2, np.float32)
     async with HalfDuplexClient.connected(system.ws(f"/ws/half_duplex/{new_id('hdx')}")) as client:
@@ -244,47 +212,6 @@ async def test_a_streamed_conversation_is_one_recording(
     assert turn["timing"]["tokens"] == first["token_stats"]["generated_tokens"]
     _, heard = wav_of(asset(system, recording_id, turn["input"]["audio"]).content)
     assert heard.shape[1] == len(question)
-
-
-@in_loop
-async def test_comments_uploads_and_deletion(
-    system: RunningSystem, speech: Samples, frame: bytes
-) -> None:
-    recording_id = await omni_session(system, speech[:RATE_HZ], frame)
-    finished(system, recording_id)
-    base = f"/api/sessions/{recording_id}"
-    comment = f"{base}/comment"
-    assert (await system.call("GET", comment)).json() == {"comment": ""}
-    answer = await system.call("POST", comment, json={"comment": "Très bien <b>!</b>"})
-    assert answer.json() == {"status": "ok", "len": 18}
-    assert (await system.call("GET", comment)).json()["comment"] == "Très bien <b>!</b>"
-    answer = await system.call("POST", comment, json={"comment": "x" * 2_001})
-    assert answer.status_code == 413
-    assert (await system.call("POST", comment, json={"comment": ""})).json()["len"] == 0
-    assert (await system.call("GET", comment)).json() == {"comment": ""}
-
-    sound = asset(system, recording_id, "user_audio/000.wav").content
-    file = {"file": ("talk.wav", sound, "audio/wav")}
-    kept = (await system.call("POST", f"{base}/upload-recording", files=file)).json()
-    assert kept == {"status": "ok", "path": "frontend_replay.wav", "size_bytes": len(sound)}
-    assert asset(system, recording_id, "frontend_replay.wav").content == sound
-    lie = {"file": ("talk.mp4", b"<html></html>" * 10, "video/mp4")}
-    assert (await system.call("POST", f"{base}/upload-recording", files=lie)).status_code == 400
-    assert (await system.call("GET", f"/s/{recording_id}")).status_code == 200
-    assert (await system.call("DELETE", base)).json() == {"success": True}
-    assert (await system.call("GET", base)).status_code == 404
-    assert (await system.call("DELETE", base)).status_code == 404
-    assert (await system.call("GET", f"/s/{recording_id}")).status_code == 404
-    assert not (system.data / "sessions" / recording_id).exists()
-
-
-def test_what_is_no_recording_is_not_found(system: RunningSystem) -> None:
-    assert (
-        httpx.get(f"{system.url}/api/sessions/no_such", trust_env=False, timeout=None).status_code
-        == 404
-    )
-    bad = httpx.get(f"{system.url}/api/sessions/a.b", trust_env=False, timeout=None)
-    assert bad.status_code == 400 and json.loads(bad.text)["code"] == "invalid_session_id"
 
 
 def test_the_client_reads_files_as_they_are(system: RunningSystem) -> None:

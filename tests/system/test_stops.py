@@ -19,7 +19,6 @@ from tests.system.loops import in_loop, new_id
 from tests.system.running import RunningSystem
 
 HELLO = [{"role": "user", "content": "Hello."}]
-SHORTEST_TIMEOUT_S = 10  # that a session may ask for
 PAUSE = np.zeros(3 * RATE_HZ // 2, np.float32)  # more than the 800 ms that end a turn
 
 
@@ -145,19 +144,6 @@ async def test_a_pause_that_lasts_too_long_ends_the_session(
         assert timeout["reason"] == "pause" and timeout["session_id"] == session_id
         assert await client.closed() == 1000
     assert shapes.offences(client.messages, shapes.DUPLEX) == []
-
-
-@pytest.mark.matrix
-@in_loop
-async def test_a_silence_that_lasts_too_long_ends_half_duplex(crowd: RunningSystem) -> None:
-    async with HalfDuplexClient.connected(crowd.ws(f"/ws/half_duplex/{new_id('hdx')}")) as client:
-        prepared = await client.prepare(config={"session": {"timeout_s": SHORTEST_TIMEOUT_S}})
-        assert prepared["timeout_s"] == SHORTEST_TIMEOUT_S
-        timeout = await client.hear("timeout")
-        assert timeout["reason"] == "inactivity"
-        assert timeout["elapsed_s"] >= SHORTEST_TIMEOUT_S
-        assert await client.closed() == 1000
-    assert shapes.offences(client.messages, shapes.HALF_DUPLEX) == []
 
 
 @pytest.mark.parametrize("mode", ["streaming", "half_duplex", "duplex"])

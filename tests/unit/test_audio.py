@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from core.audio import (
     FloatArray,
+    StreamResampler,
     check_audible,
     decode_wire_audio,
     encode_wav,
@@ -274,3 +275,15 @@ def test_damaged_files_are_sound_or_one_of_our_errors(
     assert heard.dtype == np.float32
     assert 0 < len(heard) <= 2 * RATE_HZ
     assert np.abs(heard).max() <= 1
+
+
+@pytest.mark.parametrize("rates_hz", [(24_000, 16_000), (8_000, 16_000), (16_000, 16_000)])
+def test_a_stream_is_resampled_as_the_whole_is(rates_hz: tuple[int, int]) -> None:
+    rate_hz, wanted_hz = rates_hz
+    whole = tone(rate_hz, 1.0)
+    stream = StreamResampler(rate_hz, wanted_hz)
+    pieces = [stream.feed(piece) for piece in np.array_split(whole, 7)]
+    made = np.concatenate([*pieces, stream.finish()])
+    assert len(made) == wanted_hz
+    inside = slice(wanted_hz // 10, -wanted_hz // 10)  # away from where the sound begins and ends
+    np.testing.assert_allclose(made[inside], tone(wanted_hz, 1.0)[inside], atol=0.02)

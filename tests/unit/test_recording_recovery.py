@@ -249,6 +249,20 @@ def test_a_good_recording_is_not_replaced_by_a_worse_one(finished: dict[str, Pat
     assert after == before.model_copy(update={"size_bytes": after.size_bytes})
 
 
+def test_an_end_that_the_timeline_has_lost_is_the_one_written_before(
+    finished: dict[str, Path],
+) -> None:
+    folder = as_if_killed(finished["dx"], keeps_results=True)
+    before = read_meta(folder)
+    timeline = folder / names.TIMELINE_FILE
+    *kept, last = timeline.read_bytes().splitlines(keepends=True)
+    timeline.write_bytes(b"".join(kept) + last[:-5])
+    after = recover_session(folder)
+    assert before is not None and before.end_reason is not None
+    assert (after.end_reason, after.ended_at) == (before.end_reason, before.ended_at)
+    assert after.duration_s == before.duration_s
+
+
 def test_an_empty_folder_becomes_a_failed_recording(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -6,6 +6,7 @@ import errno
 import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_readers_wait_for_no_writer(tmp_path: Path) -> None:
         state.execute(INSERT, ("b", True))
         assert other.rows(SELECT) == store.rows(SELECT) == [("a", 1)]
     assert other.rows(SELECT) == store.rows(SELECT) == [("a", 1), ("b", 1)]
+
+
+def test_writers_wait_for_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "WAIT_S", 0.0)
+    store = Store(tmp_path)
+    keep(store, "a")
+    with closing(sqlite3.connect(tmp_path / STATE_FILE, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute(SELECT).fetchall() == [("a", 1)]
+        keep(store, "b")
+        assert reader.execute(SELECT).fetchall() == [("a", 1)]
 
 
 def test_two_gateways_on_one_folder_lose_nothing(tmp_path: Path) -> None:

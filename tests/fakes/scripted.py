@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
+from MiniCPMO45.configuration_minicpmo import AudioConfig, SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import (
     AudioInputState,
@@ -43,6 +43,7 @@ from MiniCPMO45.model.audio_encoder import EncodeStream, new_audio_cache
 from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.token2wav.vocoder import CodeChunk
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+from tests.fakes.decoders import decoder_shape
 from tests.fakes.vocoder_lengths import count_samples
 
 R = TypeVar("R")
@@ -57,18 +58,7 @@ CERTAIN = 40.0  # logit of a scripted token; all others are 0
 TONE_LEVEL = 0.25
 HIDDEN_SIZE = 4
 
-_SHAPE = DecoderConfig(
-    hidden_size=HIDDEN_SIZE,
-    intermediate_size=HIDDEN_SIZE,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    num_key_value_heads=1,
-    head_dim=2,
-    rms_norm_eps=1e-6,
-    rope_theta=10_000.0,
-    max_position_embeddings=100_000,
-    has_qk_norm=False,
-)
+_SHAPE = decoder_shape(HIDDEN_SIZE, positions=100_000)
 _AUDIO = AudioConfig(d_model=4, encoder_layers=1, encoder_attention_heads=1, encoder_ffn_dim=16)
 
 

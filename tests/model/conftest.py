@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from core.processors import UnifiedProcessor
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.fakes.toy_checkpoint import toy_weights, write_config, write_single
+from tests.model.scripted_duplex import Bench
 from tests.model.toy import Toy, build_toy
 from tests.model.views import clean, load
 
@@ -56,3 +58,13 @@ def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
     write_config(tmp_path)
     write_single(tmp_path, weights)
     return tmp_path
+
+
+@pytest.fixture
+def bench(toy: Toy) -> Bench:
+    return Bench(toy)
+
+
+@pytest.fixture
+def tokens(toy: Toy) -> SpecialTokens:
+    return toy.tokenizer.special

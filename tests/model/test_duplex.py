@@ -19,16 +19,6 @@ from tests.model.scripted_duplex import AUDIO, SECOND, SETTINGS, SILENCE, SLICE,
 from tests.model.toy import Toy, picture, prepare
 
 
-@pytest.fixture
-def bench(toy: Toy) -> Bench:
-    return Bench(toy)
-
-
-@pytest.fixture
-def tokens(toy: Toy) -> SpecialTokens:
-    return toy.tokenizer.special
-
-
 def _n_samples(result: UnitResult) -> int:
     assert result.audio_waveform is not None
     return len(result.audio_waveform)

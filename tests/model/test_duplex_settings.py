@@ -27,24 +27,6 @@ OWN = DuplexSettings(
     window=WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=60, basic_low_tokens=40),
 )
 
-TEXT_FIELDS = (
-    "temperature",
-    "listen_prob_scale",
-    "text_repetition_penalty",
-    "length_penalty",
-    "decode_mode",
-)
-
-
-@pytest.fixture
-def bench(toy: Toy) -> Bench:
-    return Bench(toy)
-
-
-@pytest.fixture
-def tokens(toy: Toy) -> SpecialTokens:
-    return toy.tokenizer.special
-
 
 def test_a_session_keeps_its_own_settings(toy: Toy) -> None:
     """D19."""

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import (
     DECODE_BUCKETS,
     NO_VECTOR,
@@ -21,20 +20,10 @@ from MiniCPMO45.engine.kv_cache import (
 )
 from MiniCPMO45.kernels.attention import NO_POSITION
 from MiniCPMO45.kernels.products import Rope
+from tests.fakes.decoders import decoder_shape
 
 WIDTH = 3
-SHAPE = DecoderConfig(
-    hidden_size=WIDTH,
-    intermediate_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    num_key_value_heads=1,
-    head_dim=2,
-    rms_norm_eps=1e-6,
-    rope_theta=10_000.0,
-    max_position_embeddings=400,
-    has_qk_norm=False,
-)
+SHAPE = decoder_shape(WIDTH, positions=400)
 
 pieces = st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1, max_size=4)
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from core.engine.passes import run_alone
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import Session
@@ -18,23 +17,13 @@ from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.settings import DuplexSettings
+from tests.fakes.decoders import decoder_shape
 from tests.fakes.scripted import cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech
 
 VOICE = speech(2.0, 3)
-SHAPE = DecoderConfig(
-    hidden_size=16,
-    intermediate_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-6,
-    rope_theta=10_000.0,
-    max_position_embeddings=1024,
-    has_qk_norm=False,
-)
+SHAPE = decoder_shape(16, layers=2, heads=2, kv_heads=2, head_dim=8, positions=1024)
 ROW_BYTES = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, floats of a head
 
 

@@ -37,16 +37,6 @@ def closing_at_once(duplex: DuplexCapability) -> ClosingAtOnce:
     return ClosingAtOnce(duplex.config, duplex.tokenizer, policy, defaults=duplex.defaults)
 
 
-@pytest.fixture
-def bench(toy: Toy) -> Bench:
-    return Bench(toy)
-
-
-@pytest.fixture
-def tokens(toy: Toy) -> SpecialTokens:
-    return toy.tokenizer.special
-
-
 def test_closing_a_unit_runs_no_pass(bench: Bench, tokens: SpecialTokens) -> None:
     bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
     bench.generate()

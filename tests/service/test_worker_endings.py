@@ -297,17 +297,6 @@ def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
     assert words(heard) == ["closed"] and heard[-1]["code"] == 1009
 
 
-def test_pauses_end(bench: Bench) -> None:
-    async def leave(phase: Phase, talk: Talk) -> None:
-        await talk.say("pause", timeout=0.05)
-        await talk.hear_all()
-
-    heard = run(bench, PHASES["duplex active"], leave)
-    assert words(heard) == ["paused", "timeout", "closed"]
-    assert heard[1]["reason"] == "pause" and heard[1]["session_id"]
-    assert heard[-1]["code"] == 1000
-
-
 def test_sound_of_a_pause_is_lost_with_one_warning(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         for message in (CHUNK, CHUNK):

@@ -167,16 +167,6 @@ class Client:
             self._news.clear()
             await self._news.wait()
 
-    async def heard_quiet(self, quiet_s: float, limit_s: float = LIMIT_S) -> None:
-        """Wait until nothing has come for a while."""
-        deadline_s = time.monotonic() + limit_s
-        while time.monotonic() < deadline_s:
-            count = len(self.heard)
-            await asyncio.sleep(quiet_s)
-            if len(self.heard) == count:
-                return
-        raise TimeoutError("it never fell silent")
-
     # --- the end ---
 
     @property

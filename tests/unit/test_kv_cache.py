@@ -19,19 +19,9 @@ from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.products import Rope, rotate
+from tests.fakes.decoders import decoder_shape
 
-SHAPE = DecoderConfig(
-    hidden_size=8,
-    intermediate_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=4,
-    rms_norm_eps=1e-6,
-    rope_theta=10_000.0,
-    max_position_embeddings=200,
-    has_qk_norm=True,
-)
+SHAPE = decoder_shape(8, layers=2, heads=4, kv_heads=2, head_dim=4, positions=200)
 CPU = torch.device("cpu")
 PAGE_TOKENS = 2
 GROWING, FIXED, CODED = "growing", "fixed", "coded"

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from core.serving.runtime import CACHE_ROOM_MIN
-from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import KvStore
 from MiniCPMO45.engine.session import (
     LAST_FREE,
@@ -21,19 +20,9 @@ from MiniCPMO45.engine.session import (
 )
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.settings import WindowMode, WindowSettings
+from tests.fakes.decoders import decoder_shape
 
-SHAPE = DecoderConfig(
-    hidden_size=2,
-    intermediate_size=2,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    num_key_value_heads=1,
-    head_dim=2,
-    rms_norm_eps=1e-6,
-    rope_theta=10_000.0,
-    max_position_embeddings=40_960,
-    has_qk_norm=False,
-)
+SHAPE = decoder_shape(2, positions=40_960)
 UNIT = 80  # tokens
 PROMPT = 200
 

@@ -1,0 +1,28 @@
+"""Sizes of a decoder, as small as a test of its caches needs."""
+
+from __future__ import annotations
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+
+
+def decoder_shape(
+    width: int = 2,
+    *,
+    layers: int = 1,
+    heads: int = 1,
+    kv_heads: int = 1,
+    head_dim: int = 2,
+    positions: int,
+) -> DecoderConfig:
+    return DecoderConfig(
+        hidden_size=width,
+        intermediate_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=1e-6,
+        rope_theta=10_000.0,
+        max_position_embeddings=positions,
+        has_qk_norm=False,
+    )

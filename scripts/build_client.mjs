@@ -30,7 +30,7 @@ await build({
 });
 const tsc = join(ROOT, "node_modules", "typescript", "bin", "tsc");
 execFileSync(process.execPath, [tsc, "-p", SOURCE, "--outDir", join(BUILT, "types")], { stdio: "inherit" });
-cpSync(join(ROOT, "types", "http.d.ts"), join(BUILT, "types", "http.d.ts"));
+for (const name of ["http.d.ts", "protocol.d.ts"]) cpSync(join(ROOT, "types", name), join(BUILT, "types", name));
 writeFileSync(join(BUILT, "index.d.ts"), TYPES);
 const { version } = readJson(join(ROOT, "package.json"));
 writeFileSync(join(BUILT, "package.json"), JSON.stringify({ ...readJson(join(SOURCE, "package.json")), version }, null, 2));

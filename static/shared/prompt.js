@@ -3,7 +3,7 @@
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 
-/** @import { AudioContent, ImageContent, TextContent } from "./protocol.js" */
+/** @import { AudioContent, ImageContent, TextContent } from "../../types/protocol.js" */
 
 const DEFAULT_PATH = "default";
 

@@ -8,7 +8,7 @@
 
 import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 
-/** @import { ErrorCode } from "./protocol.js" */
+/** @import { ErrorCode } from "../../types/protocol.js" */
 
 /** What only the client can know, beside the codes of the server.
  * `stopped` the user stopped it · `cancelled` left the queue or gave up connecting · `page_left` ·

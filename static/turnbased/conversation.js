@@ -9,7 +9,7 @@
 
 import { mediaOf } from "./media-part.js";
 
-/** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../shared/protocol.js" */
+/** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
 /** @import { TurnProgress } from "./turn-progress.js" */
 
 /** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */

@@ -16,7 +16,7 @@ import { chatRequest } from "./turn-options.js";
 /** @import { ApiError } from "../shared/api.js" */
 /** @import { EndReason, QueuePlace, SocketEnd } from "../shared/server-messages.js" */
 /** @import { LiveSocket, Network, WireMessage } from "../shared/live-socket.js" */
-/** @import { Chunk, Message, StreamingServerMessage } from "../shared/protocol.js" */
+/** @import { Chunk, Message, StreamingServerMessage } from "../../types/protocol.js" */
 /** @import { TurnOptions } from "./turn-options.js" */
 /** @import { TurnEvent, TurnProgress, TurnResult } from "./turn-progress.js" */
 

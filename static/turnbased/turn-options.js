@@ -3,7 +3,7 @@
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 
-/** @import { Generate, Message, Prefill } from "../shared/protocol.js" */
+/** @import { Generate, Message, Prefill } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSettings } from "./chat-session.js" */
 

@@ -4,7 +4,7 @@
 import { base64ToBytes, base64ToFloats, encodeWav, joinChunks } from "../shared/pcm.js";
 import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
-/** @import { Chunk, StreamingServerMessage, TokenStats } from "../shared/protocol.js" */
+/** @import { Chunk, StreamingServerMessage, TokenStats } from "../../types/protocol.js" */
 /** @import { QueuePlace } from "../shared/server-messages.js" */
 /** @import { Voice } from "./conversation.js" */
 

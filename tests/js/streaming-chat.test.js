@@ -8,7 +8,7 @@ import { contextShare, estimateWaitS } from "../../static/turnbased/turn-progres
 import { QUEUE_DONE, queued } from "./fakes/duplex-messages.js";
 import { FakeClock, collect, fakeSockets, settle } from "./fakes/socket.js";
 
-/** @import { Message } from "../../static/shared/protocol.js" */
+/** @import { Message } from "../../types/protocol.js" */
 /** @import { StreamingChatOptions } from "../../static/turnbased/streaming-chat.js" */
 
 /** @type {Message[]} */

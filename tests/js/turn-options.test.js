@@ -4,7 +4,7 @@ import test from "node:test";
 
 import { chatRequest, turnOptions } from "../../static/turnbased/turn-options.js";
 
-/** @import { Message } from "../../static/shared/protocol.js" */
+/** @import { Message } from "../../types/protocol.js" */
 
 /** @type {Message[]} */
 const TEXT = [{ role: "user", content: "Hi" }];

@@ -24,13 +24,13 @@ from core.schemas.export.codes import uses_on
 from core.schemas.export.message_schemas import definitions_of
 from core.schemas.export.pages import MACHINES, pages, table
 from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
-from core.schemas.export.typedefs import protocol_js
-from core.schemas.half_duplex import HalfDuplexConfig
+from core.schemas.export.typedefs import protocol_d_ts, protocol_js
 from core.schemas.streaming import Generate
 from tests.source_tree import ROOT
 
 PAGES = pages()
 SCRIPT = protocol_js()
+TYPES = protocol_d_ts()
 DEFINITIONS = definitions_of()
 LINK = re.compile(r"(?<!`)\]\(([\w/.]*)#?([\w-]*)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -168,10 +168,10 @@ def test_a_bar_in_a_cell_is_no_border() -> None:
 
 USE = """\
 // @ts-check
-import { CLOSE_CODES, ERROR_CODES, LIMITS, SOCKET_PATHS } from "./protocol.js";
-import { DUPLEX_CONFIG_DEFAULTS, DUPLEX_CONFIG_RANGES } from "./protocol.js";
+import { CLOSE_CODES, ERROR_CODES, LIMITS } from "./protocol.js";
+import { DUPLEX_CONFIG_DEFAULTS, GENERATE_RANGES } from "./protocol.js";
 
-/** @param {import("./protocol.js").DuplexServerMessage} message */
+/** @param {import("./types/protocol.js").DuplexServerMessage} message */
 export function narrowed(message) {
   switch (message.type) {
     case "result": return message.is_listen ? "" : message.text;
@@ -184,27 +184,25 @@ export function narrowed(message) {
   return message.text;
 }
 
-/** @type {import("./protocol.js").DuplexClientMessage} */
+/** @type {import("./types/protocol.js").DuplexClientMessage} */
 export const prepare = { type: "prepare", config: { chunk_ms: DUPLEX_CONFIG_DEFAULTS.chunk_ms } };
-/** @type {import("./protocol.js").DuplexClientMessage} */
+/** @type {import("./types/protocol.js").DuplexClientMessage} */
 // @ts-expect-error: no sound
 export const chunk = { type: "audio_chunk" };
-/** @type {import("./protocol.js").StreamingClientMessage} */
+/** @type {import("./types/protocol.js").StreamingClientMessage} */
 export const prefill = {
   type: "prefill",
   messages: [{ role: "user", content: [{ type: "text", text: "a" }] }],
 };
-/** @type {import("./protocol.js").StreamingClientMessage} */
+/** @type {import("./types/protocol.js").StreamingClientMessage} */
 // @ts-expect-error: no such role
 export const nobody = { type: "prefill", messages: [{ role: "nobody", content: "a" }] };
-/** @type {import("./protocol.js").ChatClientMessage} */
+/** @type {import("./types/protocol.js").ChatClientMessage} */
 export const request = { messages: [{ role: "user", content: "a" }] };
 /** @type {1011} */
 export const close = CLOSE_CODES.INTERNAL;
-/** @type {"/ws/chat"} */
-export const path = SOCKET_PATHS.chat;
 /** @type {number} */
-export const number = LIMITS.INPUT_SAMPLE_RATE_HZ + DUPLEX_CONFIG_RANGES.temperature.max;
+export const number = LIMITS.INPUT_SAMPLE_RATE_HZ + GENERATE_RANGES.temperature.max;
 """
 TSC_OPTIONS = "--checkJs --allowJs --strict --noEmit --target es2022 --module es2022".split()
 
@@ -215,6 +213,8 @@ def test_types_narrow(tmp_path: Path) -> None:
     if tsc is None:
         pytest.skip("npm install --no-save typescript brings the compiler")
     (tmp_path / "protocol.js").write_text(SCRIPT, encoding="utf8")
+    (tmp_path / "types").mkdir()
+    (tmp_path / "types" / "protocol.d.ts").write_text(TYPES, encoding="utf8")
     (tmp_path / "use.js").write_text(USE, encoding="utf8")
     done = subprocess.run(
         [tsc, *TSC_OPTIONS, "--moduleResolution", "bundler", "use.js"],
@@ -233,30 +233,30 @@ def constants() -> dict[str, object]:
         SCRIPT,
         re.MULTILINE | re.DOTALL,
     )
-    return {name: json.loads(value) for name, value in found}
+    lines = re.compile(r"^  (\w+): (.*),$", re.MULTILINE)
+    return {
+        name: {key: json.loads(text) for key, text in lines.findall(value)} for name, value in found
+    }
 
 
 def test_constants_are_those_of_the_server(constants: dict[str, dict[str, object]]) -> None:
     assert constants["ERROR_CODES"] == {code.name: code.value for code in ErrorCode}
     assert constants["CLOSE_CODES"] == {code.name: int(code) for code in CloseCode}
     assert constants["LIMITS"]["FRAME_MAX_BYTES"] == limits.FRAME_MAX_BYTES
-    assert constants["SOCKET_PATHS"] == {socket.name: socket.address for socket in SOCKETS}
     assert constants["DUPLEX_CONFIG_DEFAULTS"] == DuplexConfig().model_dump(mode="json")
-    assert constants["HALF_DUPLEX_CONFIG_DEFAULTS"] == HalfDuplexConfig().model_dump(mode="json")
     generate = Generate().model_dump(mode="json", exclude={"type"})
     assert constants["GENERATE_DEFAULTS"] == generate
-    ranges = constants["DUPLEX_CONFIG_RANGES"]
+    ranges = constants["GENERATE_RANGES"]
     assert isinstance(ranges, dict) and ranges["top_p"] == {"above": 0, "max": 1}
 
 
 def test_every_message_has_a_type() -> None:
-    text = SCRIPT
     for name in (*public_names().values(), *DEFINITIONS):
-        assert len(re.findall(rf"@typedef {{[^\n]*}} {name}$", text, re.MULTILINE)) == 1
+        assert len(re.findall(rf"^export type {name} = ", TYPES, re.MULTILINE)) == 1
     for socket in SOCKETS:
         camel = socket.name.title().replace("_", "")
         for side in Side:
-            assert f"}} {camel}{side.value.title()}Message\n" in text
+            assert f"export type {camel}{side.value.title()}Message = " in TYPES
 
 
 def test_node_reads_it(tmp_path: Path, constants: dict[str, object]) -> None:

@@ -12,12 +12,13 @@ from typing import Final
 from core.schemas.export.asyncapi import asyncapi_document
 from core.schemas.export.client_types import events_py
 from core.schemas.export.pages import pages
-from core.schemas.export.typedefs import protocol_js
+from core.schemas.export.typedefs import protocol_d_ts, protocol_js
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES_FOLDER: Final = "docs/protocol"
 DOCUMENT: Final = f"{PAGES_FOLDER}/asyncapi.json"
-TYPES: Final = "static/shared/protocol.js"
+CONSTANTS: Final = "static/shared/protocol.js"
+TYPES: Final = "types/protocol.d.ts"
 EVENTS: Final = "minicpmo_live/events.py"
 
 
@@ -27,7 +28,8 @@ def exported_files() -> dict[str, str]:
     return {
         DOCUMENT: document + "\n",
         **{f"{PAGES_FOLDER}/{name}.md": text for name, text in pages().items()},
-        TYPES: protocol_js(),
+        CONSTANTS: protocol_js(),
+        TYPES: protocol_d_ts(),
         EVENTS: events_py(),
     }
 

@@ -1,4 +1,4 @@
-"""Types and constants for the browser: one JavaScript module of JSDoc typedefs.
+"""What the pages and the npm package have of the protocol: constants, and types for `tsc`.
 
 A message narrows on its `type` under `tsc --checkJs --strict`.
 """
@@ -6,7 +6,6 @@ A message narrows on its `type` under `tsc --checkJs --strict`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from core.errors import CloseCode, ErrorCode
 from core.schemas import limits
 from core.schemas.export.message_schemas import (
     TYPE,
+    MessageSchema,
     Schema,
     alternatives,
     definitions_of,
@@ -28,7 +28,7 @@ from core.schemas.export.message_schemas import (
     required_fields,
     visible_fields,
 )
-from core.schemas.export.sockets import PROTOCOL_VERSION, SOCKETS, Side
+from core.schemas.export.sockets import SOCKETS, Side
 from core.schemas.queue import SESSION_ID_PATTERN
 
 PLAIN_TYPES: Final[Mapping[str, str]] = MappingProxyType(
@@ -50,28 +50,40 @@ def templates() -> Environment:
 
 
 def protocol_js() -> str:
-    definitions = definitions_of()
-    pairs = [(socket, side) for socket in SOCKETS for side in Side]
-    messages = {
-        message.name: message for socket, side in pairs for message in messages_of(socket, side)
-    }
-    schemas = definitions | {name: message.schema for name, message in messages.items()}
-    texts = {name: schema["description"] for name, schema in definitions.items()}
-    texts |= {name: message.text for name, message in messages.items()}
     template = templates().get_template("protocol.js.j2")
     return template.render(
-        types=[(name, texts[name], schema) for name, schema in schemas.items()],
+        session_id_pattern=SESSION_ID_PATTERN.pattern,
+        constants=list(_constants(_schemas())),
+        json=partial(json.dumps, ensure_ascii=False),
+    )
+
+
+def protocol_d_ts() -> str:
+    definitions = definitions_of()
+    texts = {name: schema["description"] for name, schema in definitions.items()}
+    texts |= {name: message.text for name, message in _messages().items()}
+    template = templates().get_template("protocol.d.ts.j2")
+    return template.render(
+        types=[(name, texts[name], schema) for name, schema in _schemas().items()],
         sockets=SOCKETS,
         Side=Side,
         messages_of=messages_of,
-        session_id_pattern=SESSION_ID_PATTERN.pattern,
-        constants=list(_constants(schemas, definitions)),
         definitions=definitions,
         fields=_fields,
         type_text=type_text,
         meaning_of=meaning_of,
-        json=partial(json.dumps, indent=2, ensure_ascii=False),
     )
+
+
+def _messages() -> dict[str, MessageSchema]:
+    pairs = [(socket, side) for socket in SOCKETS for side in Side]
+    return {
+        message.name: message for socket, side in pairs for message in messages_of(socket, side)
+    }
+
+
+def _schemas() -> dict[str, Schema]:
+    return definitions_of() | {name: message.schema for name, message in _messages().items()}
 
 
 # --- types ---
@@ -100,34 +112,28 @@ def type_text(schema: Schema) -> str:
 
 
 def _fields(schema: Schema) -> list[tuple[Schema, str]]:
-    """Return each field's schema and its name, in brackets if it is optional."""
+    """Return each field's schema and its name, with a question mark if it is optional."""
     required = required_fields(schema)
     fields = visible_fields(schema).items()
-    return [(field, name if name in required else f"[{name}]") for name, field in fields]
+    return [(field, name if name in required else f"{name}?") for name, field in fields]
 
 
 # --- constants ---
 
 
 # Any: a value of JSON.
-def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str, Any]]:
-    settings = {name: schema for name, schema in schemas.items() if _is_settings(schema)}
-    yield "PROTOCOL_VERSION", "Version of the protocol.", PROTOCOL_VERSION
-    paths = {socket.name: socket.address for socket in SOCKETS}
-    yield "SOCKET_PATHS", "Paths of the sockets; the session's id goes into the braces.", paths
+def _constants(schemas: Mapping[str, Schema]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     yield "LIMITS", "Sizes and counts the server accepts.", _limits()
     errors = {code.name: code.value for code in ErrorCode}
     yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
     closes = {code.name: code.value for code in CloseCode}
     yield "CLOSE_CODES", "How the server closes a socket.", closes
-    # One constant each, so that a page is built with those that it uses.
-    for name, schema in settings.items():
-        prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
-        text = f"What the settings of {name} are when they are left out."
-        yield f"{prefix}_DEFAULTS", text, _defaults(schema, definitions)
-        if ranges := _ranges(schema):
-            text = f"Least and greatest values of {name}; `above` itself is not allowed."
-            yield f"{prefix}_RANGES", text, ranges
+    text = "What the settings of {} are when they are left out."
+    duplex, generate = schemas["DuplexConfig"], schemas["Generate"]
+    yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
+    yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
+    text = "Least and greatest values of Generate; `above` itself is not allowed."
+    yield "GENERATE_RANGES", text, _ranges(generate)
 
 
 def _limits() -> dict[str, float]:
@@ -138,22 +144,9 @@ def _limits() -> dict[str, float]:
     }
 
 
-def _is_settings(schema: Schema) -> bool:
-    """Whether all fields but the type are optional, and there are some."""
-    is_optional = required_fields(schema) <= {TYPE}
-    return is_optional and bool(visible_fields(schema).keys() - {TYPE})
-
-
-def _defaults(schema: Schema, definitions: Schema) -> Schema:
-    found: Schema = {}
-    for name, field in visible_fields(schema).items():
-        if name == TYPE:
-            continue
-        default, inner = field.get("default"), reference_name(field)
-        if inner in definitions and isinstance(default, dict):
-            default = _defaults(definitions[inner], definitions) | default
-        found[name] = default
-    return found
+def _defaults(schema: Schema) -> Schema:
+    fields = visible_fields(schema).items()
+    return {name: field.get("default") for name, field in fields if name != TYPE}
 
 
 def _ranges(schema: Schema) -> Schema:

@@ -4,7 +4,7 @@
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
 import { choiceField, flagField, numberField } from "../../shared/settings-store.js";
 
-/** @import { DuplexConfig } from "../../shared/protocol.js" */
+/** @import { DuplexConfig } from "../../../types/protocol.js" */
 /** @import { LiveSettings } from "./duplex-types.js" */
 
 /** What the server accepts, by the names of `DuplexConfig`. */

@@ -2,7 +2,7 @@
 /** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
-/** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
+/** @import { HalfDuplexConfig } from "../../../types/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 /** @import { HalfState, Phase } from "./session-state.js" */
 

@@ -9,7 +9,7 @@ import { initialState, isMuted } from "./session-state.js";
 import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { DuplexServerMessage, Result } from "../../shared/protocol.js" */
+/** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
 /** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SessionState, SpeakEvent } from "./duplex-types.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
 

@@ -4,7 +4,7 @@
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
 /** @import { Network, WireMessage } from "../../shared/live-socket.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
-/** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../shared/protocol.js" */
+/** @import { DuplexPrepare, DuplexServerMessage, Result } from "../../../types/protocol.js" */
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { LiveProblem } from "./call-state.js" */
 /** @import { CallParts } from "./call.js" */

@@ -18,7 +18,7 @@ import {
 } from "./unit-log.js";
 import { captioned } from "./user-turns.js";
 
-/** @import { Result } from "../../shared/protocol.js" */
+/** @import { Result } from "../../../types/protocol.js" */
 /** @import { Activity, SessionEvent, SessionState } from "./duplex-types.js" */
 /** @import { Phase, PhaseEvent } from "./session-state.js" */
 

@@ -11,7 +11,7 @@ import { reduceHalf } from "./half-duplex.js";
 import { LiveSession } from "./live-session.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
-/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../shared/protocol.js" */
+/** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../../types/protocol.js" */
 /** @import { LinkOptions, SendOutcome } from "./duplex-types.js" */
 /** @import { HalfEvent, HalfState } from "./session-state.js" */
 

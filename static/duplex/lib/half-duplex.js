@@ -9,7 +9,7 @@ import { sessionReducer } from "./session-reducer.js";
 import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
-/** @import { Chunk, TurnDone } from "../../shared/protocol.js" */
+/** @import { Chunk, TurnDone } from "../../../types/protocol.js" */
 /** @import { HalfActivity, HalfEvent, HalfState, HalfTurn, PhaseEvent } from "./session-state.js" */
 
 /** @type {(state: HalfState, event: HalfEvent) => HalfState} */

@@ -3,7 +3,7 @@
 
 import { SettingsStore, flagField, numberField } from "../../shared/settings-store.js";
 
-/** @import { HalfDuplexConfig } from "../../shared/protocol.js" */
+/** @import { HalfDuplexConfig } from "../../../types/protocol.js" */
 
 const STORAGE_KEY = "half_duplex_settings";
 /** Source of the limits: docs/specification/service.md#7.6. */

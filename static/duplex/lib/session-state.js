@@ -2,7 +2,7 @@
 /** What is known of a session of either kind, and what follows from it. Pure: session-reducer.js changes it. */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
-/** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../shared/protocol.js" */
+/** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 
 const MS_PER_S = 1_000;

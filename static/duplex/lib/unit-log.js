@@ -3,7 +3,7 @@
 
 import { numberOr0 } from "../../shared/server-messages.js";
 
-/** @import { Result } from "../../shared/protocol.js" */
+/** @import { Result } from "../../../types/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 
 /** What the client knows of a result.

@@ -3,7 +3,7 @@
  * Messages of a full-duplex server. Pure.
  */
 
-/** @import { DuplexPrepared, QueueDone, Queued, Result, ResultPart } from "../../../static/shared/protocol.js" */
+/** @import { DuplexPrepared, QueueDone, Queued, Result, ResultPart } from "../../../types/protocol.js" */
 
 const SECRET = "0123456789abcdef0123456789abcdef";
 

@@ -14,7 +14,7 @@ import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.j
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
 import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
 import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
-import { DuplexCall } from "../duplex/lib/duplex-call.js";
+import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
@@ -93,7 +93,7 @@ async function openSource() {
   });
 }
 
-const call = new DuplexCall({
+const call = duplexCall({
   parts: duplexParts("audio_duplex"),
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,

@@ -2,7 +2,7 @@
 /** Wires the half-duplex page: speak, pause, hear the answer, turn by turn. */
 
 import { HALF_PARTS, loadCallSound, loadHalfCall } from "../duplex/lib/call-parts.js";
-import { HALF_CHUNK_SAMPLES, HalfCall } from "../duplex/lib/half-call.js";
+import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
 import { warningOf } from "../duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { onLangChange } from "../shared/texts.js";
@@ -32,7 +32,7 @@ const el = (/** @type {string} */ id) => byId(id, HTMLElement);
 const limits = voiceLimits(page.defaults);
 const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
 
-const call = new HalfCall({
+const call = halfDuplexCall({
   parts: HALF_PARTS,
   settings: () => ({ playbackDelayMs: page.defaults?.playback_delay_ms ?? DEFAULT_DELAY_MS, speakerId: devices.speakerId }),
   openSource: async () =>

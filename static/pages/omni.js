@@ -18,7 +18,7 @@ import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.j
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage, mountFullView, mountScreenTools } from "../duplex/ui/camera-stage.js";
 import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
-import { DuplexCall } from "../duplex/lib/duplex-call.js";
+import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 
@@ -113,7 +113,7 @@ async function openSource() {
   return (await loadCallSound()).openMicrophone(microphoneWish());
 }
 
-const call = new DuplexCall({
+const call = duplexCall({
   parts: duplexParts("omni"),
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,

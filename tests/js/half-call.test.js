@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { HalfCall } from "../../static/duplex/lib/half-call.js";
+import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
 import { STATE_COLOURS, halfCallStateOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
 import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
@@ -93,7 +93,7 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
   const asked = /** @type {Promise<void>} */ (new Promise((resolve) => (ask = resolve)));
   const door = { fail: /** @type {Error | null} */ (null), wait: /** @type {Promise<void> | null} */ (null), ask, asked };
   const awake = { released: 0 };
-  const call = new HalfCall({
+  const call = halfDuplexCall({
     parts: {
       keepAwake: () => ({ release: async () => void (awake.released += 1) }),
       onDeviceChange: () => () => {},

@@ -27,13 +27,37 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
  * @property {(listener: () => void) => () => void} onDeviceChange something was plugged in or out; the result ends it
  */
 
-/** @template {DuplexSession | HalfDuplexSession} Session @extends {Emitter<CallEvents<Session["state"]>>} */
+/**
+ * What full or half duplex adds to a call.
+ * @template {DuplexSession | HalfDuplexSession} Session
+ * @typedef {Object} CallKind
+ * @property {() => Session["state"]} initialState
+ * @property {object} sessionOptions
+ * @property {(audio: Float32Array) => boolean} send whether it went to the model
+ * @property {() => void} [flush] throw away what was not played yet; default: the player does
+ * @property {() => void} [applySettings]
+ * @property {() => void} [onStart] the devices are open, the session is about to start
+ * @property {(isMuted: boolean) => void} [onMuted]
+ * @property {(state: Session["state"]) => void} [onState]
+ * @property {(player: AudioPlayer) => Promise<void>} [onPlayer]
+ * @property {(source: LiveSource) => void} [onSource]
+ * @property {(isLost: boolean) => void} [onSourceLost] lost, or back again
+ * @property {(rms: number) => void} [onLevel] of the source
+ * @property {() => void} [onFileOver]
+ * @property {() => void} [onClosing] the devices are about to be closed
+ */
+
+/**
+ * @template {DuplexSession | HalfDuplexSession} Session
+ * @template {CallKind<Session>} Kind
+ * @extends {Emitter<CallEvents<Session["state"]>>}
+ */
 export class Call extends Emitter {
-  /** @type {Session | null} comes with the first call @protected */
+  /** @type {Session | null} comes with the first call */
   session = null;
-  /** @type {AudioPlayer | null} @protected */
+  /** @type {AudioPlayer | null} */
   player = null;
-  /** @type {LiveSource | null} @protected */
+  /** @type {LiveSource | null} */
   source = null;
   #options;
   #offDeviceChange;
@@ -54,10 +78,11 @@ export class Call extends Emitter {
   /** @type {(() => Promise<void>)[]} */
   #closers = [];
 
-  /** @param {CallOptions<Session>} options */
-  constructor(options) {
+  /** @param {CallOptions<Session>} options @param {(call: Call<Session, Kind>) => Kind} createKind */
+  constructor(options, createKind) {
     super();
     this.#options = options;
+    this.kind = createKind(this);
     this.#offDeviceChange = options.parts.onDeviceChange(() => {
       if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
     });
@@ -65,7 +90,7 @@ export class Call extends Emitter {
 
   /** @returns {Session["state"]} */
   get state() {
-    return this.session?.state ?? this.initialState();
+    return this.session?.state ?? this.kind.initialState();
   }
 
   get devices() {
@@ -77,7 +102,7 @@ export class Call extends Emitter {
     return this.#devices.isStarting || (this.session?.isActive ?? false);
   }
 
-  /** What is heard and what is said now. */
+  /** Of microphone and loudspeaker now. */
   levels() {
     return { inputRms: this.#devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
   }
@@ -85,7 +110,7 @@ export class Call extends Emitter {
   /**
    * Open the devices, then the session. Call it in a click.
    * @param {Parameters<Session["start"]>[0]} given
-   * @returns {Promise<boolean>} false: a device refused and `problem` said why, or it was given up
+   * @returns {Promise<boolean>} false: a device refused and `problem` said why, or the start was cancelled
    */
   async start(given) {
     if (this.isActive) return false;
@@ -107,7 +132,7 @@ export class Call extends Emitter {
       if (round === this.#round) this.setDevices({ isStarting: false });
     }
     if (round !== this.#round) return false;
-    this.onStart();
+    this.kind.onStart?.();
     this.session?.start(/** @type {any} */ (given)); // `any`: each kind of session has its own
     return true;
   }
@@ -117,7 +142,7 @@ export class Call extends Emitter {
     return this.#given ? this.start(this.#given) : false;
   }
 
-  /** End it, or give up starting. */
+  /** End it, or cancel its start. */
   stop() {
     if (this.session?.isActive) return this.session.stop();
     this.#round += 1;
@@ -125,7 +150,7 @@ export class Call extends Emitter {
     void this.#closeDevices();
   }
 
-  /** Stop the answer; the call goes on. */
+  /** Stop the answer; the call continues. */
   interrupt() {
     this.session?.interrupt();
   }
@@ -133,11 +158,12 @@ export class Call extends Emitter {
   /** @param {boolean} isMuted */
   setMuted(isMuted) {
     this.setDevices({ isMuted });
-    this.onMuted(isMuted);
+    this.kind.onMuted?.(isMuted);
   }
 
   /** Settings changed: take over what may change in the middle of a call. */
   applySettings() {
+    this.kind.applySettings?.();
     const { speakerId } = this.#options.settings();
     void this.player?.setSinkId(speakerId).catch(() => this.emit("problem", warningOf("sink_refused")));
   }
@@ -166,12 +192,12 @@ export class Call extends Emitter {
 
   async #makeSession() {
     const isDrained = () => !this.player?.isPlaying;
-    const session = await this.#options.parts.openSession({ ...this.sessionOptions(), isDrained });
+    const session = await this.#options.parts.openSession({ ...this.kind.sessionOptions, isDrained });
     // Both kinds of session have these events; of a union TypeScript cannot call `on`.
     const on = /** @type {LiveSession<Session["state"], any, any>} */ (session);
     on.on("state", (state) => {
       if (state.phase === "queued") this.#wasQueued = true;
-      this.onState(state);
+      this.kind.onState?.(state);
       this.emit("state", state);
     });
     on.on("queuedone", () => {
@@ -188,7 +214,7 @@ export class Call extends Emitter {
       if (audioBase64) this.player?.playChunk(audioBase64);
     });
     on.on("turnend", () => this.player?.endTurn());
-    on.on("flush", () => this.onFlush());
+    on.on("flush", () => (this.kind.flush ? this.kind.flush() : this.player?.flush()));
     on.on("warning", (warning) => this.emit("warning", warning));
     on.on("ended", (end) => void this.#onEnded(end));
     return session;
@@ -208,11 +234,11 @@ export class Call extends Emitter {
     if (round !== this.#round) return;
     const { playbackDelayMs: delayMs, speakerId } = this.#options.settings();
     const player = await this.#options.parts.openPlayer({ delayMs });
-    if (round !== this.#round) return; // given up meanwhile
+    if (round !== this.#round) return; // cancelled meanwhile
     this.player = player;
     await player.init();
     if (speakerId) await player.setSinkId(speakerId).catch(() => undefined); // gone: the default one plays
-    await this.onPlayer(player);
+    await this.kind.onPlayer?.(player);
     player.addEventListener("suspended", () => this.#reportProblem("sound_suspended"));
     player.addEventListener("resumed", () => this.emit("solved", { code: "sound_suspended" }));
   }
@@ -227,7 +253,7 @@ export class Call extends Emitter {
     this.#sourceEnd?.abort();
     this.source = source;
     this.#listenToSource(source);
-    this.onSource(source);
+    this.kind.onSource?.(source);
     this.setDevices({ canMute: source.isMicrophone !== false });
     this.emit("opened", { player, source });
     await before?.close();
@@ -241,12 +267,12 @@ export class Call extends Emitter {
     const on = (type, listener) =>
       source.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
     on("chunk", ({ audio }) => {
-      if (this.send(audio)) this.emit("chunk", { audio });
+      if (this.kind.send(audio)) this.emit("chunk", { audio });
       queueMicrotask(() => source.recycle?.(audio)); // other listeners of the event still need it
     });
     on("level", ({ rms }) => {
       this.#inputRms = rms;
-      this.onLevel(rms);
+      this.kind.onLevel?.(rms);
     });
     on("silent", () => this.#reportProblem("silent_microphone"));
     on("audible", () => this.emit("solved", { code: "silent_microphone" }));
@@ -258,9 +284,9 @@ export class Call extends Emitter {
   /** @param {unknown} error null: a file is over */
   #onSourceEnded(error) {
     this.#inputRms = 0;
-    if (error === null) return this.onFileOver();
+    if (error === null) return this.kind.onFileOver?.();
     this.#isSourceLost = true;
-    this.onSourceLost(true);
+    this.kind.onSourceLost?.(true);
     this.emit("problem", problemOfDevice(error, true));
   }
 
@@ -274,7 +300,7 @@ export class Call extends Emitter {
     }
     for (const code of DEVICE_CODES) this.emit("solved", { code });
     if (this.state.preparedAtMs !== null) this.source?.start();
-    if (this.#isSourceLost) this.onSourceLost(false);
+    if (this.#isSourceLost) this.kind.onSourceLost?.(false);
     this.#isSourceLost = false;
   }
 
@@ -284,7 +310,7 @@ export class Call extends Emitter {
   }
 
   async #closeDevices() {
-    this.onClosing();
+    this.kind.onClosing?.();
     await Promise.allSettled(this.#closers.map((run) => run()));
     const { source, player } = this;
     this.source = null;
@@ -297,58 +323,9 @@ export class Call extends Emitter {
     await Promise.allSettled([source?.close(), player?.stop()]);
   }
 
-  /** @param {Partial<DeviceState>} change @protected */
+  /** @param {Partial<DeviceState>} change */
   setDevices(change) {
     this.#devices = { ...this.#devices, ...change };
     this.emit("devices", this.#devices);
   }
-
-  // What a kind of call says or adds.
-
-  /** @returns {Session["state"]} @protected */
-  initialState() {
-    throw new Error("A kind of call says it.");
-  }
-
-  /** @returns {object} for the session @protected */
-  sessionOptions() {
-    return {};
-  }
-
-  /** @param {Float32Array} _audio @returns {boolean} whether it went to the model @protected */
-  send(_audio) {
-    return false;
-  }
-
-  /** Throw away what was not played yet. @protected */
-  onFlush() {
-    this.player?.flush();
-  }
-
-  /** The devices are open, the session is about to start. @protected */
-  onStart() {}
-
-  /** @param {boolean} _isMuted @protected */
-  onMuted(_isMuted) {}
-
-  /** @param {Session["state"]} _state @protected */
-  onState(_state) {}
-
-  /** @param {AudioPlayer} _player @returns {void | Promise<void>} @protected */
-  onPlayer(_player) {}
-
-  /** @param {LiveSource} _source @protected */
-  onSource(_source) {}
-
-  /** @param {boolean} _isLost or else it is back @protected */
-  onSourceLost(_isLost) {}
-
-  /** @param {number} _rms of the source @protected */
-  onLevel(_rms) {}
-
-  /** A file is over. @protected */
-  onFileOver() {}
-
-  /** The devices are about to be closed. @protected */
-  onClosing() {}
 }

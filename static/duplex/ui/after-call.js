@@ -12,7 +12,7 @@ import { toast } from "../../shared/notice.js";
 import { SessionRecorder } from "../lib/session-recorder.js";
 
 /** @import { BrowserRecording } from "../../shared/save-share.js" */
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 
 /**
  * @typedef {Object} FinishedCall

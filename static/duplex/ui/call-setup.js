@@ -13,7 +13,7 @@ import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 /** @import { RefAudioPlayer, TtsVoice } from "../../shared/ref-audio-player.js" */
 /** @import { Field } from "../../shared/settings-store.js" */
 /** @import { DuplexSetting } from "../lib/call-settings.js" */
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SileroDetector } from "../lib/silero-gate.js" */
 
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
@@ -163,11 +163,11 @@ export function mountVoiceGate(call) {
     async update(isWanted) {
       if (isWanted === isOn) return;
       isOn = isWanted;
-      if (!isWanted) return call.setDetector(null);
+      if (!isWanted) return call.kind.setDetector(null);
       try {
         loading ??= loadGate().then((load) => load());
         const detector = await loading;
-        if (isOn) call.setDetector(detector);
+        if (isOn) call.kind.setDetector(detector);
       } catch (error) {
         loading = null;
         isOn = false;

@@ -11,7 +11,7 @@ import { NOTHING, metricRows } from "./meters.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
-/** @import { HalfCall } from "../lib/half-call.js" */
+/** @import { HalfCall } from "../lib/call-kinds.js" */
 /** @import { HalfTurn } from "../lib/session-state.js" */
 
 const MS_PER_S = 1_000;
@@ -84,7 +84,8 @@ export function mountHalfControls(el, call, start) {
 export function mountHalfFigures(el, call, maxKvTokens) {
   el.classList.add("metrics");
   const draw = mountView(el, () => {
-    const { state, remainingS: leftS } = call;
+    const { state } = call;
+    const leftS = call.session?.remainingS ?? null;
     const { kvTokens, queue } = state;
     const memory = kvTokens ? t("half.memory", { n: formatNumber(kvTokens), of: formatNumber(maxKvTokens) }) : NOTHING;
     /** @type {[string, string][]} */

@@ -17,7 +17,7 @@ import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/call-figures.
 import { duplexMetrics, metricRows, mountLevelMeter } from "./meters.js";
 
 /** @import { UnitColumn } from "../lib/call-figures.js" */
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
 /** @import { LiveViewOptions } from "./live-view.js" */
 
@@ -333,7 +333,7 @@ export function mountInstruments(call, { maxKvTokens, modelName, hasVision = fal
   });
   const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
   const drawMetrics = mountView(byId("metrics", HTMLElement), () => {
-    const extra = { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName(), hasVision };
+    const extra = { maxKvTokens: maxKvTokens(), delayMs: call.kind.delayMs, modelName: modelName(), hasVision };
     return html`<dl class="metrics">${metricRows(duplexMetrics(call.state, extra))}</dl>`;
   });
   panel.open = remembered(INSTRUMENTS_KEY) !== "closed";

@@ -21,7 +21,7 @@ import { runningMs } from "../lib/session-state.js";
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
 /** @import { Caption } from "../lib/user-turns.js" */
 /** @import { CallButton } from "./call-frame.js" */
@@ -144,9 +144,9 @@ function buttonsOf(call, start, startKey) {
     },
     {
       ...{ action: "force-listen", isShown, sign: "wave", isPressed: state.isForceListen, title: t("live.force_listen_hint") },
-      ...{ label: t("live.force_listen"), run: () => call.toggleForceListen() },
+      ...{ label: t("live.force_listen"), run: () => call.session?.setForceListen(!call.state.isForceListen) },
     },
-    { action: "pause", isShown, sign: pauseSign, label: t(pauseKey), run: () => call.pauseToggle() },
+    { action: "pause", isShown, sign: pauseSign, label: t(pauseKey), run: () => call.session?.pauseToggle() },
     {
       ...{ action: "stop", style: STOP_STYLE, isShown: can.canStop || state.phase === "stopping", isOff: !can.canStop },
       ...{ sign: state.preparedAtMs === null ? "close" : "stop", label: t(stopKey(state)), run: () => call.stop() },
@@ -214,9 +214,9 @@ export function mountLiveView(call, options) {
   /** Pictures that were shown by hand, of which the server says nothing. @type {Caption[]} */
   let pictures = [];
   const textField = mountTextField(byId("transcript", HTMLElement), {
-    sendText: (text) => call.sendText(text),
+    sendText: (text) => call.session?.sendText(text) ?? false,
     sendPicture(base64, name) {
-      const isSent = call.sendPicture(base64);
+      const isSent = call.session?.sendPicture(base64) ?? false;
       if (isSent)
         pictures = [
           ...pictures,
@@ -252,7 +252,7 @@ export function mountLiveView(call, options) {
   };
   const drawTranscript = throttled(() => {
     const { turns, captions, preparedAtMs } = call.state;
-    const userTurns = withCaptions(call.userTurns.turns, [...captions, ...pictures]);
+    const userTurns = withCaptions(call.kind.userTurns.turns, [...captions, ...pictures]);
     transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
   }, TRANSCRIPT_MS);
   /** @type {QueuePlace | null} */

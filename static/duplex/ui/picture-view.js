@@ -13,7 +13,7 @@ import { html, mountView } from "../../shared/lit.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { mountLevelBars } from "./meters.js";
 
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { SessionState } from "../lib/duplex-types.js" */
 /** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
@@ -84,7 +84,7 @@ export function mountPictureView(call, { store, video, pictures }) {
   const turns = () => call.state.turns;
   const look = () => subtitleLookOf(store);
   const subtitles = mountSubtitles(part("subtitles"), { turns, look });
-  const overlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.userTurns.turns });
+  const overlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
   const bars = mountLevelBars(part("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
   const figures = mountPictureFigures(part("figures"));
   mountLengthPills(part("length-pills"), store);
@@ -95,7 +95,7 @@ export function mountPictureView(call, { store, video, pictures }) {
       mountRecordings(call, { video, look, subtitle: subtitles.text, isAutomatic: () => store.get("record") }),
   );
 
-  call.on("opened", ({ source }) => pictures.attach(source, (base64) => call.sendPicture(base64)));
+  call.on("opened", ({ source }) => pictures.attach(source, (base64) => call.session?.sendPicture(base64) ?? false));
   call.on("state", (state) => {
     figures.update(pictures.sent(), state);
     subtitles.update();

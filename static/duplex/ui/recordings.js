@@ -24,7 +24,7 @@ import { paintSubtitles } from "../lib/subtitle-text.js";
 import { mountCallRecorder } from "./after-call.js";
 
 /** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
-/** @import { DuplexCall } from "../lib/duplex-call.js" */
+/** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { CallEvents } from "../lib/duplex-types.js" */
 /** @import { UserBus } from "../lib/session-video-recorder.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */

@@ -1,0 +1,166 @@
+// @ts-check
+/** What full and half duplex add to a call: barge-in, pauses and files on one side, a closed microphone on the other. Pure. */
+
+import { Call } from "./call.js";
+import { initialHalfState, initialState } from "./session-state.js";
+import { UserTurns } from "./user-turns.js";
+
+/** @import { AudioPlayer } from "./audio-player.js" */
+/** @import { BargeIn, VoiceDetector } from "./barge-in.js" */
+/** @import { DuplexSession } from "./duplex-session.js" */
+/** @import { CallOptions, DuplexCallOptions, LiveSource, SessionState } from "./duplex-types.js" */
+/** @import { HalfDuplexSession } from "./half-duplex-session.js" */
+
+/** @typedef {Call<DuplexSession, FullDuplex>} DuplexCall */
+/** @typedef {Call<HalfDuplexSession, import("./call.js").CallKind<HalfDuplexSession>>} HalfCall */
+
+/** Half a second at 16 kHz. Source: docs/specification/service.md#7.6. */
+export const HALF_CHUNK_SAMPLES = 8_000;
+
+const FINISH_POLL_MS = 100;
+
+/** @param {DuplexCallOptions} options @returns {DuplexCall} */
+export const duplexCall = (options) => new Call(options, (call) => new FullDuplex(call, options));
+
+/**
+ * The session itself keeps the microphone back.
+ * @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options
+ * @returns {HalfCall}
+ */
+export const halfDuplexCall = ({ getMaxSessionS = () => 0, ...options }) =>
+  new Call(options, (call) => ({
+    initialState: initialHalfState,
+    sessionOptions: { getMaxSessionS },
+    onStart: () => call.session?.setMicMuted(false),
+    onMuted: (isMuted) => call.session?.setMicMuted(isMuted),
+    send: (audio) => call.session?.sendChunk({ audio }) === "sent",
+  }));
+
+class FullDuplex {
+  initialState = initialState;
+  #call;
+  #options;
+  /** @type {BargeIn | null} */
+  #bargeIn = null;
+  /** @type {VoiceDetector | null} */
+  #detector = null;
+  userTurns = new UserTurns();
+  #isPaused = false;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #finishTimer;
+  #delayMs = 0;
+
+  /** @param {DuplexCall} call @param {DuplexCallOptions} options */
+  constructor(call, options) {
+    this.#call = call;
+    this.#options = options;
+    const { settings } = options;
+    this.sessionOptions = { getMaxKvTokens: () => settings().maxKvTokens, isAutoPauseOn: () => settings().isAutoPauseOn };
+  }
+
+  /** Playback delay aimed at, ms. */
+  get delayMs() {
+    return this.#call.player?.metrics.targetDelayMs ?? this.#options.settings().playbackDelayMs;
+  }
+
+  applySettings() {
+    const { playbackDelayMs } = this.#options.settings();
+    if (playbackDelayMs !== this.#delayMs) this.#call.player?.setDelay(playbackDelayMs);
+    this.#delayMs = playbackDelayMs;
+    this.#enableBargeIn();
+  }
+
+  /** Ask a voice detector as well before the user counts as speaking. @param {VoiceDetector | null} detector */
+  setDetector(detector) {
+    this.#detector = detector;
+    this.#bargeIn?.setDetector(detector);
+  }
+
+  /** @param {SessionState} state */
+  onState({ phase }) {
+    const isPaused = phase === "pausing" || phase === "paused";
+    if (isPaused === this.#isPaused) return;
+    this.#isPaused = isPaused;
+    isPaused ? this.#call.source?.pause?.() : this.#call.source?.resume?.();
+    this.#enableBargeIn();
+  }
+
+  flush() {
+    this.#bargeIn?.flush();
+  }
+
+  onStart() {
+    this.userTurns.clear();
+  }
+
+  /** @param {boolean} isMuted */
+  onMuted(isMuted) {
+    if (isMuted) this.userTurns.end();
+    this.#enableBargeIn();
+  }
+
+  /** @param {AudioPlayer} player */
+  async onPlayer(player) {
+    this.#delayMs = this.#options.settings().playbackDelayMs;
+    const bargeIn = await this.#options.parts.openBargeIn(player);
+    this.#bargeIn = bargeIn;
+    bargeIn.setDetector(this.#detector);
+    bargeIn.addEventListener("interrupt", () => this.#call.interrupt());
+    bargeIn.addEventListener("state", () => this.#call.setDevices({ isHeld: bargeIn.state === "held" }));
+    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
+    const on = (type, listener) => player.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
+    on("metrics", (report) => this.#call.session?.notePlayback(report));
+    on("gap", (gap) => this.#call.session?.noteGap(gap));
+  }
+
+  /** @param {LiveSource} source */
+  onSource(source) {
+    this.#bargeIn?.attach(source);
+    this.#enableBargeIn();
+  }
+
+  /** @param {boolean} isLost */
+  onSourceLost(isLost) {
+    if (isLost) this.#call.session?.pause();
+    else this.#call.session?.resume();
+  }
+
+  #enableBargeIn() {
+    // A source that stands still could never let go of an answer that is held.
+    const isDeaf = this.#call.devices.isMuted || (this.#isPaused && this.#call.source?.pause !== undefined);
+    this.#bargeIn?.setEnabled(this.#options.settings().isBargeInOn && !isDeaf);
+  }
+
+  /** @param {number} rms */
+  onLevel(rms) {
+    if (this.#call.state.phase !== "running" || this.#call.devices.isMuted) return;
+    const { version } = this.userTurns;
+    this.userTurns.push(rms, performance.now());
+    if (this.userTurns.version !== version) this.#call.emit("heard", null);
+  }
+
+  /** @param {Float32Array} audio */
+  send(audio) {
+    if (this.#call.devices.isMuted) audio.fill(0);
+    const outcome = this.#call.session?.sendChunk({ audio, maxSliceNums: this.#options.maxSliceNums?.() });
+    return outcome !== undefined && outcome !== "not_running";
+  }
+
+  /** Let the model finish what it says, then end. */
+  onFileOver() {
+    this.#call.emit("sourceended", null);
+    clearInterval(this.#finishTimer);
+    this.#finishTimer = setInterval(() => {
+      const { chunksSent, chunksReceived, chunksServerDropped } = this.#call.state;
+      const isAnswered = chunksReceived + chunksServerDropped >= chunksSent;
+      if (isAnswered && !this.#call.player?.isPlaying) this.#call.stop();
+    }, FINISH_POLL_MS);
+  }
+
+  onClosing() {
+    clearInterval(this.#finishTimer);
+    this.userTurns.end();
+    this.#bargeIn?.close();
+    this.#bargeIn = null;
+  }
+}

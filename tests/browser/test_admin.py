@@ -265,8 +265,8 @@ def test_the_language_changes_at_once_in_every_section(
     expect(card).to_contain_text("Free slots")
     page.locator("#language").click()
     expect(page.locator("h1")).to_have_text("管理")
-    expect(card).to_contain_text("空闲位置")
-    expect(page.locator("[data-goto=audit]")).to_have_text("操作记录")
+    expect(card).to_contain_text("空闲槽位")
+    expect(page.locator("[data-goto=audit]")).to_have_text("审计日志")
     for name in SECTIONS:
         page.locator(f"[data-goto={name}]").click()
         expect(section(page, name).locator("h2")).to_have_text(re.compile("[\u4e00-\u9fff]"))

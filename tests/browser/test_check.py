@@ -282,7 +282,7 @@ def test_the_language_changes_while_it_runs(visit: Visits) -> None:
     press(page, "Test the microphone")
     finding(page, "microphone", "good", "Your microphone works well.")
     page.locator("#language").click()
-    finding(page, "microphone", "good", "能清楚地听见你。")
+    finding(page, "microphone", "good", "麦克风工作正常。")
     expect(page.locator("#steps a").first).to_contain_text("浏览器")
     expect(page.locator("#report")).to_contain_text("麦克风: 正常")
     assert held_tracks(page, "microphone") == 1

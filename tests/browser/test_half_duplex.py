@@ -199,7 +199,7 @@ def test_waiting_in_line(visit: Visits, shared_site: SiteMaker) -> None:
     talk.click_start(second)
     expect_activity(second, "waiting")
     expect(second.locator("#queue")).to_contain_text("You are next")
-    expect(second.locator("[data-row=queue]")).to_contain_text("number 1")
+    expect(second.locator("[data-row=queue]")).to_contain_text("position 1")
     expect(second).to_have_title(re.compile(r"^\(1\) "))
     second.get_by_role("button", name="Leave the queue").click()
     expect_activity(second, "ended")

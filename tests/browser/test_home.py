@@ -218,7 +218,7 @@ def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:
     expect(page.locator("h1")).to_have_text("和边听边说的 AI 聊天")
     line_of(page, "queue", "good", "没有人排队。")
     expect(page.locator("#start")).to_have_text("开始说话")
-    expect(page.locator("#compare th").first).to_have_text("方式")
+    expect(page.locator("#compare th").first).to_have_text("应用")
     page.reload()
     wait_until_ready(page)
     expect(page.locator("#start")).to_have_text("开始说话")

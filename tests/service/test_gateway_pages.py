@@ -179,7 +179,7 @@ async def test_people_get_a_page_in_their_language_and_programs_an_answer(stage:
         answer = await stage.http.get(path, headers=BROWSER)
         assert answer.status_code == 404
         assert answer.headers["content-type"].startswith("text/html")
-        assert '<html lang="zh">' in answer.text and "回到首页" in answer.text
+        assert '<html lang="zh">' in answer.text and "返回首页" in answer.text
         answer = await stage.http.get(path, headers=BROWSER, params={"lang": "en"})
         assert '<html lang="en">' in answer.text and "Go to the start page" in answer.text
     for path in ("/api/nothing", "/static/nothing.js"):
@@ -191,7 +191,7 @@ async def test_people_get_a_page_in_their_language_and_programs_an_answer(stage:
 @on_stage(recording={"enabled": False}, service={"default_lang": "zh"})
 async def test_without_recording_the_viewer_says_so(stage: Stage) -> None:
     answer = await stage.http.get("/s/anything", headers={"Accept-Language": "en"})
-    assert answer.status_code == 404 and "这里没有对话记录" in answer.text
+    assert answer.status_code == 404 and "录制已关闭" in answer.text
 
 
 @on_stage()

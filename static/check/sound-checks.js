@@ -2,6 +2,7 @@
 /** The cards of speaker and echo: a melody that one should hear, chirps that the microphone should not. */
 
 import { untilRunning } from "../duplex/lib/audio-context.js";
+import { createCapture } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/echo-test.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
@@ -100,7 +101,7 @@ async function measure({ micId, speakerId, echoCancellation }) {
     const context = /** @type {SinkContext} */ (microphone.context);
     if (speakerId && context.setSinkId) await context.setSinkId(speakerId);
     await untilRunning(context, AbortSignal.timeout(LIMIT_MS));
-    return await Promise.race([runEchoTest(microphone), expire(LIMIT_MS)]);
+    return await Promise.race([runEchoTest(microphone, createCapture), expire(LIMIT_MS)]);
   } finally {
     await microphone.close();
   }

@@ -30,9 +30,18 @@ const DEFAULT_KV_TOKENS = 8_192;
 /** Who writes a question wants to know soon whether it would wait. */
 const STATUS_INTERVAL_MS = 3_000;
 
+/** @returns {Promise<Store>} one that keeps nothing where the browser allows no storage */
+async function openStore() {
+  try {
+    return await openHistory(indexedDB);
+  } catch {
+    return forgetfulHistory();
+  }
+}
+
 const [page, store] = await Promise.all([
   startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS }),
-  /** @type {Promise<Store>} */ (openHistory().catch(() => forgetfulHistory())),
+  openStore(),
 ]);
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);

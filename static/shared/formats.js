@@ -1,5 +1,5 @@
 // @ts-check
-/** Numbers, times and sizes for people, in the language shown now. */
+/** Numbers, times and sizes for people, in the language shown now. Pure. */
 
 import { getLang } from "./texts.js";
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** Parts of a page that come when they are first needed, and drawing that does not come too often. Device. */
+/** Parts of a page that come when they are first needed, and drawing that does not come too often. Pure. */
 
 /** A part of the page did not come; its code names the sentence. */
 export class MissingPartError extends Error {

@@ -1,5 +1,5 @@
 // @ts-check
-/** Keeps conversations and what is being written in this browser, within bounds. Device. */
+/** Keeps conversations and what is being written in this browser, within bounds. Pure: the page passes the database. */
 
 /** @import { MediaPart } from "./media-part.js" */
 
@@ -62,11 +62,11 @@ function open(factory) {
 
 /**
  * @template Body
- * @param {IDBFactory} [factory]
+ * @param {IDBFactory} factory
  * @returns {Promise<HistoryStore<Body>>}
  * @throws {DOMException} the browser allows no storage
  */
-export async function openHistory(factory = indexedDB) {
+export async function openHistory(factory) {
   const database = await open(factory);
   database.onversionchange = () => database.close();
 

@@ -40,7 +40,7 @@ const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one b
 export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   const plan = planUnits(recording);
   const parts = makeParts(el);
-  const clock = new ReplayClock(parts.audio, plan.durationS);
+  const clock = new ReplayClock(parts.audio, plan.durationS, (run) => requestAnimationFrame(run));
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
   const moment = mountMoment(parts.moment, { plan, urlOf });
   const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });

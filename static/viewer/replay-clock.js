@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The replay's clock: a sound element, or a silent clock where there is no sound to play. Device.
+ * The replay's clock: a sound element, or a silent clock where there is no sound to play. Pure.
  *
  * Events: `change` when it starts, stops, jumps or changes speed; `tick` in each frame while it runs.
  */
@@ -18,12 +18,18 @@ export class ReplayClock extends EventTarget {
   #hasSound = false;
   /** @type {number | null} */ #lastMs = null;
   #frame = 0;
+  #requestFrame;
 
-  /** @param {HTMLAudioElement} audio @param {number} durationS of the whole */
-  constructor(audio, durationS) {
+  /**
+   * @param {HTMLAudioElement} audio
+   * @param {number} durationS of the whole
+   * @param {(run: (nowMs: number) => void) => number} requestFrame
+   */
+  constructor(audio, durationS, requestFrame) {
     super();
     this.#audio = audio;
     this.#durationS = durationS;
+    this.#requestFrame = requestFrame;
     for (const type of ["play", "pause", "seeked", "ratechange"]) audio.addEventListener(type, () => this.#heard());
     audio.addEventListener("ended", () => this.#end());
   }
@@ -121,7 +127,7 @@ export class ReplayClock extends EventTarget {
   }
 
   #request() {
-    if (this.#frame === 0) this.#frame = requestAnimationFrame((nowMs) => this.#tick(nowMs));
+    if (this.#frame === 0) this.#frame = this.#requestFrame((nowMs) => this.#tick(nowMs));
   }
 
   /** @param {number} nowMs */

@@ -8,11 +8,12 @@ import { onLangChange, t } from "../shared/texts.js";
 import { html, render, repeat } from "../shared/lit.js";
 import { loadUplot, loadWavesurfer } from "../shared/vendor.js";
 import { indexAt, latencySeries, spread } from "./time-axis.js";
-import { openPeaks } from "./viewer-source.js";
+import { openPeaks } from "./peaks.js";
+import { fetchBytes } from "./viewer-source.js";
 
 /** @import { View } from "./time-axis.js" */
 /** @import { Picture, Plan } from "./recording.js" */
-/** @import { PeakSource } from "./viewer-source.js" */
+/** @import { PeakSource } from "./peaks.js" */
 
 const LANE_PX = 52;
 const MOST_PEAKS = 4_000; // more than any screen has pixels
@@ -70,7 +71,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
     /** @param {string} url of the stereo sound */
     open(url) {
       source?.close();
-      source = openPeaks(url, request, onFailed);
+      source = openPeaks((first, last) => fetchBytes(url, first, last), request, onFailed);
       source.look(view);
     },
     /** @param {View} wanted */

@@ -1,14 +1,13 @@
 // @ts-check
 /**
  * How loud and how late the microphone hears the loudspeaker: a chirp is played and looked for.
- * The search is pure; only `runEchoTest` touches devices. Device.
+ * Pure: who measures brings the open microphone and its capture.
  */
 import { medianOf } from "../../shared/median.js";
 import { peak, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
-import { createCapture } from "./capture.js";
 
-/** @import { CaptureChunk } from "./capture.js" */
+/** @import { CaptureChunk, createCapture } from "./capture.js" */
 
 const CHIRP_S = 0.25;
 const CHIRP_FROM_HZ = 400;
@@ -117,12 +116,13 @@ export function locateChirp(recorded, chirp, rateHz) {
 /**
  * Play the chirp and listen, more than once.
  * @param {{context: AudioContext, output: AudioNode}} microphone an open one; its context plays as well
+ * @param {typeof createCapture} capture
  * @returns {Promise<EchoReport>}
  */
-export async function runEchoTest(microphone) {
-  let loudest = await playOnce(microphone);
+export async function runEchoTest(microphone, capture) {
+  let loudest = await playOnce(microphone, capture);
   for (let play = 1; play < PLAYS; play += 1) {
-    const next = await playOnce(microphone);
+    const next = await playOnce(microphone, capture);
     if (isLouder(next, loudest)) loudest = next;
   }
   return loudest;
@@ -133,8 +133,12 @@ function isLouder(one, other) {
   return one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard;
 }
 
-/** @param {{context: AudioContext, output: AudioNode}} microphone @returns {Promise<EchoReport>} */
-async function playOnce({ context, output }) {
+/**
+ * @param {{context: AudioContext, output: AudioNode}} microphone
+ * @param {typeof createCapture} startCapture
+ * @returns {Promise<EchoReport>}
+ */
+async function playOnce({ context, output }, startCapture) {
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
   /** @type {(chunk: CaptureChunk) => void} */
@@ -143,7 +147,7 @@ async function playOnce({ context, output }) {
   const recording = new Promise((resolve) => {
     deliver = resolve;
   });
-  const capture = await createCapture(context, listenSamples, { onChunk: (chunk) => deliver(chunk) });
+  const capture = await startCapture(context, listenSamples, { onChunk: (chunk) => deliver(chunk) });
   output.connect(capture.node);
   const source = new AudioBufferSourceNode(context, {
     buffer: new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ }),

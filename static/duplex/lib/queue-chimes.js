@@ -1,11 +1,11 @@
 // @ts-check
-/** The wait in the queue: a countdown that never jumps back, and sounds as the place moves. Device. */
+/** The wait in the queue: a countdown that never jumps back, and sounds as the position changes. Pure: the page opens the sound device. */
 
 /** A note: when it begins, its pitch, how long it sounds.
  * @typedef {{startS: number, pitchHz: number, lengthS: number}} Note
  */
 
-/** @typedef {{makeContext?: () => AudioContext, isMuted?: boolean}} QueueChimesOptions */
+/** @typedef {{makeContext: () => AudioContext, isMuted?: boolean}} QueueChimesOptions */
 
 /** @typedef {Object} QueueChimes
  * @property {(position: number | null) => void} setPosition Sounds while it is 1; null leaves the queue.
@@ -47,8 +47,8 @@ const READY_NOTES = [
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
 ];
 
-/** @param {QueueChimesOptions} [options] @returns {QueueChimes} */
-export function createQueueChimes({ makeContext = () => new AudioContext(), isMuted = false } = {}) {
+/** @param {QueueChimesOptions} options @returns {QueueChimes} */
+export function createQueueChimes({ makeContext, isMuted = false }) {
   /** @type {AudioContext | null} */
   let context = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -152,7 +152,7 @@ const TICK_MS = 1_000;
 const MS_PER_S = 1_000;
 
 /**
- * Take in what the server said.
+ * The countdown after what the server said.
  * @param {CountdownState | null} before
  * @param {QueueReport} report
  * @param {number} nowMs

@@ -1,11 +1,10 @@
 // @ts-check
-/** Records a call in the browser: the user on the left, the model on the right. Device. */
+/** Records a call in the browser: the user on the left, the model on the right. Pure: the page brings the capture. */
 
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
-import { createCapture } from "./capture.js";
 
-/** @import { Capture, CaptureChunk } from "./capture.js" */
+/** @import { Capture, CaptureChunk, createCapture } from "./capture.js" */
 
 const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;
@@ -22,11 +21,13 @@ export class SessionRecorder extends EventTarget {
   #answer = null;
   #startedAtMs = 0;
   #isRecording = false;
+  #createCapture;
   #now;
 
-  /** @param {() => number} [now] clock, ms */
-  constructor(now = () => performance.now()) {
+  /** @param {typeof createCapture} capture @param {() => number} [now] clock, ms */
+  constructor(capture, now = () => performance.now()) {
     super();
+    this.#createCapture = capture;
     this.#now = now;
   }
 
@@ -50,7 +51,7 @@ export class SessionRecorder extends EventTarget {
     source.addEventListener("chunk", this.#hearUser);
     if (answer === null) return;
     this.#answer = answer;
-    this.#capture = await createCapture(answer.context, RIGHT_CHUNK_SAMPLES, {
+    this.#capture = await this.#createCapture(answer.context, RIGHT_CHUNK_SAMPLES, {
       onChunk: ({ audio }) => this.#append("right", audio),
     });
     answer.connect(this.#capture.node);

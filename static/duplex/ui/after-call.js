@@ -9,6 +9,7 @@ import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { mountOfferShare } from "../../shared/late-parts.js";
 import { addRecent } from "../../shared/recent-sessions.js";
 import { toast } from "../../shared/notice.js";
+import { createCapture } from "../lib/capture.js";
 import { SessionRecorder } from "../lib/session-recorder.js";
 
 /** @import { BrowserRecording } from "../../shared/save-share.js" */
@@ -74,7 +75,7 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
   });
   call.on("opened", ({ player }) => {
     if (recorder || !isOn()) return; // another microphone in the middle of the call goes on in the same file
-    const fresh = new SessionRecorder();
+    const fresh = new SessionRecorder(createCapture);
     recorder = fresh;
     fresh.addEventListener("full", () => toast(t("live.recording_full")));
     const off = call.on("prepared", () => {

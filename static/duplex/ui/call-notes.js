@@ -88,7 +88,7 @@ const MUTED_KEY = "minicpmo_chimes_muted";
 
 /** @param {HTMLElement} el @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page */
 export function mountQueueBanner(el, { onCancel } = {}) {
-  const chimes = createQueueChimes({ isMuted: remembered(MUTED_KEY) === "true" });
+  const chimes = createQueueChimes({ makeContext: () => new AudioContext(), isMuted: remembered(MUTED_KEY) === "true" });
   /** @type {CountdownView | null} */
   let view = null;
   const countdown = createQueueCountdown((next) => {

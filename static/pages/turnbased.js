@@ -141,7 +141,6 @@ onAction("import", () =>
 mountLateHelp("turnbased");
 mountChatSettings(settings);
 
-/** Silences the players of sounds. */
 function pauseSounds() {
   document.dispatchEvent(new Event("pausesounds"));
 }

@@ -31,7 +31,7 @@ function canChooseSpeaker() {
   return "setSinkId" in (globalThis.AudioContext?.prototype ?? {}) || "setSinkId" in HTMLMediaElement.prototype;
 }
 
-/** @returns {Promise<MediaDeviceInfo[]>} none where the browser tells nothing */
+/** @returns {Promise<MediaDeviceInfo[]>} none where the browser lists nothing */
 async function listDevices() {
   const devices = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
   return devices.filter(({ deviceId }) => !ALIASES.includes(deviceId));
@@ -59,7 +59,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   };
   /** @param {DeviceKind} kind */
   const named = (kind) => known.filter((device) => device.kind === MEDIA_KINDS[kind] && device.deviceId);
-  /** Before the first permission the browser tells no ids, and a remembered one is as good. @param {DeviceKind} kind */
+  /** Before the first permission the browser reveals no ids, and a remembered one is as good. @param {DeviceKind} kind */
   const idOf = (kind) => {
     const [devices, wish] = [named(kind), wished[kind] ?? ""];
     return devices.length === 0 || devices.some(({ deviceId }) => deviceId === wish) ? wish : "";

@@ -27,7 +27,7 @@ export function mountPainter(canvas, draw) {
   const paint = (/** @type {number} */ timeMs) => {
     frame = 0;
     const { clientWidth: width, clientHeight: height } = canvas;
-    if (!ctx || width === 0 || height === 0) return; // hidden: the observer tells when it is seen
+    if (!ctx || width === 0 || height === 0) return; // hidden: the observer reports when it is visible
     const scale = Math.min(globalThis.devicePixelRatio || 1, MOST_PIXELS_PER_PX);
     const [pixelsX, pixelsY] = [Math.round(width * scale), Math.round(height * scale)];
     if (canvas.width !== pixelsX) canvas.width = pixelsX;
@@ -104,7 +104,6 @@ export function mixed(from, to, share) {
   return /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
 }
 
-/** Whether the visitor asked for little motion. */
 export function likesCalm() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -21,14 +21,12 @@ opening.catch(() => undefined); // reported where it is awaited
 /** What each language calls itself, by its code. */
 export const languageNames = () => names;
 
-/** Translates the page into the visitor's language. */
 export async function initLanguage() {
   const opened = await opening;
   names = opened.names;
   show(opened.lang, opened.texts);
 }
 
-/** Loads the words of the visitor's language. */
 async function open() {
   const defaults = await serverDefaults;
   const lang = pickLanguage(defaults && Object.keys(defaults.languages), {

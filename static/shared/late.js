@@ -12,7 +12,7 @@ export class MissingPartError extends Error {
 }
 
 /**
- * Makes a loader that loads once and makes something of it once; what did not come is asked for again the
+ * Makes a loader that loads once and makes something of it once; what did not load is requested again the
  * next time.
  * @template Modules
  * @template [Made=Modules]
@@ -33,7 +33,7 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
 }
 
 /**
- * Loads parts while the page has nothing to do. Whoever needs one that did not come tells of it then.
+ * Loads parts while the page has nothing to do. Whoever needs one that did not load reports it then.
  * @param {...(() => Promise<unknown>)} parts
  */
 export function loadInSpareTime(...parts) {

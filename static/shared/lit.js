@@ -58,7 +58,7 @@ const isReachable = (control) => !control.closest("[hidden], :disabled");
 
 /**
  * Renders below an element. Where the control in focus went, the nearest one of its list that is left gets the focus,
- * and else the heading of the section, so that who works with the keyboard goes on where they were.
+ * and else the heading of the section, so that who works with the keyboard continues where they were.
  * @param {unknown} view
  * @param {HTMLElement} el
  */

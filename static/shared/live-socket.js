@@ -75,7 +75,7 @@ export function openLiveSocket(url, handlers, factory) {
     isDone = true;
     handlers.onClosed({ closeCode: event.code, closeReason: event.reason, wasOpen });
   });
-  // An `error` event tells nothing and is always followed by `close`.
+  // An `error` event has no details and is always followed by `close`.
   socket.addEventListener("error", () => {});
 
   return {

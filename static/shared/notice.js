@@ -110,7 +110,7 @@ export function toastProblem(problem) {
 const UNKNOWN = "internal";
 
 /**
- * Returns what to tell a person.
+ * Returns the text for a person.
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
  * @param {Record<string, string | number>} [params] for {name} in the texts
  * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own

@@ -44,7 +44,7 @@ export function keepAwake(navigator = globalThis.navigator, page = globalThis.do
       if (isReleased) await acquired.release();
       else sentinel = acquired;
     } catch {
-      sentinel = null; // low battery or policy: the session goes on without it
+      sentinel = null; // low battery or policy: the session continues without it
     }
   };
   page.addEventListener("visibilitychange", acquire);

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a model is told and whose voice it has: system content, voice samples, presets. Pure. */
+/** What a model is instructed and which voice it has: system content, voice samples, presets. Pure. */
 
 import { base64ToFloats, floatsToBase64 } from "./pcm.js";
 

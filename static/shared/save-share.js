@@ -209,7 +209,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {
   return new Promise((resolve, reject) => {
     const aborted = () => new DOMException("The upload was cancelled.", "AbortError");
     if (signal?.aborted) return reject(aborted());
-    const request = new XMLHttpRequest(); // fetch does not tell how much was sent
+    const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", path);
     request.responseType = "json";
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the server says pages start from; asked for once, as soon as this module is there. */
+/** What the server says pages start from; requested once, as soon as this module is loaded. */
 
 import { getJson } from "./api.js";
 

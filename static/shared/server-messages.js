@@ -11,7 +11,7 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
 /** @import { ErrorCode } from "../../types/protocol.js" */
 
 /** What only the client can know, beside the codes of the server.
- * `stopped` the user stopped it · `cancelled` left the queue or gave up connecting · `page_left` ·
+ * `stopped` the user stopped it · `cancelled` left the queue or cancelled connecting · `page_left` ·
  * `kv_limit` the page's own token limit · `not_ready` no worker · `network_lost` · `server_gone` ·
  * `socket_blocked` HTTP works, WebSockets do not · `refused` · `closed` without a reason.
  * @typedef {"stopped" | "cancelled" | "page_left" | "kv_limit" | "not_ready" | "network_lost"

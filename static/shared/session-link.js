@@ -2,8 +2,8 @@
 /**
  * A live session's sockets from opening to the one reason why it ended. Pure.
  *
- * Knows `error`, `timeout`, `stopped` and what lets another socket go on with the session; passes on
- * everything that a session has to know.
+ * Handles `error`, `timeout`, `stopped` and what lets another socket continue the session; passes on
+ * everything else to the session.
  */
 
 import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./server-messages.js";
@@ -21,7 +21,7 @@ import { CLOSE_CODES } from "./protocol.js";
  * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
- * @property {(isThere: boolean) => void} [onConnection] The socket broke, or another one goes on.
+ * @property {(isThere: boolean) => void} [onConnection] The socket broke, or another one continues.
  * @property {(reason: EndReason) => void} onEnd Called exactly once, the last call of all.
  */
 

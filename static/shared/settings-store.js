@@ -92,7 +92,6 @@ export class SettingsStore extends EventTarget {
     this.#changed();
   }
 
-  /** Forgets what was chosen. */
   reset() {
     this.#chosen = {};
     this.#preset = {};

@@ -12,8 +12,8 @@ const TAKEN = Object.freeze({
   "audio/x-wav": "audio/wav",
 });
 
-export const MAX_UPLOAD_BYTES = 209_715_200; // the server's default; it tells its own
-export const MAX_COMMENT_CHARS = 2_000; // the server's default; it tells its own
+export const MAX_UPLOAD_BYTES = 209_715_200; // the server's default; it reports its own
+export const MAX_COMMENT_CHARS = 2_000; // the server's default; it reports its own
 
 /**
  * Returns the type to send a file as, or null if the server does not take it.

@@ -1,5 +1,5 @@
 // @ts-check
-/** The tab's title and icon say what goes on, for a page in the background. Touches only those two. */
+/** The tab's title and icon show the state, for a page in the background. Touches only those two. */
 
 /** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
 

@@ -97,7 +97,7 @@ export class ChatSession extends Emitter {
     return this.#head;
   }
 
-  /** The turn that goes on, if one does. */
+  /** The active turn, if there is one. */
   get turn() {
     return this.#turn;
   }

@@ -264,7 +264,7 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
       const { mountRecordView, startRecording } = await loadRecorder();
       view ??= mountRecordView(el, { cancel, done: () => void end() });
       const opened = await startRecording(asked);
-      if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // given up meanwhile
+      if (/** @type {string} */ (state) !== "opening") return void opened.cancel(); // cancelled meanwhile
       recorder = opened;
       listen(opened, view);
       become("recording");

@@ -160,7 +160,7 @@ function contentOf(items) {
   return full.length === 1 && first?.type === "text" ? first.text : [...full];
 }
 
-// Facts about a conversation: its title, its last figures, whether it can go on.
+// Facts about a conversation: its title, its last figures, whether it can continue.
 
 /** Figures of a turn that is over, as they are kept.
  * @typedef {Partial<Omit<TurnProgress, "text" | "wavBase64">>} Figures

@@ -18,7 +18,7 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""
- *   where the browser cannot tell
+ *   where the browser cannot say
  *
  * @typedef {Object} ReadOptions
  * @property {MediaLimits} limits
@@ -122,7 +122,7 @@ const POSTER_AT_S = 0.1; // the very first picture is often black
 /** @type {VideoFacts} */
 const NOTHING = Object.freeze({ durationS: 0, widthPx: 0, heightPx: 0, poster: "" });
 
-/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where it cannot tell */
+/** @param {Blob} file @returns {Promise<VideoFacts>} zeros where it is unknown */
 export async function lookAtVideo(file) {
   const video = document.createElement("video");
   video.muted = true;

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The messages of a conversation. Follows new text only while its end is seen; tells screen readers the whole answer once,
+ * The messages of a conversation. Follows new text only while its end is seen; announces the whole answer to screen readers once,
  * not each piece. Messages out of sight cost no layout (`content-visibility`), so hundreds are fine.
  */
 

@@ -85,7 +85,7 @@ export function voicePlayer(message, shelf) {
   }));
 }
 
-/** What goes on before and while an answer comes. @param {MessageState} state */
+/** What is shown before and while an answer comes. @param {MessageState} state */
 function progress({ message, phase }) {
   if (message.status === "stopped") return html`<p class="small soft message-note">${t("chat.was_stopped")}</p>`;
   if (message.status !== "pending") return nothing;

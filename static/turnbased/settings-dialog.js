@@ -130,7 +130,7 @@ export function mountInstructions({ session, limits, onPreset }) {
       editor.setItems(last);
       tell(last);
     },
-    /** The voice of the instructions, if it can be told: exactly one sample of at most 20 s. @returns {Voice | null} */
+    /** The voice of the instructions, if it is unambiguous: exactly one sample of at most 20 s. @returns {Voice | null} */
     get voice() {
       const samples = editor.items.filter((item) => item.type === "audio" && item.voice);
       const voice = samples.length === 1 ? firstVoice(editor.items) : null;

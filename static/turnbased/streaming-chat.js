@@ -74,7 +74,7 @@ const STOP_LIMIT_MS = 10_000;
 export class StreamingChat extends Emitter {
   #options;
   #sessionId;
-  /** The secret of the conversation: with it another socket goes on with its recording. */
+  /** The secret of the conversation: with it another socket continues its recording. */
   #secret = "";
   /** @type {LiveSocket | null} */
   #socket = null;
@@ -95,12 +95,11 @@ export class StreamingChat extends Emitter {
     return this.#sessionId;
   }
 
-  /** Whether a turn goes on. */
   get isBusy() {
     return this.#turn !== null;
   }
 
-  /** The turn that goes on, if one does. */
+  /** The active turn, if there is one. */
   get progress() {
     return this.#turn?.progress ?? null;
   }

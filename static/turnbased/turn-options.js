@@ -12,7 +12,7 @@ import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
  * @property {boolean} [hasVoice] The answer is spoken.
  * @property {boolean} [isHd] Pictures are cut finer.
  * @property {boolean} [isThinking] The model thinks before it answers.
- * @property {boolean} [hasCaptions] What is said in a question is told as text.
+ * @property {boolean} [hasCaptions] What is said in a question is transcribed.
  * @property {number} [maxNewTokens]
  * @property {number} [lengthPenalty]
  * @property {number} [temperature]

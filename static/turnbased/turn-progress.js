@@ -52,7 +52,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
  *  | {type: "http_reply", reply: unknown}} TurnEvent
  */
 
-/** What of `/status` tells how long one would wait.
+/** What of `/status` says how long one would wait.
  * @typedef {Object} Crowd
  * @property {number} free_slots
  * @property {number} queue_length
@@ -258,7 +258,6 @@ export function contextShare(stats, maxKvTokens) {
 const WAV_HEADER_BYTES = 44;
 const BYTES_PER_S_AT = 28; // in the header of a WAV file
 
-/** One answer's voice. */
 export class VoiceCollector {
   /** @type {Float32Array[]} */
   #pieces = [];

@@ -10,7 +10,7 @@ const AT_ONCE = 2;
 
 /**
  * @typedef {Object} PeakSource
- * @property {(view: View) => void} look load what this view shows; what was asked before may wait
+ * @property {(view: View) => void} look load what this view shows; what was requested before may wait
  * @property {(view: View) => Float32Array[]} peaks of each channel; 0 where nothing is loaded yet
  * @property {() => void} close
  */

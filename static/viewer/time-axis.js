@@ -39,7 +39,7 @@ export function zoomed(view, factor, anchorS, durationS) {
   return fit({ fromS, toS: fromS + wanted }, durationS);
 }
 
-/** @param {View} view @param {number} share of the view to go on by; below 0 goes back @param {number} durationS */
+/** @param {View} view @param {number} share of the view to continue by; below 0 goes back @param {number} durationS */
 export function moved({ fromS, toS }, share, durationS) {
   const byS = share * (toS - fromS);
   return fit({ fromS: fromS + byS, toS: toS + byS }, durationS);

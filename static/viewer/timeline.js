@@ -161,7 +161,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
 }
 
 /**
- * Sideways moves the view, with Ctrl it zooms; what scrolls the page goes on doing so.
+ * Sideways moves the view, with Ctrl it zooms; what scrolls the page continues doing so.
  * @param {HTMLElement} root
  * @param {{zoom: (factor: number) => void, pan: (share: number) => void}} actions
  */

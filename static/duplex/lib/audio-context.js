@@ -55,7 +55,7 @@ const FADE_S = 0.03;
 const METER_SAMPLES = 1_024;
 const MS_PER_S = 1_000;
 
-/** A gain that fades from where it really is: not every browser tells that in the middle of a ramp. */
+/** A gain that fades from where it really is: not every browser reports that in the middle of a ramp. */
 class Fader {
   /** @readonly */
   node;
@@ -84,7 +84,6 @@ class Fader {
   }
 }
 
-/** One open output. */
 export class PlayerOutput {
   /** @readonly */
   context;

@@ -51,7 +51,7 @@ const LEAD_S = 0.005;
  *
  * Order: `init()` → `beginTurn(turnId)` → `playChunk()`… → `endTurn()`. `flush()` fades out within 30 ms
  * and then ignores chunks until a `beginTurn` with another turnId (or none): nothing stale is heard.
- * `hold()` fades out and keeps the rest, `release()` goes on there; `duck(gainDb)` only lowers.
+ * `hold()` fades out and keeps the rest, `release()` continues there; `duck(gainDb)` only lowers.
  * Memory bound: samples of queued chunks only, at most `maxAheadS` seconds of them.
  * Events (CustomEvent, `detail`): `metrics` PlayerMetrics each 200 ms · `gap` PlayerGap · `flushed`
  * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
@@ -196,7 +196,7 @@ export class AudioPlayer extends EventTarget {
     this.#silence();
   }
 
-  /** Go on where `hold` stopped. */
+  /** Continue where `hold` stopped. */
   release() {
     if (this.#output === null || !this.#schedule.isHeld) return;
     const now = this.#now + LEAD_S;

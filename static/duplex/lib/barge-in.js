@@ -15,7 +15,7 @@ import { SpeechGate } from "./speech-gate.js";
 const DUCK_DB = -9;
 
 /**
- * "held": silent, but the answer may go on; "interrupted": silent until the next answer.
+ * "held": silent, but the answer may continue; "interrupted": silent until the next answer.
  * @typedef {"listening" | "speaking" | "ducked" | "held" | "interrupted"} BargeInState
  */
 
@@ -41,7 +41,6 @@ const DUCK_DB = -9;
  * @property {GateOptions} [gate]
  */
 
-/** One session's barge-in. */
 export class BargeIn extends EventTarget {
   #player;
   #gate;
@@ -71,7 +70,7 @@ export class BargeIn extends EventTarget {
     return this.#isEnabled;
   }
 
-  /** Turn it on or off; off lets a held answer go on. @param {boolean} isEnabled */
+  /** Turn it on or off; off lets a held answer continue. @param {boolean} isEnabled */
   setEnabled(isEnabled) {
     if (this.#isEnabled && !isEnabled) this.#recover();
     this.#isEnabled = isEnabled;
@@ -105,7 +104,7 @@ export class BargeIn extends EventTarget {
     this.#setState("interrupted");
   }
 
-  /** Stop listening; a held answer goes on. */
+  /** Stop listening; a held answer continues. */
   close() {
     this.#recover();
     this.attach(null);

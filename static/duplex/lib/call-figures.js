@@ -160,7 +160,7 @@ export function heightMs(columns, chunkMs) {
   return Math.min(MOST_BUDGETS * chunkMs, Math.max(chunkMs, highest)) * HEADROOM;
 }
 
-// The last seconds of sound as levels, one per tick, and what went on in each.
+// The last seconds of sound as levels, one per tick, and what happened in each.
 
 /** @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
 /** @typedef {{share: number, kind: LevelKind}} LevelEntry `share` is 0 to 1 */

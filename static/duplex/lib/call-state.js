@@ -69,7 +69,7 @@ export function controlsFor(state) {
 /** @param {Pick<HalfState, "phase" | "activity">} state @returns {HalfCallState} */
 export function halfCallStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
-  return /** @type {HalfCallState} */ (PHASE_STATES[phase]); // half duplex knows no pause
+  return /** @type {HalfCallState} */ (PHASE_STATES[phase]); // half duplex has no pause
 }
 
 /** How the orb, which knows the states of full duplex, is to look. @param {HalfCallState} callState @returns {CallState} */
@@ -95,7 +95,7 @@ export function halfControlsFor({ phase, activity }, isStarting) {
   };
 }
 
-// Which sentence tells the user why a live call does not go on, and what may be tried next.
+// Which sentence tells the user why a live call does not continue, and what may be tried next.
 
 /**
  * @typedef {"restart" | "retry" | "reconnect" | "home" | "check" | "camera" | "file" | "voice"} NextStep `retry`
@@ -146,7 +146,7 @@ export function problemOfEnd(reason) {
 /**
  * Why a device cannot be used, as a problem.
  * @param {unknown} error anything thrown; a `code` names the sentence
- * @param {boolean} isInCall it happened while the call went on
+ * @param {boolean} isInCall it happened while the call continued
  * @returns {LiveProblem}
  */
 export function problemOfDevice(error, isInCall) {

@@ -137,7 +137,6 @@ export class Call extends Emitter {
     return true;
   }
 
-  /** Start again with the same settings. */
   async restart() {
     return this.#given ? this.start(this.#given) : false;
   }

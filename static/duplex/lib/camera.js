@@ -144,7 +144,6 @@ export class Camera extends EventTarget {
     return this.#stream?.getVideoTracks()[0]?.getSettings().deviceId ?? "";
   }
 
-  /** Size of the camera's own picture. */
   get size() {
     return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
   }
@@ -168,7 +167,6 @@ export class Camera extends EventTarget {
     await untilPicture(this.video);
   }
 
-  /** The camera on the other side. */
   async flip() {
     await this.switchTo({ facing: this.#facing === "user" ? "environment" : "user" });
   }

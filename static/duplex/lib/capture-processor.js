@@ -9,7 +9,7 @@ import { CAPTURE_RATE_HZ, LEVELS_PER_S, PROCESSOR_NAME, WINDOW_SAMPLES } from ".
 import { Resampler, RingBuffer } from "./resampler.js";
 import { SpeechFeatures } from "./speech-features.js";
 
-/** Longest block a browser may hand over; today's is 128. */
+/** Longest block a browser may pass; today's is 128. */
 const MAX_BLOCK_SAMPLES = 2_048;
 /** Spare chunk buffers kept; more are left to the collector. */
 const POOL_SIZE = 4;
@@ -82,7 +82,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
   process(inputs) {
     if (this.#is.closed) return false;
     const channels = inputs[0];
-    // A source without a signal delivers no channel at all, yet time goes on: count it as zeros.
+    // A source without a signal delivers no channel at all, yet time continues: count it as zeros.
     const count = channels.length === 0 ? 128 : channels[0].length;
     this.#mix(channels, count);
     if (this.#resampler === null) {

@@ -93,14 +93,13 @@ export class DuplexSession extends LiveSession {
     this.#drainTimer = setInterval(() => this.#checkDrained(), DRAIN_POLL_MS);
   }
 
-  /** Go on after a pause, or take one back that is still being made. */
+  /** Continue after a pause, or take one back that is still being made. */
   resume() {
     if (!this.apply({ type: "resume_asked" })) return;
     clearInterval(this.#drainTimer);
     this.link?.send({ type: "resume" });
   }
 
-  /** The pause button. */
   pauseToggle() {
     if (this.state.phase === "running") this.pause();
     else this.resume();
@@ -217,7 +216,6 @@ export class DuplexSession extends LiveSession {
 const BACKLOG_UNITS = 3;
 const FLOOR_BYTES = 256 * 1024;
 
-/** For one session. */
 export class UploadBudget {
   #largestUnitBytes = 0;
   #pictureBytes = 0; // of the unit whose sound was not sent yet
@@ -248,7 +246,7 @@ export class UploadBudget {
   }
 }
 
-// Tells the server what the listener heard: each gap soon, everything once at the end. At most two messages a second
+// Reports to the server what was played: each gap soon, everything once at the end. At most two messages a second
 // and 16 KB each; what comes faster is put into the next one.
 
 /** A gap in the playback.

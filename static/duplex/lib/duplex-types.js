@@ -13,7 +13,7 @@
 /** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
 /** @import { Caption } from "./user-turns.js" */
 
-/** What goes on while it runs: `thinking` is the model being two units behind or more.
+/** What happens while it runs: `thinking` is the model being two units behind or more.
  * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
  */
 
@@ -125,7 +125,7 @@
  * @typedef {"barge_in" | "interrupt" | "force_listen" | "stop"} FlushCause
  */
 
-/** Something was left out and the session goes on. `upload_slow`, `frames_left_out` and
+/** Something was left out and the session continues. `upload_slow`, `frames_left_out` and
  * `malformed_message` are the client's own codes, all others the server's.
  * @typedef {{code: string, message: string, count: number}} SessionWarning
  */
@@ -163,7 +163,7 @@ export {};
  */
 
 /**
- * What may change while the call goes on, asked whenever it matters.
+ * What may change while the call continues, asked whenever it matters.
  * @typedef {Object} CallSettings
  * @property {number} playbackDelayMs
  * @property {string} speakerId "" for the system's own choice

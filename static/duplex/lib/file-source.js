@@ -148,7 +148,6 @@ export class FileSource extends EventTarget {
     this.#microphone.connect(this.mixer.microphoneInput);
   }
 
-  /** Play from the beginning. */
   start() {
     const { context, sound, video } = this.#options;
     if (this.#state !== "ready" || this.#capture === null) return;
@@ -261,7 +260,7 @@ export async function openFileSource(options) {
   return source;
 }
 
-// A sound file as the user of a call, alone or together with the microphone.
+// An audio file as the user of a call, alone or together with the microphone.
 
 /**
  * @typedef {Object} SoundFileOptions

@@ -71,13 +71,13 @@ export class HalfDuplexSession extends LiveSession {
     return "sent";
   }
 
-  /** Keep the microphone back; the server's silence limit goes on. @param {boolean} isMuted */
+  /** Keep the microphone back; the server's silence limit continues. @param {boolean} isMuted */
   setMicMuted(isMuted) {
     this.#isMutedByUser = isMuted;
     this.onVisibility(this.visibility.isHidden());
   }
 
-  /** Stop the answer: silence at once; the session goes on. */
+  /** Stop the answer: silence at once; the session continues. */
   interrupt() {
     if (!this.apply({ type: "interrupt_asked" })) return;
     this.emit("flush", { cause: "interrupt" });

@@ -62,13 +62,13 @@ export class LiveSession extends Emitter {
     return this.#state;
   }
 
-  /** Whether a session goes on, from connecting to stopping. */
+  /** Whether a session is active, from connecting to stopping. */
   get isActive() {
     return this.#state.phase !== "idle" && this.#state.phase !== "ended";
   }
 
   /**
-   * Connect, queue and prepare; `prepared` or `ended` follows. Does nothing while one goes on.
+   * Connect, queue and prepare; `prepared` or `ended` follows. Does nothing while one is active.
    * @param {Given} given
    * @returns {string} The session's id.
    */
@@ -97,7 +97,6 @@ export class LiveSession extends Emitter {
     return this.#given ? this.start(this.#given) : "";
   }
 
-  /** End the session, whatever it is doing. */
   stop() {
     const { phase } = this.#state;
     this.leave(endReason(phase === "connecting" || phase === "queued" ? "cancelled" : "stopped"));
@@ -183,7 +182,7 @@ export class LiveSession extends Emitter {
   /** @protected */
   onStarted() {}
 
-  /** While the server can still be told something. @protected */
+  /** While the server can still receive something. @protected */
   onLeave() {}
 
   /** @protected */

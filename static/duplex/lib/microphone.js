@@ -139,12 +139,10 @@ export class Microphone extends EventTarget {
     return this.#stream;
   }
 
-  /** Name the system gives the device. */
   get label() {
     return this.#stream.getAudioTracks()[0]?.label ?? "";
   }
 
-  /** Identity of the device that was opened. */
   get deviceId() {
     return this.#stream.getAudioTracks()[0]?.getSettings().deviceId ?? "";
   }
@@ -174,12 +172,11 @@ export class Microphone extends EventTarget {
     };
   }
 
-  /** Begin to deliver chunks. */
   start() {
     this.#capture?.start();
   }
 
-  /** End the chunks; resolves when the rest has been delivered. Levels go on. */
+  /** End the chunks; resolves when the rest has been delivered. Levels continue. */
   async stop() {
     await this.#capture?.stop();
   }
@@ -199,7 +196,6 @@ export class Microphone extends EventTarget {
     this.#capture?.recycle(audio);
   }
 
-  /** Let the device go. */
   async close() {
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -43,7 +43,6 @@ export function automaticGains(mode, { fileLufs, microphoneLufs }) {
 /** @param {number} trimDb */
 const boundTrim = (trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
 
-/** The mixer of one file session. */
 export class MixerController {
   /** Connect the file to this. @readonly */
   fileInput;
@@ -151,7 +150,6 @@ export class MixerController {
     return this.#preview;
   }
 
-  /** End the preview's recording early. */
   finishPreview() {
     void this.#endRecording();
   }

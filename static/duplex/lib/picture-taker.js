@@ -11,7 +11,7 @@ import { LEVELS_PER_S } from "./capture-format.js";
 /**
  * @typedef {Object} PictureTaker
  * @property {(source: EventTarget, send: (base64: string) => boolean) => void} attach follow a source: its
- *   `frame-due` where it tells them, else its levels; `send` tells whether a picture went out
+ *   `frame-due` where it has them, else its levels; `send` returns whether a picture went out
  * @property {() => {rateHz: number, frame: Frame | null}} sent what really went out; `frame` is the last one
  * @property {() => void} clear
  */
@@ -100,7 +100,7 @@ const KEPT_MS = 10_000;
 const MS_PER_S = 1_000;
 const DUE_LEVELS = Math.round(((MS_PER_S - AHEAD_MS) / MS_PER_S) * LEVELS_PER_S);
 
-/** One picture a unit, counted in what was heard of it: a busy page hears late, but never too little. */
+/** One picture a unit, counted in what was heard of it: a busy page is late, but never too little. */
 export class PictureTempo {
   #levels = 0;
 
@@ -116,7 +116,6 @@ export class PictureTempo {
   }
 }
 
-/** Counts what was sent. */
 export class SentRate {
   /** @type {number[]} */
   #timesMs = [];

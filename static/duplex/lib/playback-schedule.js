@@ -151,12 +151,10 @@ export class PlaybackSchedule {
     return this.#delay.targetS;
   }
 
-  /** Turns begun. */
   get turnCount() {
     return this.#turnCount;
   }
 
-  /** Audible gaps. */
   get gapCount() {
     return this.#gapCount;
   }
@@ -264,7 +262,7 @@ export class PlaybackSchedule {
     return this.#entries.length > 0;
   }
 
-  /** Stand still: what is queued waits, `release` goes on where it stopped. @param {number} now */
+  /** Stand still: what is queued waits, `release` continues where it stopped. @param {number} now */
   hold(now) {
     if (this.#heldAtS !== null) return;
     this.#forgetFinished(now);
@@ -272,7 +270,7 @@ export class PlaybackSchedule {
   }
 
   /**
-   * Go on after a hold.
+   * Continue after a hold.
    * @param {number} now
    * @returns {Placement[]} all that waits, at its new time; one that began before the hold starts
    *   before `now`, and is to be played from `now - startS` into it

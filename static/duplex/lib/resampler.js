@@ -194,7 +194,6 @@ export class RingBuffer {
     this.#samples = new Float32Array(capacitySamples);
   }
 
-  /** Samples waiting. */
   get lengthSamples() {
     return this.#length;
   }
@@ -244,7 +243,6 @@ export class RingBuffer {
     return moved;
   }
 
-  /** Forget what is waiting. */
   clear() {
     this.#readAt = 0;
     this.#length = 0;

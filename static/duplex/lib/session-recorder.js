@@ -139,7 +139,6 @@ class Channel {
   }
 }
 
-/** A recording of two channels. */
 export class StereoTape {
   #channels = { left: new Channel(), right: new Channel() };
   /** @type {Blob[]} */

@@ -10,7 +10,7 @@ export const DEFAULT_TIMEOUT_S = 180;
 export const DEFAULT_CHUNK_MS = 1_000;
 export const DEFAULT_PAUSE_TIMEOUT_S = 60;
 
-/** Where a session stands; half duplex knows no pause.
+/** Where a session stands; half duplex has no pause.
  * @typedef {"idle" | "connecting" | "queued" | "preparing" | "running" | "pausing" | "paused"
  *  | "stopping" | "ended"} Phase
  */
@@ -106,7 +106,7 @@ export function runningMs(state, nowMs) {
 
 // Half duplex.
 
-/** What goes on while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
+/** What happens while it runs: `hearing` the user speaks, `thinking` nothing of the answer is there
  * yet, `settling` the answer was played and the microphone opens in a moment.
  * @typedef {"none" | "listening" | "hearing" | "thinking" | "speaking" | "interrupted"
  *  | "settling"} HalfActivity
@@ -135,7 +135,7 @@ export function runningMs(state, nowMs) {
  * @property {HalfActivity} activity
  * @property {Gate} gate
  * @property {boolean} isMicMuted The user, or a hidden page, keeps the microphone back.
- * @property {boolean} isUserSpeaking As the server hears it.
+ * @property {boolean} isUserSpeaking As the server detects it.
  * @property {boolean} isInterrupting The rest of this answer is thrown away.
  * @property {number} timeoutS The server ends the session after so long without sound.
  * @property {number | null} heardAtMs When sound was last sent, or last expected.

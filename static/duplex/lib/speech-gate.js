@@ -67,15 +67,15 @@ const ECHO_TELL_FRAMES = 25;
  * becomes a sentence or stays a backchannel. So the gate answers in steps, all but the last of
  * which are reversible:
  *
- *   duck     a sound began (40 ms): 9 dB quieter, the answer goes on.
+ *   duck     a sound began (40 ms): 9 dB quieter, the answer continues.
  *   hold     it is speech: silence, the answer waits. Nothing is lost.
- *   confirm  speech goes on for 500 ms: the answer is flushed, the interrupt is sent.
- *   release  it ended before: volume back, and after a hold the answer goes on where it stopped.
+ *   confirm  speech continues for 500 ms: the answer is flushed, the interrupt is sent.
+ *   release  it ended before: volume back, and after a hold the answer continues where it stopped.
  *
  * "mm-hm" is a hum: the mouth is closed and little lies above 1 kHz. A hum only ducks until it lasts
  * 420 ms, so it never stops the answer. An open sound ("yeah", or the first syllable of a sentence)
  * holds after about 60 ms of evidence. Short open backchannels therefore pause the answer for their own
- * length and a little more, and it goes on complete: heard as a pause, never as a stop.
+ * length and a little more, and it continues complete: heard as a pause, never as a stop.
  * A cry shorter than 500 ms ("stop!") is such a pause too, unless the server decides otherwise.
  *
  * Echo: a frame counts only when it is louder than what the loudspeaker may put into the microphone:

@@ -1,12 +1,12 @@
 // @ts-check
-/** What the units of a duplex session tell: timeline, transcript, clocks. Pure. */
+/** What follows from the units of a duplex session: timeline, transcript, clocks. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
 /** @import { SessionState } from "./duplex-types.js" */
 
-/** What the client knows of a result.
+/** What the client keeps of a result.
  * @typedef {Object} Seen
  * @property {number} arrivalMs
  * @property {number | null} aheadMs
@@ -93,7 +93,7 @@ export function appendKept(list, item, kept) {
 }
 
 /**
- * Whether a result breaks off a turn that was being spoken. Servers that know `barge_in` say it
+ * Whether a result breaks off a turn that was being spoken. Servers that support `barge_in` report it
  * themselves (listening on for want of sound is none); for others, listening before the end of the
  * turn is one.
  * @param {Result} result
@@ -119,7 +119,7 @@ export function isTurnStart({ isTurnOpen, isHeardEarly }) {
   return !isTurnOpen && !isHeardEarly;
 }
 
-/** Whether a turn goes on after a result. @param {Result} result @param {boolean} isTurnOpen @returns {boolean} */
+/** Whether a turn continues after a result. @param {Result} result @param {boolean} isTurnOpen @returns {boolean} */
 export function turnStaysOpen(result, isTurnOpen) {
   if (!result.is_listen) return !result.end_of_turn;
   return isTurnOpen && !breaksOff(result, isTurnOpen);

@@ -33,7 +33,6 @@ const USER_TURNS_KEPT = 60;
  * @property {string} [text] what was said or typed, where it is known
  */
 
-/** Collects the user's turns. */
 export class UserTurns {
   #floorRms = FIRST_FLOOR_RMS;
   /** @type {{startedAtMs: number, lastLoudMs: number, levels: number[]} | null} */
@@ -42,7 +41,7 @@ export class UserTurns {
   #done = [];
   #version = 0;
 
-  /** Grows with every change, so that a view knows when to draw. */
+  /** Grows with every change, so that a view redraws only then. */
   get version() {
     return this.#version;
   }
@@ -78,7 +77,6 @@ export class UserTurns {
     this.#version += 1;
   }
 
-  /** Forget everything. */
   clear() {
     this.#current = null;
     this.#done = [];
@@ -118,7 +116,7 @@ export function barsOf(levels, count = BARS) {
  * @property {number} lengthMs 0 if it was typed
  * @property {boolean} isTyped
  *
- * @typedef {Object} Said what the server tells of it
+ * @typedef {Object} Said what the server reports of it
  * @property {string} type
  * @property {string} text
  * @property {number} start_ms in the sound that was sent

@@ -74,7 +74,7 @@ export function mountCallRecorder(el, call, { appType, isOn, video }) {
     if (isStarting) after.update(null);
   });
   call.on("opened", ({ player }) => {
-    if (recorder || !isOn()) return; // another microphone in the middle of the call goes on in the same file
+    if (recorder || !isOn()) return; // another microphone in the middle of the call continues in the same file
     const fresh = new SessionRecorder(createCapture);
     recorder = fresh;
     fresh.addEventListener("full", () => toast(t("live.recording_full")));

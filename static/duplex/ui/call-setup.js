@@ -147,7 +147,7 @@ function inputOf(name) {
     <input id=${id} data-setting=${name} aria-describedby=${hint} type="range" />`;
 }
 
-// Brings the neural voice detector into a call when the visitor wants it; without it the gate of sound alone goes on.
+// Brings the neural voice detector into a call when the visitor wants it; without it the loudness gate decides alone.
 
 const loadGate = late(async () => {
   const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);

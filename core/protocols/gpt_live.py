@@ -147,7 +147,7 @@ class GptLiveMachine:
         effects = self._said(self._talk.handle(event))
         self._talk.begin(event.at_s)
         self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
-        return [*effects, *self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))]
+        return [*effects, *self._restart_clock(event.at_s)]
 
     def too_early(self, event: Received) -> list[Effect]:
         return [self._error(event, "session_not_started", "Send 'session.start' first.")]
@@ -253,7 +253,9 @@ class GptLiveMachine:
         if talk.is_active and at_s - session.last_said_s > IDLE_S:
             session.closing = "expired"
             return [*effects, *self._said(talk.handle(Received(Stop(), at_s=at_s)))]
-        return [*effects, *self._said(talk.go_on(at_s))]
+        if talk.input.is_starved(at_s):  # otherwise each append has moved the talk on
+            effects += self._said(talk.go_on(at_s))
+        return effects
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
         """Keep what the client has not heard until it comes back; then continue where it left."""
@@ -261,7 +263,7 @@ class GptLiveMachine:
             self._talk.pause()
             return [StopTimer(TimerName.PACE)]
         self._talk.resume(event.at_s)
-        return self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))
+        return self._restart_clock(event.at_s)
 
     # --- what the engine says ---
 
@@ -288,6 +290,11 @@ class GptLiveMachine:
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
     # --- helpers ---
+
+    def _restart_clock(self, at_s: float) -> list[Effect]:
+        """Send what is due from now on, and begin whatever waited for this."""
+        effects = self.tick(TimerFired(TimerName.PACE, at_s=at_s))
+        return [*effects, *self._said(self._talk.go_on(at_s))]
 
     def _said(self, effects: Sequence[Effect]) -> list[Effect]:
         return [said for effect in effects for said in self._in_our_words(effect)]

@@ -130,10 +130,11 @@ class LiveTalk(UnitTalk):
         """Give the duplex machine the units that are full, unless a new session comes first."""
         if self.machine.is_preparing:
             return []
-        effects = self._passed_on(self.machine.begin_anew())
-        if effects:
-            return effects
-        if self.rebase.must_speak:
+        rebase = self.rebase
+        if rebase.is_stale and (anew := self._passed_on(self.machine.begin_anew())):
+            return anew
+        effects: list[Effect] = []
+        if rebase.must_speak:
             self.input.fill_unit()
         while (unit := self.input.take_unit()) is not None:
             effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))

@@ -1,6 +1,6 @@
-"""Sound that leaves at the pace of the clock: a piece every 100 ms, silence where there is none.
+"""Audio that is sent at the pace of the clock, in short pieces; silence where there is none.
 
-Pure: time comes in as an argument. Words leave with the sound they belong to. Bounded: what is
+Pure: time comes in as an argument. Text is sent with the audio that speaks it. Bounded: what is
 more than `LONGEST_S` ahead is left out, the newest first.
 """
 
@@ -14,10 +14,12 @@ from typing import Final
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 
-PIECE_MS: Final = 100
-PIECE_S: Final = PIECE_MS / MS_PER_S
-PIECE_BYTES: Final = OUTPUT_SAMPLE_RATE_HZ * PIECE_MS // MS_PER_S * SAMPLE_BYTES
-SILENCE: Final = bytes(PIECE_BYTES)
+PIECE_MS: Final = 40  # a piece that was sent is played to its end, even if the user interrupts it
+SILENCE_MS: Final = 100  # of nothing there is nothing to interrupt
+BYTES_PER_MS: Final = OUTPUT_SAMPLE_RATE_HZ // MS_PER_S * SAMPLE_BYTES
+PIECE_BYTES: Final = PIECE_MS * BYTES_PER_MS
+SHORT_SILENCE: Final = bytes(PIECE_BYTES)
+SILENCE: Final = bytes(SILENCE_MS * BYTES_PER_MS)
 LONGEST_S: Final = 60.0  # ours: of sound that waits; no unit makes more than a few seconds
 LONGEST_BYTES: Final = int(LONGEST_S * OUTPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
 LATE_MAX_S: Final = 20.0  # ours: a client that reads so much more slowly than sound plays is let go
@@ -28,13 +30,13 @@ WORD: Final = re.compile(
 EARLY_S: Final = 1e-3  # a timer that fires so early has fired in time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """What leaves at once.
+    """What is sent at once.
 
     Attributes:
-        samples: float32, mono, 24 kHz, 100 ms long.
-        text: the words that are spoken in it.
+        samples: float32, mono, 24 kHz; `PIECE_MS` long, or `SILENCE`.
+        text: what is spoken in it.
         start_ms: where it begins, counted from the beginning of the session.
     """
 
@@ -44,7 +46,7 @@ class Piece:
 
     @property
     def end_ms(self) -> int:
-        return self.start_ms + PIECE_MS
+        return self.start_ms + len(self.samples) // BYTES_PER_MS
 
 
 class PacedSender:
@@ -56,8 +58,8 @@ class PacedSender:
 
     def __init__(self) -> None:
         self._began_s: float | None = None
-        self._sent = 0  # pieces
-        self._held = 0  # of them, those that were silent because sound was held
+        self._sent_ms = 0
+        self._held_ms = 0  # of it, silence that was sent because sound was held
         self.is_held = False
         self._sounds: deque[memoryview] = deque()  # views: a unit is not copied once for each piece
         self._waiting_bytes = 0
@@ -74,12 +76,12 @@ class PacedSender:
 
     def resume(self, at_s: float) -> None:
         """Continue with the clock where it stood: the next piece is due now."""
-        self._began_s = at_s - self._sent * PIECE_S
+        self._began_s = at_s - self._sent_ms / MS_PER_S
 
     def wait_s(self, at_s: float) -> float:
         """Return how long it is until the next piece is due."""
         assert self._began_s is not None, "the clock runs"
-        return max(0.0, self._began_s + self._sent * PIECE_S - at_s)
+        return max(0.0, self._began_s + self._sent_ms / MS_PER_S - at_s)
 
     def put(self, samples: bytes) -> None:
         """Add audio of the present unit: what follows is heard after it."""
@@ -115,7 +117,7 @@ class PacedSender:
         """Whether what is due is due for so long that it cannot be taken in any more."""
         if self._began_s is None:
             return False
-        return at_s - self._began_s - self._sent * PIECE_S > LATE_MAX_S
+        return at_s - self._began_s - self._sent_ms / MS_PER_S > LATE_MAX_S
 
     def drop(self) -> None:
         """Forget what has not left: sound and words."""
@@ -127,18 +129,27 @@ class PacedSender:
 
     @property
     def _played_bytes(self) -> int:
-        return (self._sent - self._held) * PIECE_BYTES
+        return (self._sent_ms - self._held_ms) * BYTES_PER_MS
 
     @property
     def _end_bytes(self) -> int:
         return self._played_bytes + self._waiting_bytes
 
     def _next_piece(self) -> Piece:
-        start_ms = self._sent * PIECE_MS
+        samples, text = SILENCE, ""
         if self.is_held:
-            self._sent += 1
-            self._held += 1
-            return Piece(SILENCE, "", start_ms)
+            samples = SHORT_SILENCE
+            self._held_ms += PIECE_MS
+        elif self._sounds:
+            samples = self._take_sound()
+        start_ms = self._sent_ms
+        self._sent_ms += len(samples) // BYTES_PER_MS
+        while self._words and self._words[0][0] < self._played_bytes and not self.is_held:
+            text += self._words.popleft()[1]
+        return Piece(samples, text, start_ms)
+
+    def _take_sound(self) -> bytes:
+        """Take a piece off what waits; the last one is filled with silence."""
         parts, missing = [], PIECE_BYTES
         while self._sounds and missing:
             sound = self._sounds.popleft()
@@ -147,9 +158,4 @@ class PacedSender:
                 self._sounds.appendleft(sound[missing:])
             missing -= len(parts[-1])
         self._waiting_bytes -= PIECE_BYTES - missing
-        self._sent += 1
-        samples = b"".join([*parts, bytes(missing)]) if parts else SILENCE
-        text = ""
-        while self._words and self._words[0][0] < self._played_bytes:
-            text += self._words.popleft()[1]
-        return Piece(samples, text, start_ms)
+        return b"".join([*parts, bytes(missing)])

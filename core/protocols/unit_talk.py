@@ -53,7 +53,7 @@ class LiveInput:
 
     def hear(self, samples: bytes, at_s: float) -> bool:
         """Add audio; say whether all of it was taken."""
-        if at_s - self._last_s >= SILENT_AFTER_S:
+        if self.is_starved(at_s):
             self.begin(at_s)  # what did not come meanwhile may not come at once now
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
@@ -61,9 +61,13 @@ class LiveInput:
         self._take(bytes(len(taken)) if self.is_muted else taken)
         return len(taken) == len(samples)
 
+    def is_starved(self, at_s: float) -> bool:
+        """Return whether no sound came for so long that silence takes its place."""
+        return at_s - self._last_s >= SILENT_AFTER_S
+
     def fill(self, at_s: float) -> None:
         """Hear silence for the time for which no sound came, if that is long."""
-        if at_s - self._last_s < SILENT_AFTER_S:
+        if not self.is_starved(at_s):
             return
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         self._take(bytes(max(0, now - self._heard_bytes)))

@@ -42,12 +42,15 @@ class SessionEvent(ServerEvent):
 
 
 class OutputAudioDelta(LiveEvent):
-    """100 ms of what the model says; zeros while it says nothing."""
+    """40 ms of what the model says, or 100 ms of zeros while it says nothing."""
 
     type: Literal["session.output_audio.delta"] = Field(
         "session.output_audio.delta", description="Kind of event."
     )
     delta: str = Field(description="Base64 of samples in the session's format.")
+
+    def to_json(self) -> str:
+        return f'{{"type":"{self.type}","delta":"{self.delta}"}}'  # Base64 needs no escapes
 
 
 class Spoken(LiveEvent):

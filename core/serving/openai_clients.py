@@ -19,10 +19,11 @@ from core.audio import FloatArray, StreamResampler, from_pcm, resample, to_pcm
 from core.errors import AudioCorruptError, AudioError
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import ServerMessage
-from core.protocols.events import ClientMessage
+from core.protocols.events import MS_PER_S, ClientMessage
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
 from core.protocols.machine import SessionNames
+from core.protocols.paced_sender import SILENCE
 from core.protocols.realtime_items import Sound
 from core.protocols.rebase import CountTokens
 from core.schemas.gpt_live import (
@@ -45,11 +46,16 @@ G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsnd
 PCM_BYTES: Final = 2
 PCM_SCALE: Final = 32_768.0
 PCM_MAX: Final = 32_767
+KEPT_MS: Final = 10  # of resampled output; a resampler keeps 2 ms back
 GROUP_CHARS: Final = 4  # Base64 characters for three bytes
 
 
 class ClientSound:
-    """Both streams of one client, in Base64."""
+    """Both streams of one client, in Base64.
+
+    Attributes:
+        is_resampled: output goes through a resampler, which keeps some of it back.
+    """
 
     def __init__(self, kind: str, rate_hz: int) -> None:
         """Take `audio/pcm` (16 bit, little-endian), `audio/pcmu` or `audio/pcma`; mono."""
@@ -59,9 +65,9 @@ class ClientSound:
         self._half = b""  # of a sample whose other half is still to come
         self._heard = StreamResampler(rate_hz, INPUT_SAMPLE_RATE_HZ)
         self._rate = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
-        # A resampler gives now more, now less; from what is kept here each piece gets its length.
-        is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
-        self._kept = np.zeros(rate_hz // 10 if is_resampled else 0, np.float32)
+        # What is kept here gives each piece its length.
+        self.is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
+        self._kept = np.zeros(rate_hz * KEPT_MS // MS_PER_S, np.float32)
 
     def decode(self, text: str, longest_s: float) -> FloatArray:
         """Return what a client says next, [T] float32 at 16 kHz; it may be nothing yet.
@@ -85,10 +91,11 @@ class ClientSound:
 
     def encode(self, samples: FloatArray) -> str:
         """Return Base64 of samples [T] float32 at 24 kHz, which keeps their length."""
-        sound = np.concatenate([self._kept, self._rate.feed(samples)])
-        length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
-        sound, self._kept = np.clip(sound[:length], -1.0, 1.0), sound[length:]
-        return b64encode_as_string(encoded(sound, self._kind, self._rate_hz))
+        if self.is_resampled:
+            sound = np.concatenate([self._kept, self._rate.feed(samples)])
+            length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
+            samples, self._kept = sound[:length], sound[length:]
+        return b64encode_as_string(encoded(samples, self._kind, self._rate_hz))
 
 
 def decode_pcm(text: str) -> FloatArray:
@@ -124,7 +131,8 @@ def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
 
 
 def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
-    """Return samples [T] between -1 and 1 as bytes of a kind of audio."""
+    """Return samples [T], clipped to -1..1, as bytes of a kind of audio."""
+    samples = np.clip(samples, -1.0, 1.0)
     if kind == PCM:
         return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
     out = BytesIO()
@@ -141,14 +149,11 @@ class ReplyWriter:
 
     def write(self, samples: FloatArray) -> bytes:
         """Return the bytes for samples [T] at 24 kHz; the last few may follow with the next."""
-        return self._written(self._resampler.feed(samples))
+        return encoded(self._resampler.feed(samples), self._format.type, self._format.rate_hz)
 
     def finish(self) -> bytes:
         """Return what is left."""
-        return self._written(self._resampler.finish())
-
-    def _written(self, samples: FloatArray) -> bytes:
-        return encoded(np.clip(samples, -1.0, 1.0), self._format.type, self._format.rate_hz)
+        return encoded(self._resampler.finish(), self._format.type, self._format.rate_hz)
 
 
 def model_samples(sound: Sound) -> FloatArray:
@@ -166,6 +171,7 @@ class GptLiveCodec:
 
     def __init__(self) -> None:
         self._sound: ClientSound | None = None  # the session has no format yet
+        self._silence: str | None = None  # `SILENCE` as it is sent, most of what is
 
     def endpoint(self) -> Endpoint:
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
@@ -194,8 +200,13 @@ class GptLiveCodec:
     def write(self, message: ServerMessage) -> str:
         if isinstance(message, Spoken):
             assert self._sound is not None, "the session has begun"
+            is_silence = message.samples is SILENCE and not self._sound.is_resampled
+            if is_silence and self._silence is not None:
+                return self._silence
             sound = self._sound.encode(from_pcm(message.samples))
-            return OutputAudioDelta(delta=sound).to_json()
+            text = OutputAudioDelta(delta=sound).to_json()
+            self._silence = text if is_silence else self._silence
+            return text
         if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
             message = LiveEvents(live_names("", ""), 0).failed(message).message
         return message.to_json()

@@ -35,6 +35,7 @@ from tests.fakes.scenes import DUPLEX, Scene
 
 LISTEN = DuplexGenerateResult(is_listen=True)
 PIECE_S = 0.1
+TICKS = 5  # of a piece: the timer of sent pieces is due at one of them
 TONE = encode_wire_audio(tone())  # a second
 START: dict[str, Any] = {"model": "gpt-live-1", "instructions": "Be kind."}
 
@@ -126,7 +127,8 @@ class LiveScene:
         for _ in range(round(duration_s / PIECE_S)):
             if talks:
                 self.tell(Received(Heard(samples=bytes(6_400))))
-            self.tell(TimerFired(TimerName.PACE), PIECE_S)
+            for _ in range(TICKS):
+                self.tell(TimerFired(TimerName.PACE), PIECE_S / TICKS)
         return self.told[before:]
 
     def _hear(self, effect: Send) -> None:

@@ -106,7 +106,8 @@ def test_a_greeting_is_spoken_and_the_session_closed(worker: RunningWorker, tmp_
             await talk.say("session.close")
             closed = await talk.hear("session.closed")
             assert closed.reason == "close_requested" and closed.usage.seconds > 0
-            assert all(len(piece) == 2 * PIECE_SAMPLES for piece in talk.sound)
+            lengths = {len(piece) // 48 for piece in talk.sound}
+            assert lengths <= {40, 100}, "ms"
             loud = np.flatnonzero(talk.samples)
             assert len(loud), "the greeting is heard"
             assert loud[0] % PIECE_SAMPLES < 2, "it begins with a piece, behind exact zeros"

@@ -9,31 +9,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocols.paced_sender import (
+    BYTES_PER_MS,
     LATE_MAX_S,
     LONGEST_BYTES,
     PIECE_BYTES,
-    PIECE_S,
+    PIECE_MS,
+    SHORT_SILENCE,
+    SILENCE,
+    SILENCE_MS,
     PacedSender,
 )
 
-SECOND = PIECE_BYTES * 10
+SECOND = 1_000 * BYTES_PER_MS
 
 
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
     """Units come early, late or not at all; a timer may fire up to 80 ms late."""
     draws = random.Random(5)
-    sender, now_s, sent = PacedSender(), 50.0, 0
+    sender, now_s, sent_ms = PacedSender(), 50.0, 0
     spoken, heard = bytearray(), bytearray()
     sender.begin(now_s)
     next_unit_s = 51.0
     while now_s < 650.0:
         pieces = sender.due(now_s)
         for piece in pieces:
-            assert piece.start_ms == sent * 100 and piece.end_ms == piece.start_ms + 100
-            assert len(piece.samples) == PIECE_BYTES
+            is_silent = piece.samples == SILENCE
+            length_ms = SILENCE_MS if is_silent else PIECE_MS
+            assert (piece.start_ms, piece.end_ms) == (sent_ms, sent_ms + length_ms)
+            assert len(piece.samples) == length_ms * BYTES_PER_MS
             heard += piece.samples.replace(b"\0", b"")
-            sent += 1
-        assert abs(sent * 0.1 - (now_s - 50.0)) <= 0.2
+            sent_ms += length_ms
+        assert abs(sent_ms / 1_000 - (now_s - 50.0)) <= 0.2
         wait_s = sender.wait_s(now_s)
         assert 0 <= wait_s <= 0.1001
         now_s += wait_s + draws.choice([0.0, 0.0, 0.003, 0.08])
@@ -44,7 +50,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
                 spoken += sound
                 sender.put(sound)
                 sender.end_unit("some words")
-    assert sent >= 5_999
+    assert sent_ms >= 599_900
     assert spoken.startswith(heard), "everything is heard once, in order"
 
 
@@ -52,10 +58,24 @@ def test_silence_is_exact_zeros() -> None:
     sender = PacedSender()
     sender.begin(0.0)
     sender.put(b"\1" * (PIECE_BYTES + 8))
-    first, second, third = sender.due(0.2)
+    first, second, third = sender.due(0.1)
     assert first.samples == b"\1" * PIECE_BYTES
     assert second.samples == b"\1" * 8 + bytes(PIECE_BYTES - 8)
-    assert third.samples == bytes(PIECE_BYTES)
+    assert third.samples == SILENCE
+
+
+def test_held_sound_makes_room_for_silence_and_follows_it() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(b"\1" * 2 * PIECE_BYTES)
+    sender.end_unit("one two")
+    sender.hold()
+    (held,) = sender.due(0.0)
+    assert (held.samples, held.text) == (SHORT_SILENCE, "")
+    sender.release()
+    pieces = sender.due(0.08)
+    assert [piece.samples for piece in pieces] == [b"\1" * PIECE_BYTES] * 2
+    assert "".join(piece.text for piece in pieces) == "one two"
 
 
 def test_words_leave_with_their_sound() -> None:
@@ -65,7 +85,7 @@ def test_words_leave_with_their_sound() -> None:
     sender.end_unit(" One two three four.")
     told = [(piece.start_ms, piece.text) for piece in sender.due(1.5) if piece.text]
     assert "".join(text for _, text in told) == " One two three four."
-    assert [start for start, _ in told] == [0, 200, 400, 700]
+    assert [start for start, _ in told] == [0, 200, 400, 680]
 
 
 def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_of_it() -> None:
@@ -76,7 +96,7 @@ def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_
     sender.put(bytes(SECOND // 2))
     sender.end_unit("a b c d e")
     told = [(piece.start_ms, piece.text) for piece in sender.due(1.5) if piece.text]
-    assert told == [(300, "a b c"), (500, " d"), (700, " e")]
+    assert told == [(240, "a b"), (320, " c"), (520, " d"), (760, " e")]
 
 
 def test_what_is_dropped_is_neither_heard_nor_read() -> None:
@@ -88,10 +108,10 @@ def test_what_is_dropped_is_neither_heard_nor_read() -> None:
     sender.drop()
     assert not sender.is_audible
     rest = sender.due(2.0)
-    assert all(piece.samples == bytes(PIECE_BYTES) and not piece.text for piece in rest)
+    assert all(piece.samples == SILENCE and not piece.text for piece in rest)
     sender.put(b"\2" * PIECE_BYTES)
     sender.end_unit("four")
-    (piece,) = sender.due(2.1)
+    piece, *_ = sender.due(2.15)
     assert (piece.text, piece.samples) == ("four", b"\2" * PIECE_BYTES)
 
 
@@ -100,7 +120,7 @@ def test_what_waits_is_bounded() -> None:
     sender.begin(0.0)
     for _ in range(70):
         sender.put(bytes(SECOND))
-    pieces = [piece for second in range(60) for piece in sender.due(second + 0.95)]
+    pieces = [piece for second in range(60) for piece in sender.due(second + 0.97)]
     assert sum(len(piece.samples) for piece in pieces) == LONGEST_BYTES
     assert not sender.is_audible
 
@@ -111,7 +131,7 @@ def test_what_waits_for_longer_than_it_may_is_too_late() -> None:
     sender.begin(5.0)
     assert len(sender.due(6.0)) == 11
     assert not sender.is_too_late(6.0 + LATE_MAX_S) and sender.is_too_late(6.2 + LATE_MAX_S)
-    assert len(sender.due(6.0 + LATE_MAX_S)) == LATE_MAX_S / PIECE_S
+    assert len(sender.due(6.0 + LATE_MAX_S)) == LATE_MAX_S * 1_000 / SILENCE_MS
 
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 4))

@@ -124,18 +124,18 @@ def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> No
     told = live.run(2.5)
     words = [event for event in told if event["type"] == "session.output_transcript.delta"]
     assert "".join(event["delta"] for event in words) == "I am here."
-    assert all(event["end_ms"] == event["start_ms"] + 100 for event in words)
+    assert all(event["end_ms"] == event["start_ms"] + 40 for event in words)
     assert 900 <= words[0]["start_ms"] <= 1_100
     loud = np.flatnonzero(samples(live))
     assert (loud[-1] - loud[0]) / 24_000 == pytest.approx(1.0, abs=0.01)
-    assert len(samples(live)) == 26 * 2_400
+    assert 2_500 <= len(samples(live)) / 24 <= 2_600
 
 
 def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
     live.tell(SoundReady(np.ones(4_800, "<f4").tobytes()))
-    live.run(0.2)
+    live.run(0.4)
     assert (samples(live) == 1.0).sum() == 4_800
 
 
@@ -376,7 +376,7 @@ def test_what_the_client_has_not_heard_waits_while_it_is_away(live: LiveScene) -
     live.tell(Prefetched(), 30.0)
     assert len(samples(live)) == heard and len(live.steps) == units
     live.tell(ClientAway(is_away=False))
-    assert len(samples(live)) == heard + 2_400, "no burst"
+    assert len(samples(live)) == heard + 960, "no burst"
     live.run(3.0)
     assert np.count_nonzero(samples(live)) == 2 * np.count_nonzero(tone()), "and nothing is lost"
 

@@ -38,15 +38,13 @@ class Piece:
         samples: float32, mono, 24 kHz; `PIECE_MS` long, or `SILENCE`.
         text: what is spoken in it.
         start_ms: where it begins, counted from the beginning of the session.
+        end_ms: where its text will have been spoken; without text, where its audio ends.
     """
 
     samples: bytes
     text: str
     start_ms: int
-
-    @property
-    def end_ms(self) -> int:
-        return self.start_ms + len(self.samples) // BYTES_PER_MS
+    end_ms: int
 
 
 class PacedSender:
@@ -63,7 +61,8 @@ class PacedSender:
         self.is_held = False
         self._sounds: deque[memoryview] = deque()  # views: a unit is not copied once for each piece
         self._waiting_bytes = 0
-        self._words: deque[tuple[int, str]] = deque()  # each with the byte at which it is spoken
+        # Each with the bytes at which it begins and ends to be spoken.
+        self._words: deque[tuple[int, int, str]] = deque()
         self._unit_from: int | None = None  # byte at which the sound of the present unit begins
 
     @property
@@ -97,7 +96,8 @@ class PacedSender:
         first = self._end_bytes if self._unit_from is None else self._unit_from
         length, self._unit_from = self._end_bytes - first, None
         for word in WORD.finditer(text):
-            self._words.append((first + length * word.start() // len(text), word[0]))
+            start, end = (first + length * at // len(text) for at in word.span())
+            self._words.append((start, end, word[0]))
 
     def due(self, at_s: float) -> list[Piece]:
         """Take out what has to leave by now, in order; ask first whether it `is_too_late`."""
@@ -143,10 +143,13 @@ class PacedSender:
         elif self._sounds:
             samples = self._take_sound()
         start_ms = self._sent_ms
-        self._sent_ms += len(samples) // BYTES_PER_MS
-        while self._words and self._words[0][0] < self._played_bytes and not self.is_held:
-            text += self._words.popleft()[1]
-        return Piece(samples, text, start_ms)
+        end_ms = self._sent_ms = start_ms + len(samples) // BYTES_PER_MS
+        played = self._played_bytes
+        while self._words and self._words[0][0] < played and not self.is_held:
+            _, end, word = self._words.popleft()
+            text += word
+            end_ms = max(end_ms, self._sent_ms + (end - played) // BYTES_PER_MS)
+        return Piece(samples, text, start_ms, end_ms)
 
     def _take_sound(self) -> bytes:
         """Take a piece off what waits; the last one is filled with silence."""

@@ -35,7 +35,8 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
         for piece in pieces:
             is_silent = piece.samples == SILENCE
             length_ms = SILENCE_MS if is_silent else PIECE_MS
-            assert (piece.start_ms, piece.end_ms) == (sent_ms, sent_ms + length_ms)
+            assert piece.start_ms == sent_ms
+            assert piece.end_ms == sent_ms + length_ms or piece.text
             assert len(piece.samples) == length_ms * BYTES_PER_MS
             heard += piece.samples.replace(b"\0", b"")
             sent_ms += length_ms
@@ -83,9 +84,21 @@ def test_words_leave_with_their_sound() -> None:
     sender.begin(0.0)
     sender.put(bytes(SECOND))
     sender.end_unit(" One two three four.")
-    told = [(piece.start_ms, piece.text) for piece in sender.due(1.5) if piece.text]
-    assert "".join(text for _, text in told) == " One two three four."
-    assert [start for start, _ in told] == [0, 200, 400, 680]
+    told = [piece for piece in sender.due(1.5) if piece.text]
+    assert "".join(piece.text for piece in told) == " One two three four."
+    spans = [(piece.start_ms, piece.end_ms) for piece in told]
+    assert spans == [(0, 200), (200, 400), (400, 700), (680, 1_000)]
+
+
+def test_one_word_a_unit_is_spoken_without_a_pause() -> None:
+    """Clients end a message where 800 ms lie between the end of its text and what follows."""
+    sender = PacedSender()
+    sender.begin(0.0)
+    for word in (" One", " two"):
+        sender.put(bytes(SECOND))
+        sender.end_unit(word)
+    one, two = (piece for piece in sender.due(2.5) if piece.text)
+    assert (one.end_ms, two.start_ms) == (1_000, 1_000)
 
 
 def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_of_it() -> None:

@@ -124,7 +124,8 @@ def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> No
     told = live.run(2.5)
     words = [event for event in told if event["type"] == "session.output_transcript.delta"]
     assert "".join(event["delta"] for event in words) == "I am here."
-    assert all(event["end_ms"] == event["start_ms"] + 40 for event in words)
+    assert all(event["end_ms"] >= event["start_ms"] + 40 for event in words)
+    assert words[-1]["end_ms"] - words[0]["start_ms"] == pytest.approx(1_000, abs=40)
     assert 900 <= words[0]["start_ms"] <= 1_100
     loud = np.flatnonzero(samples(live))
     assert (loud[-1] - loud[0]) / 24_000 == pytest.approx(1.0, abs=0.01)

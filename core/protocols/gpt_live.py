@@ -25,7 +25,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
-from core.protocols.gpt_live_effects import (
+from core.protocols.gpt_live_events import (
     APPENDED,
     ERROR,
     LAST,
@@ -36,9 +36,11 @@ from core.protocols.gpt_live_effects import (
     REFUSED,
     SOUND,
     UNITS,
+    Closing,
+    LiveEvents,
+    LiveNames,
     passed_on,
 )
-from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.live_talk import LiveTalk
 from core.protocols.machine import SessionNames
 from core.protocols.paced_sender import LATE_MAX_S

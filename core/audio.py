@@ -228,7 +228,7 @@ def check_audible(samples: FloatArray) -> None:
 def _joined(frames: list[av.AudioFrame]) -> FloatArray:
     """Return the samples [T] of frames of mono float32."""
     # A third of the time that the frame's own conversion takes.
-    parts = [np.frombuffer(frame.planes[0], np.float32, frame.samples) for frame in frames]
+    parts = [np.frombuffer(bytes(frame.planes[0]), np.float32, frame.samples) for frame in frames]
     return np.concatenate(parts) if parts else NO_SAMPLES
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -44,6 +45,9 @@ from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
+# Each operation of PyTorch releases the GIL; at Python's 5 ms the engine waits so long for it
+# whenever sockets are busy.
+SWITCH_INTERVAL_S: Final = 0.0005
 
 
 if TYPE_CHECKING:
@@ -172,6 +176,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     model_path, embedded = settings.model.model_path, settings.model.embedded
     if model_path is None:
         folder = default_checkpoint(settings.service.data_dir, settings.model.embedded)

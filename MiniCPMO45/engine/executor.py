@@ -57,6 +57,7 @@ from MiniCPMO45.kernels.device import (
     CardMemory,
     capture_all,
     most_tokens,
+    read_back,
     use_device,
 )
 from MiniCPMO45.kernels.products import Rope
@@ -293,7 +294,9 @@ class Executor:
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
-        return self._vocoder().stream_many(requests)
+        """Answer with samples on the host: one copy for all, where each would wait by itself."""
+        waves = self._vocoder().stream_many(requests)
+        return list(read_back(torch.cat(waves)).split([len(wave) for wave in waves]))
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
         if self.voices is None:

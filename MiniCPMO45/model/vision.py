@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.kernels.device import HAS_TRITON, Capturable, cached_tensor, upload_array
+from MiniCPMO45.kernels.device import HAS_TRITON, Capturable, cached_tensor, pin, upload_array
 from MiniCPMO45.kernels.products import linear_gelu
 from MiniCPMO45.model.transformer import (
     DenseAttention,
@@ -347,10 +347,20 @@ class SliceEncoder:
     def prepare(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Do what is done on the CPU before slices are encoded; any thread may call this.
 
-        Slices that were not prepared are prepared inside `encode`. A card resizes pictures itself.
+        Slices that were not prepared are prepared inside `encode`. A card resizes pictures itself;
+        they only wait for it in pinned memory.
         """
-        is_left = self._is_on_card and HAS_TRITON
-        return tuple(slices) if is_left else tuple(patches_of(slices))
+        if not (self._is_on_card and HAS_TRITON):
+            return tuple(patches_of(slices))
+        prepared: list[Slice] = []
+        pixels = pinned = np.empty(0, np.uint8)
+        for each in slices:
+            if isinstance(each, PixelSlice):
+                if each.pixels is not pixels:  # neighbours that are slices of one picture share it
+                    pixels, pinned = each.pixels, pin(each.pixels)
+                each = replace(each, pixels=pinned)
+            prepared.append(each)
+        return tuple(prepared)
 
     def warm_up(self) -> None:
         """Resize a blank picture, so that kernels are compiled."""

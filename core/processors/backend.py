@@ -53,7 +53,6 @@ from MiniCPMO45.modes.prompt_input import SlicedPicture, slice_pictures
 from MiniCPMO45.settings import Weights
 
 WARM_UP_TOKENS: Final = 12
-MEASURED_TOGETHER: Final = 64  # sessions: so many that what one more adds is seen
 ROUNDS: Final = 3  # the shortest counts: the first one also makes what is made at first use
 PICTURE_SIZE: Final = (1280, 720)  # what the pages send
 SECOND: Final = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
@@ -78,12 +77,12 @@ def speak_once(context: ViewContext) -> None:
 def measure_units(
     context: ViewContext, slots: int, now_s: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Return the seconds that a unit takes by number of sessions: of one, and of several.
+    """Return the seconds that a unit takes by number of sessions: of one, and of all slots.
 
     All get a second of sound and a picture, and every second one speaks. Runs on the engine's
     thread.
     """
-    views = [DuplexView(context) for _ in range(min(slots, MEASURED_TOGETHER))]
+    views = [DuplexView(context) for _ in range(slots)]
     try:
         for view in views:
             view.prepare()

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig, VisionConfig
-from MiniCPMO45.kernels.device import STAGED_BYTES, upload_array
+from MiniCPMO45.kernels.device import STAGED_BYTES, pin, upload_array
 from MiniCPMO45.model import vision
 from MiniCPMO45.model.vision import PADDED, Resampler, SiglipVisionTransformer, SliceEncoder
 from MiniCPMO45.processing.pictures import Patches, PixelSlice, Slice, patches_of, slice_image
@@ -145,3 +145,12 @@ def test_an_array_arrives_whole(kind: str) -> None:
     np.testing.assert_array_equal(copy.numpy(), given[kind])
     copy += 1
     np.testing.assert_array_equal(numbers[:2, 0], [0, 16])
+
+
+@pytest.mark.gpu
+def test_pinned_pixels_arrive_whole() -> None:
+    """The copy continues while the memory it came from is released and taken again."""
+    numbers = np.arange(STAGED_BYTES, dtype=np.int32).reshape(-1, 16)
+    copies = [upload_array(pin(numbers + k), torch.device("cuda")) for k in range(8)]
+    for k, copy in enumerate(copies):
+        np.testing.assert_array_equal(copy.cpu().numpy(), numbers + k)

@@ -29,7 +29,7 @@ from core.store import Store
 LOGS_FOLDER: Final = "logs"  # below the data folder; the launcher's place for what programs print
 SUFFIX: Final = ".log"
 ROTATED: Final = ".1"  # what the launcher copies a full file to before it empties it
-SOURCE: Final = re.compile(r"gateway|launcher|worker_\d{1,3}")
+SOURCE: Final = re.compile(r"gateway|desk|door_\d{1,2}|launcher|worker_\d{1,3}")
 LINES_MAX: Final = 500
 READ_MAX_BYTES: Final = 256 * 1024
 LINE_MAX_CHARS: Final = 4_000  # of one line as it is shown

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from core.files import atomic_write
+from core.files import atomic_write, locked_folder
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
@@ -66,15 +66,18 @@ def lan_addresses() -> list[str]:
 def ensure_certificate(
     folder: Path, names: list[str] | None = None, now: datetime | None = None
 ) -> Certificate:
-    """Return the folder's certificate, or make one for `names` (the machine's by default)."""
+    """Return the folder's certificate, or make one for `names` (the machine's by default).
+
+    Doors that start together on one folder make it once.
+    """
     now = now or datetime.now(UTC)
     certfile, keyfile = folder / "cert.pem", folder / "key.pem"
-    found = _usable(certfile, keyfile, now)
-    if found is None:
-        found = _make(certfile, keyfile, names or host_names(), now)
-        is_new = True
-    else:
-        is_new = False
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
+        found = _usable(certfile, keyfile, now)
+        is_new = found is None
+        if found is None:
+            found = _make(certfile, keyfile, names or host_names(), now)
     digest = found.fingerprint(hashes.SHA256())
     return Certificate(
         certfile, keyfile, is_new, digest.hex(":").upper(), found.not_valid_after_utc
@@ -129,7 +132,6 @@ def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x50
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    certfile.parent.mkdir(parents=True, exist_ok=True)
     # Key first: cut off in between, the pair does not fit and the next start makes another.
     atomic_write(keyfile, private)
     atomic_write(certfile, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)

@@ -6,6 +6,7 @@ import socket
 import ssl
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -43,6 +44,19 @@ def test_it_names_the_machine_for_a_year(tmp_path: Path) -> None:
     assert made.expires - NOW == timedelta(days=VALID_DAYS)
     assert not read(made).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert len(made.fingerprint.split(":")) == 32
+
+
+def test_doors_that_start_together_make_it_once(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def make(_: int) -> Certificate:
+        start.wait()
+        return ensure_certificate(tmp_path / "certs", NAMES, NOW)
+
+    with ThreadPoolExecutor(8) as doors:
+        made = list(doors.map(make, range(8)))
+    assert sum(one.is_new for one in made) == 1
+    assert len({one.fingerprint for one in made}) == 1
 
 
 def test_only_the_owner_reads_the_key(tmp_path: Path) -> None:

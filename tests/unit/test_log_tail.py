@@ -122,6 +122,12 @@ def test_only_logs_of_programs_are_read(tmp_path: Path, log: Path, source: str) 
         LogTail(tmp_path).read(source, None)
 
 
+def test_desk_and_doors_have_logs(tmp_path: Path, log: Path) -> None:
+    for name in ("desk", "door_0", "door_12"):
+        (log.parent / f"{name}.log").write_text("up\n")
+        assert name in LogTail(tmp_path).sources()
+
+
 def test_links_lead_nowhere(tmp_path: Path, log: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("no\n")

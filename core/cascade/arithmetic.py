@@ -17,8 +17,12 @@ SMALL: Final = {word: value for value, word in enumerate(ONES)} | {
 }
 SCALES: Final = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 HUNDRED: Final = 100
-# How operations are said between two numbers, as they are written.
+# Operations between two numbers, spelled or as signs.
 BETWEEN: Final = {
+    "+": "+",
+    "−": "−",
+    "×": "×",
+    "÷": "÷",
     "plus": "+",
     "added to": "+",
     "minus": "−",
@@ -38,12 +42,24 @@ BEFORE: Final = {
     ("multiply", "by"): "×",
     ("divide", "by"): "÷",
 }
-SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "×": "times", "*": "times", "x": "times"}
-SIGNS_TOO: Final = {"÷": "divided by", "/": "divided by"}
-# Signs count between spaces alone: dates, telephone numbers and ranges have them, too.
-SIGN: Final = re.compile(r"(?<=\d) ([-+−×*x÷/]) (?=\d)")
+# A plus or a product may stand without blanks; dates, telephone numbers and ranges have the others.
+SIGN: Final = re.compile(r"(?<=\d)(?: ([-+−×*x÷/]) |([+×*÷]))(?=\d)")
+SIGNS: Final = dict(zip("+-−×*x÷/", "+−−×××÷÷", strict=True))  # as written, as shown
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
-TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[a-z]+")
+TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[a-z]+|(?<= )[+−×÷](?= )")
+SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
+# What stands before a calculation whose result is wanted, or anywhere beside a spelled operation:
+# the years of "from 1990 - 1995" are no subtraction.
+ASKING: Final = re.compile(
+    r"(?:^|\b(?:what(?: is| s| are| does| do| would)|whats|(?:how )?much (?:is|are|does|do)"
+    r"|how about|calculate|compute|evaluate|solve|work out|tell me|result of|answer to))$"
+)
+FILLERS: Final = frozenset("and but hello hey hi now ok okay please so then well".split())
+BEHIND: Final = frozenset("be equal equals give is make please then to".split())
+ASKING_WORDS: Final = frozenset(
+    "answer calculate compute equal equals how know make makes many much result tell what".split()
+)
+ASKING_FIRST: Final = frozenset("are can could does do is would".split())
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
 LONGEST_CHARS: Final = 400  # ours: of the end of what was said, where the question is
 LARGEST: Final = 10**15  # ours: nobody says larger numbers
@@ -51,25 +67,41 @@ PLACES: Final = 4  # of a result that does not end
 
 
 def computed(text: str) -> str | None:
-    """Return an exact calculation that a text asks for, such as `7 + 5 = 12`, or None."""
-    terms = _terms(text[-LONGEST_CHARS:])
-    for at, term in enumerate(terms):
-        if not isinstance(term, Fraction):
-            continue
-        numbers, signs = _chain(terms, at)
-        if not signs:
-            numbers, signs = _spelled_before(terms, at)
-        if signs:
-            return _written(numbers, signs)
+    """Return an exact calculation whose result a text asks for, such as `7 + 5 = 12`, or None."""
+    for sentence in SENTENCE_END.split(text[-LONGEST_CHARS:]):
+        terms = _terms(sentence)
+        for at, term in enumerate(terms):
+            if not isinstance(term, Fraction):
+                continue
+            numbers, signs, end = _chain(terms, at)
+            if not signs:
+                numbers, signs = _spelled_before(terms, at)
+            elif not _is_asked(terms, at, end):
+                continue
+            if signs:
+                return _written(numbers, signs)
     return None
 
 
+def _is_asked(terms: Sequence[Fraction | str], start: int, end: int) -> bool:
+    """Return whether a sentence asks for the result of the calculation `terms[start:end]`."""
+    before = [str(term) for term in terms[:start] if term not in FILLERS]
+    if ASKING.search(" ".join(before)) and BEHIND.issuperset(terms[end:]):
+        return True
+    if any(term in SIGNS for term in terms[start:end]):
+        return False
+    others = {*before, *terms[end:]}
+    return bool(others & ASKING_WORDS) or (bool(before) and before[0] in ASKING_FIRST)
+
+
 def _terms(text: str) -> list[Fraction | str]:
-    """Return a text's numbers, and its other words."""
+    """Return a sentence's numbers, its other words, and the signs between numbers."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower()).replace("%", " percent")
-    names = SIGNS | SIGNS_TOO
-    text = SIGN.sub(lambda found: f" {names[found[1]]} ", text)
-    words = TOKEN.findall(A_SCALE.sub("one ", text))
+
+    def spaced(found: re.Match[str]) -> str:
+        return f" {SIGNS[found[1] or found[2]]} "
+
+    words = TOKEN.findall(A_SCALE.sub("one ", SIGN.sub(spaced, text)))
     terms: list[Fraction | str] = []
     at = 0
     while at < len(words):
@@ -107,8 +139,8 @@ def _number(words: Sequence[str]) -> tuple[Fraction | None, int]:
     return (Fraction(whole + part) if length else None), length
 
 
-def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:
-    """Return the numbers from a position on that operations join, and those."""
+def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str], int]:
+    """Return the numbers from a position on that operations join, those, and where they end."""
     first = terms[at]
     assert isinstance(first, Fraction)
     numbers, signs = [first], list[str]()
@@ -122,7 +154,7 @@ def _chain(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], li
                 at = end
                 break
         else:
-            return numbers, signs
+            return numbers, signs, at + 1
 
 
 def _spelled_before(terms: Sequence[Fraction | str], at: int) -> tuple[list[Fraction], list[str]]:

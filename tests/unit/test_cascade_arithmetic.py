@@ -31,6 +31,16 @@ from core.cascade.prompts import prompt_of
         ("Subtract 3 from ten.", "10 − 3 = 7"),
         ("1,000,000 multiplied by 3", "1000000 × 3 = 3000000"),
         ("One hundred divided by zero?", "100 ÷ 0 cannot be computed"),
+        ("What is 7+5? And 9*9?", "7 + 5 = 12"),
+        ("Hey, so what's 17 x 6, please?", "17 × 6 = 102"),
+        ("Calculate 12 - 30.", "12 − 30 = -18"),
+        ("Is seven plus five twelve?", "7 + 5 = 12"),
+        ("If I have two plus three apples, how many is that?", "2 + 3 = 5"),
+        ("Who was the president from 1990 - 1995?", None),
+        ("What happened in the years 1990 - 1995?", None),
+        ("What is 1990 - 1995 known for?", None),
+        ("Do you work 24/7, or from 9 - 5?", None),
+        ("My seven plus three friends are coming.", None),
         ("Call 555-1234.", None),
         ("Tell me about nine eleven.", None),
         ("My number is five six seven.", None),
@@ -50,31 +60,26 @@ def test_results_are_exact(a: int, b: int) -> None:
     assert computed(f"What is {a} times {b}?") == f"{a} × {b} = {a * b}"
 
 
-WORDS = "what is one five twenty hundred and plus minus times divided by percent of 3 0 % 0.5"
-
-
 def check(fact: str | None) -> None:
-    """Whatever is computed is right, as Python's own fractions see it."""
+    """Compute a fact again, with Python's own arithmetic."""
     if fact is None or "cannot be computed" in fact:
+        assert fact is None or "÷ 0 " in fact
         return
-    asked, equals, result = re.split(r" ([=≈]) ", fact)
-    numbers = re.sub(r"\d+(\.\d+)?", r"Fraction('\g<0>')", asked)
-    for sign, operator in (("% of", "/ 100 *"), ("×", "*"), ("÷", "/"), ("−", "-")):
-        numbers = numbers.replace(sign, operator)
-    value = eval(numbers, {"Fraction": Fraction})
-    found = Fraction(result.replace("−", "-"))
-    assert found == value if equals == "=" else abs(found - value) <= Fraction(1, 10_000), fact
+    asked, sign, result = re.fullmatch(r"(.+) ([=≈]) (-?[\d.]+)", fact).groups()  # type: ignore[union-attr]
+    written = asked.replace("% of ", " / 100 * ")
+    numbers = re.sub(r"\d+(?:\.\d+)?", lambda found: f"Fraction('{found[0]}')", written)
+    exact = eval(numbers.translate(str.maketrans("−×÷", "-*/")))
+    assert round(exact, 4) == Fraction(result) and (sign == "=") is (exact == Fraction(result))
 
 
 @given(st.text(max_size=200))
-def test_no_text_is_a_mistake(text: str) -> None:
+def test_of_any_text_only_a_right_calculation_is_taken(text: str) -> None:
     check(computed(text))
 
 
-@settings(max_examples=300)
-@given(st.lists(st.sampled_from(WORDS.split()), max_size=12))
-def test_no_row_of_numbers_is_a_mistake(words: list[str]) -> None:
-    check(computed(" ".join(words)))
+@given(st.lists(st.sampled_from("one five twenty hundred and plus times by of 3 % 0.5".split())))
+def test_any_row_of_numbers_is_computed_rightly(words: list[str]) -> None:
+    check(computed(f"What is {' '.join(words)}?"))
 
 
 def test_the_model_is_given_what_was_computed_and_the_same_in_every_prompt() -> None:

@@ -6,7 +6,6 @@ the words heard. A reply is made piece by piece and handed out second by second.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -21,6 +20,7 @@ from core.audio import FloatArray, to_pcm
 from core.cascade.hearing import Hearing
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
+from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.talk import COOLING, SPOKEN_TOKENS_MAX, CascadeView
 from core.cascade.turns import PAUSE_S, is_backchannel, is_echo, is_over, is_stop, words_of
 from core.modes import OnSound, Threads
@@ -32,6 +32,7 @@ DEFAULT_PROMPT: Final = "You are on a live voice call."
 UNIT_S: Final = 1.0
 # Ours: a unit may take this long; a reply that is not ready then begins with a later one.
 PATIENCE_S: Final = 0.9
+DRAFT_PAUSE_S: Final = 0.06  # ours: of silence, after which a reply may be begun in advance
 SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
 NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
 BARGE_IN_S: Final = 0.4  # voice over the cascade's own before the words are looked at
@@ -53,79 +54,18 @@ class PictureAhead:
     max_slices: int
 
 
-@dataclass
-class _Piece:
-    """A sentence on its way out: what is left of its words and of its sound."""
+@dataclass(frozen=True)
+class _Draft:
+    """A reply begun in a pause too short to be sure that the user's turn is over.
 
-    words: list[str]
-    sound: FloatArray
+    Attributes:
+        lines: of the conversation before it.
+        speech_s: voice in the turn; with more, the user went on and the draft is discarded.
+    """
 
-    def take(self, samples: int) -> tuple[str, FloatArray]:
-        share = min(1.0, samples / max(1, len(self.sound)))
-        count = len(self.words) if share == 1.0 else round(len(self.words) * share)
-        taken, self.words = self.words[:count], self.words[count:]
-        sound, self.sound = np.split(self.sound, [min(samples, len(self.sound))])
-        return "".join(taken), sound
-
-
-class _Reply:
-    """A reply that is being made and handed out."""
-
-    def __init__(self, pieces: AsyncGenerator[_Piece, None]) -> None:
-        self._pieces = pieces
-        self._next: asyncio.Task[_Piece] | None = None
-        self._ready: deque[_Piece] = deque()
-        self.is_made = False
-        self.text = ""  # handed out
-
-    @property
-    def ready_samples(self) -> int:
-        """Sound that is made and not handed out."""
-        return sum(len(piece.sound) for piece in self._ready)
-
-    async def wait(self, samples: int, until_s: float) -> None:
-        """Wait until there is so much sound, the reply ends, or the time is over.
-
-        Raises:
-            OmniError: the reply could not be made.
-        """
-        while not self.is_made and self.ready_samples < samples:
-            if self._next is None:
-                self._next = asyncio.ensure_future(anext(self._pieces))
-            left_s = max(0.0, until_s - time.monotonic())
-            done, _ = await asyncio.wait({self._next}, timeout=left_s)
-            if not done:
-                return
-            task, self._next = self._next, None
-            try:
-                self._ready.append(task.result())
-            except StopAsyncIteration:
-                self.is_made = True
-
-    def take(self, samples: int) -> tuple[str, FloatArray]:
-        texts, sounds = [], [np.zeros(0, np.float32)]
-        while self._ready and samples > 0:
-            text, sound = self._ready[0].take(samples)
-            samples -= len(sound)
-            texts.append(text)
-            sounds.append(sound)
-            if not len(self._ready[0].sound):
-                texts.append("".join(self._ready.popleft().words))
-        self.text += (text := "".join(texts))
-        return text, np.concatenate(sounds)
-
-    async def close(self) -> None:
-        task, self._next = self._next, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await self._pieces.aclose()
-        self._ready.clear()
-
-    def abandon(self) -> None:
-        """End what is being made without waiting for it; on the event loop."""
-        if self._next is not None:
-            self._next.cancel()
+    reply: SpokenReply
+    lines: list[Line]
+    speech_s: float
 
 
 class CascadeDuplexView(CascadeView):
@@ -143,7 +83,8 @@ class CascadeDuplexView(CascadeView):
         super().__init__(parts, threads)
         self._config = DuplexConfig()
         self._listening = _Listening(Hearing(parts.detector))
-        self._reply: _Reply | None = None
+        self._reply: SpokenReply | None = None
+        self._draft: _Draft | None = None
         self._has_early_sound = False
 
     async def begin(
@@ -159,6 +100,7 @@ class CascadeDuplexView(CascadeView):
         self._check_voice(ref_audio if tts_audio is None else tts_audio)
         if self._reply is not None:
             await self._end_reply()
+        await self._discard_draft()
         self._config, self._has_early_sound = config, early_audio
         self.slice_limit = config.max_slice_nums
         self._listening = _Listening(
@@ -166,7 +108,9 @@ class CascadeDuplexView(CascadeView):
         )
         self._lines = []
         system = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
-        return await self._feed(Line("system", system))
+        prompt = await self._feed(Line("system", system))
+        self._prefetch_prompt()
+        return prompt
 
     @property
     def recently_said(self) -> tuple[str, ...]:
@@ -176,7 +120,9 @@ class CascadeDuplexView(CascadeView):
     def stop(self) -> None:
         super().stop()
         if self._reply is not None:
-            self._reply.abandon()
+            self._reply.cancel()
+        if self._draft is not None:
+            self._draft.reply.cancel()
 
     def set_break(self) -> None:
         self._listening.has_break = True
@@ -207,6 +153,8 @@ class CascadeDuplexView(CascadeView):
             listening.picture = newest.picture if isinstance(newest, PictureAhead) else newest
         await self._threads.run(lambda: listening.hearing.hear(second))
         must_listen = listening.must_listen(force_listen, force_speak)
+        if must_listen or force_speak:
+            await self._discard_draft()
         if self._reply is not None and (must_listen or await self._is_interrupted()):
             await self._end_reply()
         elif self._reply is None and not must_listen:
@@ -233,23 +181,30 @@ class CascadeDuplexView(CascadeView):
     async def _answer_if_asked(self, *, force_speak: bool) -> None:
         """Begin a reply if the user's turn is over, or the caller wants one."""
         hearing = self._listening.hearing
+        if self._draft is not None and hearing.speech_s == self._draft.speech_s:
+            self._reply, self._draft = self._draft.reply, None
+            hearing.clear()
+            return
+        await self._discard_draft()
         if hearing.speech_s < SPEECH_MIN_S and not force_speak:
             if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
                 hearing.clear()
             return
-        words = ""
+        words, is_sure = "", True
         if hearing.has_speech:
-            if not (force_speak or hearing.is_full or is_over("over.", hearing.silence_s)):
+            must_answer = force_speak or hearing.is_full
+            if not must_answer and hearing.silence_s < DRAFT_PAUSE_S:
                 return
             words = await self._hear(hearing.sound)
             is_mine = self._listening.is_echo(words)
-            if not is_mine and not (
-                force_speak or hearing.is_full or is_over(words, hearing.silence_s)
-            ):
+            is_sure = is_mine or must_answer or is_over(words, hearing.silence_s)
+            if not is_sure and (is_stop(words) or not is_over(words, PAUSE_S)):
                 return
-            hearing.clear()
             if is_mine or (is_stop(words) and not force_speak):
                 words = ""
+        lines, speech_s = self._lines, hearing.speech_s
+        if is_sure:
+            hearing.clear()
         if not words and not force_speak:
             return
         line = Line("user", words or "(Say something.)")
@@ -257,7 +212,18 @@ class CascadeDuplexView(CascadeView):
         if picture is not None and asks_to_see(words):
             line = Line("user", f"{words} {await self._seen(picture, words)}")
         await self._feed(line)
-        self._reply = _Reply(self._made())
+        reply = SpokenReply(self._made())
+        if is_sure:
+            self._reply = reply
+        else:
+            reply.start()
+            self._draft = _Draft(reply, lines, speech_s)
+
+    async def _discard_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            await draft.reply.close()
+            self._lines = draft.lines
 
     async def _is_interrupted(self) -> bool:
         """Return whether the user speaks over the reply, and not only to show that they listen."""
@@ -284,7 +250,7 @@ class CascadeDuplexView(CascadeView):
 
     # --- replies ---
 
-    async def _made(self) -> AsyncGenerator[_Piece, None]:
+    async def _made(self) -> AsyncGenerator[Sentence, None]:
         """Yield the reply to what was said, sentence by sentence with its sound."""
         speaks = self._config.generate_audio
         is_greedy = self._config.decode_mode == "greedy"
@@ -300,7 +266,7 @@ class CascadeDuplexView(CascadeView):
                 sound = np.zeros(length, np.float32)  # without a voice: how long the words would be
                 if speaks:
                     sound = await self._threads.run(partial(self._parts.voice.speak, text))
-                yield _Piece(_with_blanks(text), sound)
+                yield Sentence(text, sound)
         finally:
             await pieces.aclose()
 
@@ -381,9 +347,3 @@ class _Listening:
         """Return whether the user's turn began within the cascade's own sound, and repeats it."""
         is_within = self.hearing.began_s < self._heard_until_s + ECHO_TAIL_S
         return is_within and is_echo(text, self.said)
-
-
-def _with_blanks(text: str) -> list[str]:
-    """Split a text into words with the blanks behind them; joined they are the text."""
-    words = text.split(" ")
-    return [*(f"{word} " for word in words[:-1]), words[-1]]

@@ -6,6 +6,7 @@ A crash of that process ends one reply; the next request starts it again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import ssl
@@ -20,7 +21,7 @@ from typing import Any, Final
 import httpx
 
 from core.cascade.parts import Line, Sampling
-from core.errors import GenerationFailedError, ModelError
+from core.errors import GenerationFailedError, ModelError, OmniError
 from core.media_process import PROJECT_FOLDER
 
 PROGRAM: Final = "core.cascade.llama_program"
@@ -99,6 +100,9 @@ class ChatEndpoint:
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
+
+    async def prefetch(self, lines: Sequence[Line]) -> None:
+        """Send nothing: tokens may cost money, and few endpoints keep a prompt."""
 
     def close(self) -> None:
         """Nothing runs here."""
@@ -196,6 +200,11 @@ class LocalLanguage:
             self._endpoint = url, ChatEndpoint(url, self.name, key, LLAMA_OPTIONS)
         async for delta in self._endpoint[1].stream(lines, sampling):
             yield delta
+
+    async def prefetch(self, lines: Sequence[Line]) -> None:
+        with contextlib.suppress(OmniError):  # the request that follows reports it
+            async for _ in self.stream(lines, Sampling(max_tokens=1)):
+                pass
 
     def close(self) -> None:
         self._process.close()

@@ -67,6 +67,10 @@ class Language(Protocol):
         """
         ...
 
+    async def prefetch(self, lines: Sequence[Line]) -> None:
+        """Read the beginning of a prompt ahead of its question; a failure changes nothing."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -5,6 +5,7 @@ What a view remembers are the lines that were said; the language model's server 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -69,10 +70,21 @@ class CascadeView(LinesMode[Line]):
         super().__init__(threads)
         self._parts = parts
         self._began = parts.now()
+        self._prefetch: asyncio.Task[None] | None = None
 
     @property
     def kv_cache_length(self) -> int:
         return tokens_of(self._lines)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._prefetch is not None:
+            self._prefetch.cancel()
+
+    def _prefetch_prompt(self) -> None:
+        """Have the language model read the prompt while the user still speaks."""
+        lines = prompt_of(self._lines, self._began)
+        self._prefetch = asyncio.ensure_future(self._parts.language.prefetch(lines))
 
     # --- input ---
 
@@ -155,6 +167,8 @@ class CascadeView(LinesMode[Line]):
             if left <= 0:
                 return
             lines.append(Line("assistant", reply_start))
+        if self._prefetch is not None and not self._prefetch.done():
+            await asyncio.wait({self._prefetch})  # a request beside it would read everything again
         sentences, count, has_spoken = Sentences(), 0, False
         async with aclosing(self._parts.language.stream(lines, sampling)) as words:
             async for delta in words:
@@ -244,7 +258,9 @@ class CascadeHalfDuplexView(CascadeView):
         self._config = config
         self._lines = []
         system = system_content if isinstance(system_content, str) else " ".join(system_content)
-        return await self._feed(Line("system", system))
+        prompt = await self._feed(Line("system", system))
+        self._prefetch_prompt()
+        return prompt
 
     async def feed_segment(self, segment: FloatArray) -> None:
         """Feed one segment of speech as the user's turn."""

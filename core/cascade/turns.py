@@ -8,6 +8,7 @@ from typing import Final
 
 # Ours, in seconds of silence behind speech: shorter where the words sound complete.
 PAUSE_S: Final = 0.3
+QUESTION_PAUSE_S: Final = 0.15
 LONG_PAUSE_S: Final = 1.0
 # A sentence does not end with one of these.
 GOES_ON: Final = frozenset(
@@ -50,7 +51,8 @@ def is_over(text: str, silence_s: float) -> bool:
     if silence_s >= LONG_PAUSE_S:
         return True
     is_open = not words or words[-1] in GOES_ON or text.endswith(("...", "…", ",", "-"))
-    return silence_s >= PAUSE_S and not is_open
+    pause_s = QUESTION_PAUSE_S if text.endswith("?") else PAUSE_S
+    return silence_s >= pause_s and not is_open
 
 
 def is_stop(text: str) -> bool:

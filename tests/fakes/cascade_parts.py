@@ -53,6 +53,7 @@ class ScriptedLanguage:
     answers: deque[str] = field(default_factory=deque)
     asked: list[list[Line]] = field(default_factory=list)
     samplings: list[Sampling] = field(default_factory=list)
+    prefetched: list[list[Line]] = field(default_factory=list)
     ended: int = 0  # streams that are over or closed
     name: str = "script"
     is_small: bool = True
@@ -67,6 +68,9 @@ class ScriptedLanguage:
                 yield word if number == 0 else f" {word}"
         finally:
             self.ended += 1
+
+    async def prefetch(self, lines: Sequence[Line]) -> None:
+        self.prefetched.append(list(lines))
 
     def close(self) -> None:
         self.is_closed = True

@@ -216,7 +216,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         real,
         load_parts,
         waits=embedded == "auto",
-        lends_ears=settings.transcription.by in ("auto", "whisper"),
+        shares_transcriber=settings.transcription.by in ("auto", "whisper"),
     )
 
 

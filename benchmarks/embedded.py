@@ -1,8 +1,8 @@
 """What the cascade reaches: `python -m benchmarks.embedded DATA_DIR/cascade --report OUT.json`.
 
-Runs the real parts behind the worker's views, without sockets. Questions are spoken by eSpeak NG
-and by the cascade's own voice; words are judged by Whisper tiny.en, answers by patterns. A figure
-that could not be measured is absent, and counts as not reached.
+Runs the real parts behind the worker's views, without sockets. Questions are synthesized by Flite
+and by the cascade's own voice; Whisper tiny.en judges words, DNSMOS quality, patterns the answers.
+A figure that could not be measured is absent, and counts as not reached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import Annotated, Final
 
 import numpy as np
@@ -26,14 +26,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN, PERSON
+from benchmarks.nano.judges import Taster
+from benchmarks.nano.utterances import Prompts
 from core.audio import FloatArray, read_audio, resample
 from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
 from core.cascade.files import CascadeFiles, find
 from core.cascade.language import LlamaProcess, LocalLanguage
 from core.cascade.parts import Parts
+from core.cascade.synthesis import HibariSynthesizer
 from core.cascade.turns import words_of
-from core.cascade.voice import HibariVoice
 from core.schemas.chat import ChatRequest
 from core.schemas.common import GenerationConfig, Message, Role
 from core.schemas.duplex_calls import DuplexConfig
@@ -44,56 +47,14 @@ from core.whisper_process import WhisperProcess
 
 NOISE_DB: Final = 10.0
 ROOM_LEVEL: Final = 0.0005  # of a quiet room, of full scale
+ROOM_AROUND_S: Final = 0.4
+SILENCE_LEVEL: Final = 0.005  # of full scale
+ECHO_GAIN: Final = 0.3
 LATE_S: Final = 1.5
 UNIT_LIMIT_S: Final = 60.0  # a unit may take what its reply takes: that is what is measured
 REPLY_UNITS: Final = 4  # most that are waited for
+STORIES: Final = 10  # replies that are interrupted, and as many that echo
 
-# Question and the pattern of a right answer.
-CLOSED: Final = (
-    ("What is the capital of Australia?", r"canberra"),
-    ("What is the capital of France?", r"paris"),
-    ("What is the capital of Japan?", r"tokyo"),
-    ("What is the capital of Italy?", r"rome"),
-    ("What is the capital of Canada?", r"ottawa"),
-    ("Who wrote Romeo and Juliet?", r"shakespeare"),
-    ("Who painted the Mona Lisa?", r"vinci|leonardo"),
-    ("What is seventeen times six?", r"\b102\b|hundred (and )?two"),
-    ("What is eight plus five?", r"\b13\b|thirteen"),
-    ("What is twenty minus seven?", r"\b13\b|thirteen"),
-    ("How many days are there in a leap year?", r"\b366\b"),
-    ("How many minutes are there in an hour?", r"\b60\b|sixty"),
-    ("How many legs does a spider have?", r"\b8\b|eight"),
-    ("What is the opposite of hot?", r"cold"),
-    ("What is the opposite of early?", r"late"),
-    ("What color do you get from blue and yellow?", r"green"),
-    ("Which planet is called the red planet?", r"mars"),
-    ("What is the largest ocean?", r"pacific"),
-    ("How do you say good morning in French?", r"bonjour"),
-    ("Which animal says meow?", r"cat"),
-)
-OPEN: Final = (
-    "How can I fall asleep more easily?",
-    "What could I cook for dinner with eggs and spinach?",
-    "I have a job interview tomorrow, any tips?",
-    "What do you think about cats?",
-    "Why is the sky blue?",
-    "Can you tell me a short story about a dragon?",
-    "How do I make a good cup of tea?",
-    "What should I pack for a weekend at the sea?",
-    "Why do people dream?",
-    "I feel a bit lonely today.",
-    "How does a bicycle stay upright?",
-    "What is a good name for a small brown dog?",
-    "Explain to a child what rain is.",
-    "How can I learn to play the guitar?",
-    "What is the difference between a fruit and a vegetable?",
-    "Tell me a joke.",
-    "What would you do with a million dollars?",
-    "How do I say sorry to a friend?",
-    "Why should I drink water?",
-    "What makes a good book?",
-)
-NAMES: Final = ("Anna", "Peter", "Maria", "David")
 SPELLINGS: Final = {
     word: str(number)
     for number, word in enumerate(
@@ -101,7 +62,6 @@ SPELLINGS: Final = {
         "fifteen sixteen seventeen eighteen nineteen twenty".split()
     )
 } | {"x": "times", "plus": "+", "minus": "-", "colour": "color"}
-FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What is two plus three?")
 
 
 @dataclass
@@ -134,9 +94,9 @@ def counted_words(text: str) -> list[str]:
     return [SPELLINGS.get(word, word) for word in words_of(text)]
 
 
-def word_errors(wanted: str, heard: str) -> tuple[int, int]:
+def word_errors(wanted: str, transcript: str) -> tuple[int, int]:
     """Return how many words differ, and how many were wanted."""
-    a, b = counted_words(wanted), counted_words(heard)
+    a, b = counted_words(wanted), counted_words(transcript)
     row = list(range(len(b) + 1))
     for i, word in enumerate(a, start=1):
         last, row[0] = row[0], i
@@ -145,16 +105,28 @@ def word_errors(wanted: str, heard: str) -> tuple[int, int]:
     return row[-1], len(a)
 
 
-def by_espeak(text: str) -> FloatArray:
-    """Speak with eSpeak NG; [T] float32 at 16 kHz."""
+def by_flite(text: str, voice: str = "slt") -> FloatArray:
+    """Synthesize with a recorded voice of Flite; [T] float32 at 16 kHz."""
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
-        subprocess.run(["espeak-ng", "-s", "150", "-v", "en-us", "-w", file.name, text], check=True)
-        return read_audio(Path(file.name))
+        subprocess.run(["flite", "-voice", voice, "-t", text, "-o", file.name], check=True)
+        return voiced(read_audio(Path(file.name)))
 
 
-def by_voice(parts: Parts, text: str) -> FloatArray:
-    """Speak with the cascade's own voice; [T] float32 at 16 kHz."""
-    return resample(parts.voice.speak(text), OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ)
+def by_cascade(parts: Parts, text: str) -> FloatArray:
+    """Synthesize with the cascade's own voice; [T] float32 at 16 kHz."""
+    made = parts.synthesizer.speak(text)
+    return voiced(resample(made, OUTPUT_SAMPLE_RATE_HZ, INPUT_SAMPLE_RATE_HZ))
+
+
+def voiced(samples: FloatArray) -> FloatArray:
+    """Cut the silence off both ends, so that the end of a recording is the end of its speech."""
+    loud = np.flatnonzero(np.abs(samples) > SILENCE_LEVEL)
+    return samples[int(loud[0]) : int(loud[-1]) + 1]
+
+
+def in_room(samples: FloatArray) -> FloatArray:
+    """Put a quiet room around a recording, as a turn has it."""
+    return np.concatenate([room(ROOM_AROUND_S), samples, room(ROOM_AROUND_S)])
 
 
 def room(length_s: float, seed: int = 0) -> FloatArray:
@@ -199,47 +171,64 @@ async def measure_answers(parts: Parts, report: Report) -> None:
     report.add("name known four turns later", known / len(NAMES), 0.8, is_most=False)
 
 
-async def measure_ears(parts: Parts, report: Report) -> None:
-    """Word errors of what is heard."""
-    texts = [question for question, _ in CLOSED]
-    kinds: Sequence[tuple[str, float, Callable[[str], FloatArray]]] = (
-        ("ears: natural voice", 0.03, partial(by_voice, parts)),
-        ("ears: 10 dB noise", 0.12, lambda text: with_noise(by_voice(parts, text))),
-        ("ears: eSpeak NG", 0.12, by_espeak),
+async def measure_recognition(parts: Parts, report: Report) -> None:
+    """Word errors of the transcriber."""
+    texts = [*(question for question, _ in CLOSED), *OPEN]
+    voices: Sequence[Callable[[str], FloatArray]] = (
+        partial(by_cascade, parts),
+        by_flite,
+        partial(by_flite, voice="rms"),
     )
-    for name, limit, speak in kinds:
-        report.add(name, await _error_rate(parts, texts, speak), limit, is_most=True)
+    natural = [(text, in_room(voice(text))) for text in texts for voice in voices]
+    noisy = [(text, with_noise(sound)) for text, sound in natural]
+    with tempfile.TemporaryDirectory() as folder:
+        prompts = Prompts.fetch(Path(folder))
+        person = [(text, in_room(prompts.read(name))) for name, text in PERSON]
+    for name, limit, spoken in (
+        ("word error of recognition, natural voices", 0.03, natural),
+        ("word error of recognition, a person", 0.06, person),
+        ("word error of recognition, 10 dB noise", 0.12, noisy),
+    ):
+        report.add(name, await _error_rate(parts, spoken), limit, is_most=True)
 
 
-async def measure_voice(parts: Parts, report: Report) -> None:
-    """Word errors of spoken replies, and how long speaking takes."""
+async def measure_synthesis(parts: Parts, report: Report) -> None:
+    """Word errors and quality of spoken replies, and how long synthesis takes."""
     texts = [text for _, text in report.answers]
-    report.add(
-        "word error of replies",
-        await _error_rate(parts, texts, partial(by_voice, parts)),
-        0.03,
-        is_most=True,
-    )
     began_s = time.perf_counter()
-    sounds = [parts.voice.speak(text) for text in texts]
-    length_s = sum(map(len, sounds)) / OUTPUT_SAMPLE_RATE_HZ
-    report.add(
-        "real-time factor of the voice",
-        (time.perf_counter() - began_s) / length_s,
-        0.7,
-        is_most=True,
-    )
+    sounds = [by_cascade(parts, text) for text in texts]
+    spent_s = time.perf_counter() - began_s
+    spoken = [(text, in_room(sound)) for text, sound in zip(texts, sounds, strict=True)]
+    report.add("word error of replies", await _error_rate(parts, spoken), 0.03, is_most=True)
+    with tempfile.TemporaryDirectory() as folder:
+        judge = Taster(Path(folder))
+        quality = fmean(judge.overall(sound) for sound in sounds)
+    report.add("DNSMOS of replies", quality, 3.1, is_most=False)
+    length_s = sum(map(len, sounds)) / INPUT_SAMPLE_RATE_HZ
+    report.add("real-time factor of synthesis", spent_s / length_s, 0.7, is_most=True)
 
 
-async def _error_rate(
-    parts: Parts, texts: Sequence[str], speak: Callable[[str], FloatArray]
-) -> float:
+async def _error_rate(parts: Parts, spoken: Sequence[tuple[str, FloatArray]]) -> float:
     wrong = count = 0
-    for text in texts:
-        found = await parts.ears.transcribe(speak(text))
+    for text, sound in spoken:
+        found = await parts.transcriber.transcribe(sound)
         errors, words = word_errors(text, found.text)
         wrong, count = wrong + errors, count + words
     return wrong / count
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What became of a second of a call; times in seconds.
+
+    Attributes:
+        first_sound_s: from its arrival to the first of its sound, or to its end without any.
+        spent_s: until its end.
+    """
+
+    speaks: bool
+    first_sound_s: float
+    spent_s: float
 
 
 class Call:
@@ -250,24 +239,35 @@ class Call:
         self.view.patience_s = UNIT_LIMIT_S
 
     async def begin(self) -> None:
-        """Begin the conversation."""
-        await self.view.begin(config=DuplexConfig(force_listen_count=0))
+        await self.view.begin(config=DuplexConfig(force_listen_count=0), early_audio=True)
 
-    async def units(self, sound: FloatArray) -> list[tuple[bool, float]]:
-        """Hear whole seconds; return for each whether it spoke, and what it took in seconds."""
+    async def units(self, sound: FloatArray) -> list[Unit]:
+        """Send whole seconds; where one took less than a second, the rest of it passes first.
+
+        So what the cascade does between two seconds has the time that it has in a call.
+        """
         made = []
         for at in range(0, len(sound) - INPUT_SAMPLE_RATE_HZ + 1, INPUT_SAMPLE_RATE_HZ):
             began_s = time.perf_counter()
+            early_s: list[float] = []
+
+            async def note(
+                sound: FloatArray, began_s: float = began_s, early_s: list[float] = early_s
+            ) -> None:
+                early_s.append(time.perf_counter() - began_s)
+
             unit = await self.view.unit(
                 sound[at : at + INPUT_SAMPLE_RATE_HZ],
                 (),
                 force_listen=False,
                 force_speak=False,
                 due_s=None,
-                on_sound=_drop,
+                on_sound=note,
             )
             assert unit is not None
-            made.append((not unit.is_listen, time.perf_counter() - began_s))
+            spent_s = time.perf_counter() - began_s
+            made.append(Unit(not unit.is_listen, early_s[0] if early_s else spent_s, spent_s))
+            await asyncio.sleep(1 - spent_s)
         return made
 
     async def end(self) -> None:
@@ -280,86 +280,90 @@ async def measure_turns(parts: Parts, report: Report) -> None:
     """When the cascade begins to speak after spoken questions, and in none."""
     early = late = 0
     waits: list[float] = []
-    for number, (question, _) in enumerate(CLOSED):
+    questions = [*(question for question, _ in CLOSED), *OPEN]
+    for number, question in enumerate(questions):
         call = Call(parts)
         await call.begin()
-        lead_s = 1 + 0.13 * (number % 7)  # so that questions end anywhere in a second
-        sound = np.concatenate([room(lead_s), by_espeak(question)])
+        lead_s = 1 + number / len(questions)  # so that questions end anywhere in a second
+        sound = np.concatenate([room(lead_s), by_flite(question)])
         ended_s = len(sound) / INPUT_SAMPLE_RATE_HZ
         units = await call.units(np.concatenate([sound, room(REPLY_UNITS)]))
-        first = next((index for index, (speaks, _) in enumerate(units) if speaks), None)
-        early += first is not None and first + 1 < ended_s
+        first = next((index for index, unit in enumerate(units) if unit.speaks), None)
+        await call.end()
         if first is None:
             late += 1
             continue
-        wait_s = first + 1 - ended_s + units[first][1]
+        early += first + 1 < ended_s
         late += first + 1 - ended_s > LATE_S
-        waits.append(wait_s)
-        await call.end()
-    report.add("turns taken early", early / len(CLOSED), 0.03, is_most=True)
-    report.add("turns taken late", late / len(CLOSED), 0.05, is_most=True)
+        waits.append(first + 1 - ended_s + units[first].first_sound_s)
+    report.add("turns taken early", early / len(questions), 0.03, is_most=True)
+    report.add("turns taken late", late / len(questions), 0.05, is_most=True)
     report.add("first sound, median s", median(waits), 1.0, is_most=True)
     report.add("first sound, 90 % s", quantiles(waits, n=10)[-1], 1.6, is_most=True)
     call = Call(parts)
     await call.begin()
     noises = await call.units(np.concatenate([room(20), with_noise(room(20) * 10)]))
-    begun = sum(speaks for speaks, _ in noises)
+    begun = sum(unit.speaks for unit in noises)
     report.add("units begun in noise", begun / len(noises), 0.005, is_most=True)
 
 
-async def measure_yielding(parts: Parts, report: Report) -> None:
-    """Whether "stop" ends a reply, and its own echo none."""
-    stopped = ignored = begun = 0
-    for _ in range(5):
-        for is_stop in (True, False):
-            call = Call(parts)
-            await call.begin()
-            asked = np.concatenate([room(1), by_espeak("Tell me a story about a dragon."), room(2)])
-            units = await call.units(asked)
-            if not units[-1][0]:
-                continue
-            begun += is_stop
-            said = " ".join(call.view.recently_said[-6:])
-            spoken = by_espeak("Stop.") if is_stop else by_voice(parts, said) * 0.3
-            length = -(-len(spoken) // INPUT_SAMPLE_RATE_HZ) * INPUT_SAMPLE_RATE_HZ
-            padded = np.pad(spoken, (0, length - len(spoken)))
-            answered = await call.units(np.concatenate([padded, room(1)]))
-            stopped += is_stop and not answered[-1][0]
-            ignored += not is_stop and answered[len(padded) // INPUT_SAMPLE_RATE_HZ - 1][0]
-            await call.end()
-    if begun:
-        report.add("stop obeyed", stopped / begun, 0.95, is_most=False)
-        report.add("own echo ignored", ignored / begun, 0.99, is_most=False)
+async def measure_interruption(parts: Parts, report: Report) -> None:
+    """Whether "stop" ends a reply, and its own echo none; how long speaking units take."""
+    stopped = ignored = 0
+    begun = {True: 0, False: 0}
+    spent_s: list[float] = []
+    for number in range(2 * STORIES):
+        is_stop = number % 2 == 0
+        call = Call(parts)
+        await call.begin()
+        asked = np.concatenate([room(1), by_flite(OPEN[number]), room(2)])
+        units = await call.units(asked)
+        if not units[-1].speaks:
+            continue
+        begun[is_stop] += 1
+        spent_s += [unit.spent_s for unit in units if unit.speaks][1:]
+        said = " ".join(call.view.recently_said[-6:])
+        spoken = by_flite("Stop.") if is_stop else by_cascade(parts, said) * ECHO_GAIN
+        length = -(-len(spoken) // INPUT_SAMPLE_RATE_HZ) * INPUT_SAMPLE_RATE_HZ
+        padded = np.pad(spoken, (0, length - len(spoken)))
+        answered = await call.units(np.concatenate([padded, room(1)]))
+        if is_stop:
+            stopped += not answered[-1].speaks
+        else:
+            ignored += answered[len(padded) // INPUT_SAMPLE_RATE_HZ - 1].speaks
+        await call.end()
+    for name, count, right, limit in (
+        ("stop obeyed", begun[True], stopped, 0.95),
+        ("own echo ignored", begun[False], ignored, 0.99),
+    ):
+        if count:
+            report.add(name, right / count, limit, is_most=False)
+    if spent_s:
+        report.add("real-time factor while speaking", fmean(spent_s), 0.7, is_most=True)
 
 
-STAGES: Final = (
-    measure_answers,
-    measure_ears,
-    measure_voice,
-    measure_turns,
-    measure_yielding,
-)
+STAGES: Final = {
+    "answers": measure_answers,
+    "recognition": measure_recognition,
+    "synthesis": measure_synthesis,
+    "turns": measure_turns,
+    "interruption": measure_interruption,
+}
 
 
-async def measure(files: CascadeFiles) -> Report:
+async def measure(files: CascadeFiles, stages: Sequence[str]) -> Report:
     """Measure everything that these files allow on this machine."""
     report, process = Report(), LlamaProcess(files.language_model)
-    ears = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
+    transcriber = WhisperTranscriber(WhisperProcess(files.whisper, niceness=0))
     language = LocalLanguage(process, "Qwen2.5-Coder 0.5B")
-    parts = Parts(ears, language, HibariVoice(files.voice), SileroVad())
+    parts = Parts(transcriber, language, HibariSynthesizer(files.voice), SileroVad())
     try:
-        for stage in (
-            measure_answers,
-            measure_ears,
-            measure_voice,
-            measure_turns,
-            measure_yielding,
-        ):
-            await stage(parts, report)
+        for name in stages:
+            await STAGES[name](parts, report)
             Console(stderr=True).print(report.figures)
     finally:
         language.close()
-        ears.close()
+        transcriber.close()
     used = [
         resource.getrusage(who).ru_maxrss / 1024
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -368,20 +372,17 @@ async def measure(files: CascadeFiles) -> Report:
     return report
 
 
-async def _drop(sound: FloatArray) -> None:
-    """Nobody listens."""
-
-
 def main(
     folder: Annotated[Path, typer.Argument(help="Where the cascade's files are.")],
     report: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
+    gate: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(STAGES)}.")] = None,
 ) -> None:
     """Measure the cascade and print its gates."""
     files = find(folder)
     if files is None:
         typer.echo(f"{folder} is not complete: python -m core.cascade.assets {folder}", err=True)
         raise typer.Exit(1)
-    made = asyncio.run(measure(files))
+    made = asyncio.run(measure(files, gate or list(STAGES)))
     table = Table("gate", "limit", "measured", "")
     for name, figure in made.figures.items():
         limit, is_most = made.limits[name]

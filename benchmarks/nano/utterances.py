@@ -114,7 +114,7 @@ def people(count: int, seed: int, folder: Path) -> list[Utterance]:
     Raises:
         InputError: the package cannot be fetched.
     """
-    prompts = _Prompts.fetch(folder)
+    prompts = Prompts.fetch(folder)
     random = Random(seed)
     asked = [
         Utterance(_named(text), prompts.read(name), PROMPTS_PACKAGE) for name, text in WHOLE_PROMPTS
@@ -129,7 +129,7 @@ def people(count: int, seed: int, folder: Path) -> list[Utterance]:
     return asked[:count]
 
 
-def _sum(prompts: _Prompts, random: Random) -> Utterance:
+def _sum(prompts: Prompts, random: Random) -> Utterance:
     a, b = random.randint(0, 20), random.randint(0, 20)
     word, file = (
         ("plus", "letters/plus") if a < b or random.random() < 0.5 else ("minus", "digits/minus")
@@ -168,13 +168,13 @@ def _levelled(samples: Samples) -> Samples:
 
 
 @dataclass(frozen=True)
-class _Prompts:
+class Prompts:
     """The unpacked package."""
 
     folder: Path
 
     @classmethod
-    def fetch(cls, folder: Path) -> _Prompts:
+    def fetch(cls, folder: Path) -> Prompts:
         unpacked = folder / PROMPTS_PACKAGE
         if not unpacked.is_dir():
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Three small models in a row that stand in for MiniCPM-o: ears, a language model, a voice."""
+"""Three small models in a row that stand in for MiniCPM-o: Whisper, a language model, hibari."""

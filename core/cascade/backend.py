@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
-from core.cascade.eyes import NanoEyes
 from core.cascade.files import CascadeFiles
 from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguage
 from core.cascade.parts import Language, Parts
 from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
-from core.cascade.talk import CascadeHalfDuplexView, CascadeStreamingView
-from core.cascade.voice import HibariVoice
+from core.cascade.synthesis import HibariSynthesizer
+from core.cascade.turn_based import CascadeHalfDuplexView, CascadeStreamingView
+from core.cascade.vision import NanoVision
 from core.engine.engine import Engine
 from core.errors import ModelError
 from core.media_process import MediaProcesses
@@ -58,19 +58,19 @@ class CascadeBackend:
     """Conversations with the cascade, and with the small model until there is one."""
 
     def __init__(
-        self, base: RealBackend, load_parts: LoadParts, *, waits: bool, lends_ears: bool
+        self, base: RealBackend, load_parts: LoadParts, *, waits: bool, shares_transcriber: bool
     ) -> None:
         """Load nothing yet.
 
         Args:
-            base: the embedded small model, which is also the cascade's eyes.
+            base: the embedded small model, which also describes pictures.
             load_parts: loads the parts if their files are there.
             waits: begin with the small model; else the files have to be there.
-            lends_ears: they also write down what users say, for captions.
+            shares_transcriber: captions use its transcriber, too.
         """
         self._base = base
         self._load_parts = load_parts
-        self._waits, self._lends_ears = waits, lends_ears
+        self._waits, self._shares_transcriber = waits, shares_transcriber
         self._parts: Parts | None = None
         self._is_closing = threading.Event()
         self._watch = threading.Thread(target=self._look, name="cascade", daemon=True)
@@ -81,8 +81,8 @@ class CascadeBackend:
 
     @property
     def own_transcriber(self) -> Transcriber | None:
-        """What writes down what users say, once the cascade is loaded."""
-        return self._parts.ears if self._parts and self._lends_ears else None
+        """The transcriber of captions, once the cascade is loaded."""
+        return self._parts.transcriber if self._parts and self._shares_transcriber else None
 
     @property
     def unit_s_by_sessions(self) -> dict[int, float]:
@@ -156,7 +156,7 @@ class CascadeBackend:
         parts, self._parts = self._parts, None
         if parts is not None:
             parts.language.close()
-            parts.ears.close()
+            parts.transcriber.close()
         self._base.close()
 
     def wait(self, limit_s: float) -> None:
@@ -187,13 +187,13 @@ def parts_of(
         base: loaded; nano also sees.
         files: where the parts are.
         settings: what is to be used in their place.
-        whisper_path: other ears, in CTranslate2's layout.
+        whisper_path: another transcriber, in CTranslate2's layout.
 
     Raises:
         ModelError: a part cannot be loaded.
     """
-    voice = HibariVoice(files.voice)
-    ears = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
+    synthesizer = HibariSynthesizer(files.voice)
+    transcriber = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
     language: Language
     if settings.llm_url is not None:
         key = settings.llm_key.get_secret_value() if settings.llm_key else None
@@ -202,5 +202,7 @@ def parts_of(
         process = LlamaProcess(files.language_model)
         process.url()
         language = LocalLanguage(process, LANGUAGE_NAME)
-    eyes = NanoEyes(base.open_chat) if base.facts().kind is ModelKind.NANO else None
-    return Parts(ears, language, voice, SileroVad(), eyes, base.context.default_voice)
+    vision = NanoVision(base.open_chat) if base.facts().kind is ModelKind.NANO else None
+    return Parts(
+        transcriber, language, synthesizer, SileroVad(), vision, base.context.default_voice
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from core.cascade.talk import CascadeView, sampling_of
+from core.cascade.turn_based import CascadeView, sampling_of
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.streaming import StreamingChunk
 from core.serving.lines import answer_at_once

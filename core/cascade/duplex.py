@@ -1,7 +1,7 @@
-"""Full duplex over a cascade, in the model's rhythm: a second is heard, then it listens or speaks.
+"""Full duplex over a cascade, in the model's rhythm: a second of audio, then it listens or speaks.
 
-The end of the user's turn, a barge-in and the cascade's own echo are told by voice activity and by
-the words heard. A reply is made piece by piece and handed out second by second.
+The end of the user's turn, a barge-in and the cascade's own echo are found by voice activity and
+by the transcript. A reply is synthesized sentence by sentence and sent second by second.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, to_pcm
-from core.cascade.hearing import Hearing
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
 from core.cascade.reply import Sentence, SpokenReply
-from core.cascade.talk import COOLING, SPOKEN_TOKENS_MAX, CascadeView
+from core.cascade.turn_based import COOLING, SPOKEN_TOKENS_MAX, CascadeView
 from core.cascade.turns import PAUSE_S, is_backchannel, is_echo, is_over, is_stop, words_of
+from core.cascade.user_turn import UserTurn
 from core.modes import OnSound, Threads
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
@@ -35,7 +35,7 @@ PATIENCE_S: Final = 0.9
 DRAFT_PAUSE_S: Final = 0.06  # ours: of silence, after which a reply may be begun in advance
 SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
 NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
-BARGE_IN_S: Final = 0.4  # voice over the cascade's own before the words are looked at
+BARGE_IN_S: Final = 0.4  # voice over the cascade's own before it is transcribed
 ECHO_TAIL_S: Final = 0.6  # what a player holds back, and a room
 SAID_WORDS_MAX: Final = 60  # of the last half minute, to know an echo by
 CHARACTER_S: Final = 0.06  # of speech; measured with the voice
@@ -82,7 +82,7 @@ class CascadeDuplexView(CascadeView):
     def __init__(self, parts: Parts, threads: Threads) -> None:
         super().__init__(parts, threads)
         self._config = DuplexConfig()
-        self._listening = _Listening(Hearing(parts.detector))
+        self._state = _CallState(UserTurn(parts.detector))
         self._reply: SpokenReply | None = None
         self._draft: _Draft | None = None
         self._has_early_sound = False
@@ -103,8 +103,8 @@ class CascadeDuplexView(CascadeView):
         await self._discard_draft()
         self._config, self._has_early_sound = config, early_audio
         self.slice_limit = config.max_slice_nums
-        self._listening = _Listening(
-            Hearing(self._parts.detector), listens_for=config.force_listen_count
+        self._state = _CallState(
+            UserTurn(self._parts.detector), listens_for=config.force_listen_count
         )
         self._lines = []
         system = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
@@ -114,8 +114,8 @@ class CascadeDuplexView(CascadeView):
 
     @property
     def recently_said(self) -> tuple[str, ...]:
-        """The last words that were handed out, by which an echo is known."""
-        return tuple(self._listening.said)
+        """The last words that were sent, by which an echo is recognized."""
+        return tuple(self._state.said)
 
     def stop(self) -> None:
         super().stop()
@@ -125,7 +125,7 @@ class CascadeDuplexView(CascadeView):
             self._draft.reply.cancel()
 
     def set_break(self) -> None:
-        self._listening.has_break = True
+        self._state.has_break = True
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PictureAhead:
         """Keep a picture for its unit: it is looked at when it is asked about."""
@@ -142,32 +142,32 @@ class CascadeDuplexView(CascadeView):
         due_s: float | None,
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
-        """Hear one second, then listen or speak; None if there was too little sound for a unit."""
+        """Process one second, then listen or speak; None if there was too little audio."""
         began_s = time.monotonic()
-        listening = self._listening
-        second = listening.take_second(audio)
+        state = self._state
+        second = state.take_second(audio)
         if second is None:
             return None
         if frames:
             newest = frames[-1]
-            listening.picture = newest.picture if isinstance(newest, PictureAhead) else newest
-        await self._threads.run(lambda: listening.hearing.hear(second))
-        must_listen = listening.must_listen(force_listen, force_speak)
+            state.picture = newest.picture if isinstance(newest, PictureAhead) else newest
+        await self._threads.run(lambda: state.turn.add(second))
+        must_listen = state.must_listen(force_listen, force_speak)
         if must_listen or force_speak:
             await self._discard_draft()
         if self._reply is not None and (must_listen or await self._is_interrupted()):
             await self._end_reply()
         elif self._reply is None and not must_listen:
             await self._answer_if_asked(force_speak=force_speak)
-        heard_ms = (time.monotonic() - began_s) * MS_PER_S
+        prefill_ms = (time.monotonic() - began_s) * MS_PER_S
         made = await self._spoken_unit(began_s + self.patience_s, on_sound)
         spent_ms = (time.monotonic() - began_s) * MS_PER_S
         return made.model_copy(
             update={
-                "current_time": int(listening.hearing.heard_s * MS_PER_S),
-                "cost_llm_ms": spent_ms - heard_ms,
+                "current_time": int(state.turn.received_s * MS_PER_S),
+                "cost_llm_ms": spent_ms - prefill_ms,
                 "cost_all_ms": spent_ms,
-                "prefill_ms": heard_ms,
+                "prefill_ms": prefill_ms,
                 "kv_cache_length": self.kv_cache_length,
                 "vision_slices": len(frames),
             }
@@ -180,35 +180,35 @@ class CascadeDuplexView(CascadeView):
 
     async def _answer_if_asked(self, *, force_speak: bool) -> None:
         """Begin a reply if the user's turn is over, or the caller wants one."""
-        hearing = self._listening.hearing
-        if self._draft is not None and hearing.speech_s == self._draft.speech_s:
+        turn = self._state.turn
+        if self._draft is not None and turn.speech_s == self._draft.speech_s:
             self._reply, self._draft = self._draft.reply, None
-            hearing.clear()
+            turn.clear()
             return
         await self._discard_draft()
-        if hearing.speech_s < SPEECH_MIN_S and not force_speak:
-            if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
-                hearing.clear()
+        if turn.speech_s < SPEECH_MIN_S and not force_speak:
+            if turn.has_speech and turn.silence_s > NOISE_OVER_S:
+                turn.clear()
             return
         words, is_sure = "", True
-        if hearing.has_speech:
-            must_answer = force_speak or hearing.is_full
-            if not must_answer and hearing.silence_s < DRAFT_PAUSE_S:
+        if turn.has_speech:
+            must_answer = force_speak or turn.is_full
+            if not must_answer and turn.silence_s < DRAFT_PAUSE_S:
                 return
-            words = await self._hear(hearing.sound)
-            is_mine = self._listening.is_echo(words)
-            is_sure = is_mine or must_answer or is_over(words, hearing.silence_s)
+            words = await self._transcribe(turn.sound)
+            is_echoed = self._state.is_echo(words)
+            is_sure = is_echoed or must_answer or is_over(words, turn.silence_s)
             if not is_sure and (is_stop(words) or not is_over(words, PAUSE_S)):
                 return
-            if is_mine or (is_stop(words) and not force_speak):
+            if is_echoed or (is_stop(words) and not force_speak):
                 words = ""
-        lines, speech_s = self._lines, hearing.speech_s
+        lines, speech_s = self._lines, turn.speech_s
         if is_sure:
-            hearing.clear()
+            turn.clear()
         if not words and not force_speak:
             return
         line = Line("user", words or "(Say something.)")
-        picture = self._listening.picture
+        picture = self._state.picture
         if picture is not None and asks_to_see(words):
             line = Line("user", f"{words} {await self._seen(picture, words)}")
         await self._feed(line)
@@ -227,25 +227,25 @@ class CascadeDuplexView(CascadeView):
 
     async def _is_interrupted(self) -> bool:
         """Return whether the user speaks over the reply, and not only to show that they listen."""
-        hearing = self._listening.hearing
-        is_short = hearing.speech_s < BARGE_IN_S
-        if hearing.speech_s < SPEECH_MIN_S or (is_short and hearing.silence_s < PAUSE_S):
-            if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
-                hearing.clear()
+        turn = self._state.turn
+        is_short = turn.speech_s < BARGE_IN_S
+        if turn.speech_s < SPEECH_MIN_S or (is_short and turn.silence_s < PAUSE_S):
+            if turn.has_speech and turn.silence_s > NOISE_OVER_S:
+                turn.clear()
             return False
-        words = await self._hear(hearing.sound)
+        words = await self._transcribe(turn.sound)
         if is_short:  # a word at most, and only one of them ends a reply
-            hearing.clear()
+            turn.clear()
             return is_stop(words)
-        if not words or self._listening.is_echo(words):
-            hearing.clear()
+        if not words or self._state.is_echo(words):
+            turn.clear()
             return False
         if is_backchannel(words):
-            if is_over(words, hearing.silence_s):
-                hearing.clear()
+            if is_over(words, turn.silence_s):
+                turn.clear()
             return False
         if is_stop(words):
-            hearing.clear()
+            turn.clear()
         return True
 
     # --- replies ---
@@ -265,7 +265,7 @@ class CascadeDuplexView(CascadeView):
                 length = int(len(text) * CHARACTER_S * OUTPUT_SAMPLE_RATE_HZ)
                 sound = np.zeros(length, np.float32)  # without a voice: how long the words would be
                 if speaks:
-                    sound = await self._threads.run(partial(self._parts.voice.speak, text))
+                    sound = await self._threads.run(partial(self._parts.synthesizer.speak, text))
                 yield Sentence(text, sound)
         finally:
             await pieces.aclose()
@@ -289,7 +289,7 @@ class CascadeDuplexView(CascadeView):
         more, sound = reply.take(unit)
         text += more
         is_last = reply.is_made and not reply.ready_samples
-        self._listening.spoke(text, UNIT_S)
+        self._state.spoke(text, UNIT_S)
         if is_last:
             await self._end_reply()
         speaks = self._config.generate_audio and len(sound) > 0
@@ -309,27 +309,27 @@ class CascadeDuplexView(CascadeView):
             self._lines.append(Line("assistant", reply.text.strip()))
 
 
-class _Listening:
-    """What a call has heard and said, as far as turns depend on it."""
+class _CallState:
+    """What was received and said in a call, as far as turns depend on it."""
 
-    def __init__(self, hearing: Hearing, listens_for: int = 0) -> None:
-        self.hearing = hearing
+    def __init__(self, turn: UserTurn, listens_for: int = 0) -> None:
+        self.turn = turn
         self.picture: Image.Image | None = None
         self.has_break = False
         self._listens_for = listens_for
-        self._unheard = np.zeros(0, np.float32)
+        self._received = np.zeros(0, np.float32)
         self.said: deque[str] = deque(maxlen=SAID_WORDS_MAX)
-        self._heard_until_s = (
-            0.0  # when the cascade's own sound ends, on the clock of what is heard
+        self._own_audio_until_s = (
+            0.0  # when the cascade's own sound ends, on the clock of the received audio
         )
 
     def take_second(self, audio: FloatArray) -> FloatArray | None:
         """Add audio; return one second of it, None if there is less."""
-        self._unheard = np.concatenate([self._unheard, audio])
+        self._received = np.concatenate([self._received, audio])
         length = int(UNIT_S * INPUT_SAMPLE_RATE_HZ)
-        if len(self._unheard) < length:
+        if len(self._received) < length:
             return None
-        second, self._unheard = np.split(self._unheard, [length])
+        second, self._received = np.split(self._received, [length])
         return second
 
     def must_listen(self, force_listen: bool, force_speak: bool) -> bool:
@@ -341,9 +341,9 @@ class _Listening:
 
     def spoke(self, text: str, length_s: float) -> None:
         self.said.extend(words_of(text))
-        self._heard_until_s = max(self._heard_until_s, self.hearing.heard_s) + length_s
+        self._own_audio_until_s = max(self._own_audio_until_s, self.turn.received_s) + length_s
 
     def is_echo(self, text: str) -> bool:
         """Return whether the user's turn began within the cascade's own sound, and repeats it."""
-        is_within = self.hearing.began_s < self._heard_until_s + ECHO_TAIL_S
+        is_within = self.turn.began_s < self._own_audio_until_s + ECHO_TAIL_S
         return is_within and is_echo(text, self.said)

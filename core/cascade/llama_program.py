@@ -21,7 +21,7 @@ SPIN_NEVER: Final = 0
 
 
 def main() -> None:
-    """Serve the model file named on the command line, and tell the address."""
+    """Serve the model file named on the command line, and print the address."""
     path = sys.argv[1]
     key = sys.stdin.readline().strip()
     threads = min(THREADS_MAX, len(os.sched_getaffinity(0)))

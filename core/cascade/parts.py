@@ -1,6 +1,6 @@
 """The parts of a cascade and what each of them offers; any can be replaced by another of its kind.
 
-Ears are a `core.transcription.Transcriber`, as captions use it.
+The transcriber is a `core.transcription.Transcriber`, as captions use it.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Language(Protocol):
     def close(self) -> None: ...
 
 
-class Voice(Protocol):
-    """Speaks."""
+class Synthesizer(Protocol):
+    """Synthesizes speech."""
 
     @property
     def name(self) -> str:
@@ -87,8 +87,8 @@ class Voice(Protocol):
         ...
 
 
-class Eyes(Protocol):
-    """Tells what is to be seen on a picture."""
+class Vision(Protocol):
+    """Describes pictures."""
 
     async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
         """Answer a question about an RGB picture; None if the picture does not answer it."""
@@ -100,24 +100,24 @@ class Parts:
     """What the conversations of one worker share.
 
     Attributes:
-        ears: write down what is said.
+        transcriber: of what the user says.
         language: answers.
-        voice: speaks the answer.
+        synthesizer: of the replies.
         detector: says where there is speech.
-        eyes: describe pictures; None if there are none.
+        vision: describes pictures; None without one.
         default_voice: the sample that pages send along as the model's own voice.
         now: the time, for the prompt.
     """
 
-    ears: Transcriber
+    transcriber: Transcriber
     language: Language
-    voice: Voice
+    synthesizer: Synthesizer
     detector: SileroVad
-    eyes: Eyes | None = None
+    vision: Vision | None = None
     default_voice: FloatArray | None = None
     now: Callable[[], datetime] = datetime.now
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """What hears, answers and speaks, for people."""
-        return "Whisper tiny", self.language.name, self.voice.name
+        """Transcriber, language model and synthesizer, for people."""
+        return "Whisper tiny", self.language.name, self.synthesizer.name

@@ -1,4 +1,4 @@
-"""What the language model is told: who it is, how it talks, what was said, and how much of it."""
+"""The language model's prompt: instructions, examples, and as much of the conversation as fits."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def known_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
 
     Args:
         lines: of the conversation; the newest is the question.
-        names: of what hears, answers and speaks.
+        names: of transcriber, language model and synthesizer.
     """
     question, asked = lines[-1].content, lines[-1].content.lower().replace("’", "'")
     if LOOKING_UP.search(asked):

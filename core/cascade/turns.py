@@ -1,4 +1,4 @@
-"""Rules of turns: whose turn it is, by voice activity and by the words that were heard. Pure."""
+"""Rules of turns: whose turn it is, by voice activity and by the transcript. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 # Ours, in seconds of silence behind speech: shorter where the words sound complete.
 PAUSE_S: Final = 0.3
-QUESTION_PAUSE_S: Final = 0.15
 LONG_PAUSE_S: Final = 1.0
 # A sentence does not end with one of these.
 GOES_ON: Final = frozenset(
@@ -25,7 +24,7 @@ BACKCHANNELS: Final = frozenset(
     "ok okay really right see sure true uh uhhuh um wow yeah yep yes".split()
 )
 BACKCHANNEL_WORDS_MAX: Final = 3
-ECHO_SHARE: Final = 0.6  # of the words heard, found in what was just said
+ECHO_SHARE: Final = 0.6  # of the words transcribed, found in what was just said
 # What Whisper writes where nothing was said.
 NOTHING: Final = frozenset(["you", "thank you", "thanks for watching", "bye", "the end", "so"])
 SHORT_SPEECH_S: Final = 0.5  # less is rather noise than one of these
@@ -38,7 +37,7 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text.lower().replace("’", "'").replace("-", ""))
 
 
-def heard_text(text: str, speech_s: float) -> str:
+def clean_transcript(text: str, speech_s: float) -> str:
     """Return a transcript without what is no speech; `speech_s` of its sound is voice."""
     said = NOT_SPEECH.sub(" ", text).strip()
     words = words_of(said)
@@ -51,8 +50,7 @@ def is_over(text: str, silence_s: float) -> bool:
     if silence_s >= LONG_PAUSE_S:
         return True
     is_open = not words or words[-1] in GOES_ON or text.endswith(("...", "…", ",", "-"))
-    pause_s = QUESTION_PAUSE_S if text.endswith("?") else PAUSE_S
-    return silence_s >= pause_s and not is_open
+    return silence_s >= PAUSE_S and not is_open
 
 
 def is_stop(text: str) -> bool:
@@ -67,7 +65,7 @@ def is_backchannel(text: str) -> bool:
 
 
 def is_echo(text: str, said: Sequence[str]) -> bool:
-    """Return whether what was heard is what the loudspeaker says; `said` is in small letters."""
+    """Return whether a transcript is what the loudspeaker plays; `said` is in small letters."""
     words = words_of(text)
     known = set(said)
     found = sum(word in known for word in words)

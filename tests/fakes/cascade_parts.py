@@ -1,4 +1,4 @@
-"""Scripted parts of a cascade: what is heard and answered is written down before."""
+"""Scripted parts of a cascade: transcripts and answers are given beforehand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WORD_S = 0.4  # how long the scripted voice speaks a word
 VOICE_LEVEL = 0.01  # samples above it are speech to the scripted detector
 
 
-class ScriptedEars:
-    """Hears what was written down, one text for each request; then nothing."""
+class ScriptedTranscriber:
+    """Returns given texts, one for each request; then nothing."""
 
     kind: ClassVar[TranscriberKind] = "whisper"
 
@@ -76,7 +76,7 @@ class ScriptedLanguage:
         self.is_closed = True
 
 
-class ScriptedVoice:
+class ScriptedSynthesizer:
     """Speaks each word as long as every other."""
 
     name = "tone"
@@ -98,11 +98,11 @@ class ScriptedDetector(SileroVad):
 
 
 def scripted(*answers: str, heard: Sequence[str] = (), **more: Any) -> Parts:
-    """Return parts that hear and answer what is given, in order."""
+    """Return parts that transcribe and answer what is given, in order."""
     return Parts(
-        ScriptedEars(*heard),
+        ScriptedTranscriber(*heard),
         ScriptedLanguage(deque(answers)),
-        ScriptedVoice(),
+        ScriptedSynthesizer(),
         ScriptedDetector(),
         now=lambda: BEGAN,
         **more,

@@ -40,7 +40,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     base: Any = FakeBackend()
 
     def make() -> CascadeBackend:
-        return CascadeBackend(base, lambda _: parts, waits=False, lends_ears=True)
+        return CascadeBackend(base, lambda _: parts, waits=False, shares_transcriber=True)
 
     with running_worker(settings_for(tmp_path_factory.mktemp("data")), make) as running:
         yield running

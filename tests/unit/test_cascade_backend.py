@@ -22,7 +22,7 @@ from core.errors import GenerationFailedError, ModelError
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.fake_backend import FakeBackend
 from core.serving.transcribers import LoopThreads
-from tests.fakes.cascade_parts import ScriptedEars, ScriptedLanguage, scripted
+from tests.fakes.cascade_parts import ScriptedLanguage, ScriptedTranscriber, scripted
 
 LIMIT_S = 120.0
 HELLO = [Line("user", "Hello.")]
@@ -125,7 +125,7 @@ class Small(FakeBackend):
 
 def cascade(load_parts: Any, *, waits: bool) -> CascadeBackend:
     base: Any = Small()
-    return CascadeBackend(base, load_parts, waits=waits, lends_ears=True)
+    return CascadeBackend(base, load_parts, waits=waits, shares_transcriber=True)
 
 
 ENGINE: Any = SimpleNamespace(watch=lambda share: None)
@@ -164,7 +164,7 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
     count = len(looks)
     made.close()
     assert len(looks) == count
-    assert isinstance(parts.ears, ScriptedEars) and parts.ears.is_closed
+    assert isinstance(parts.transcriber, ScriptedTranscriber) and parts.transcriber.is_closed
     assert isinstance(parts.language, ScriptedLanguage) and parts.language.is_closed
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from core.audio import FloatArray
 from core.cascade.duplex import CascadeDuplexView, PictureAhead
-from core.cascade.hearing import TURN_MAX_S, Hearing
 from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.user_turn import TURN_MAX_S, UserTurn
 from core.errors import GenerationFailedError
 from core.images import decode_wire_picture
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
@@ -103,17 +103,17 @@ def seconds_of(unit: DuplexGenerateResult) -> float:
 
 def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, heard=[QUESTION]))
-        assert modes(await talk.hear(SILENCE, SPEECH, ENDS)) == "LLS"
-        said = await talk.until_quiet()
+        live = await call(scripted(ANSWER, heard=[QUESTION]))
+        assert modes(await live.hear(SILENCE, SPEECH, ENDS)) == "LLS"
+        said = await live.until_quiet()
         assert said.split() == ANSWER.split()
-        speaking = [unit for unit in talk.units if not unit.is_listen]
+        speaking = [unit for unit in live.units if not unit.is_listen]
         assert all(seconds_of(unit) == 1.0 for unit in speaking[:-1])
         assert seconds_of(speaking[-1]) <= 1.0 and speaking[-1].end_of_turn
         # 13 words of 0.4 s: the words of a unit are those that are heard in it.
         assert all(1 <= len(unit.text.split()) <= 4 for unit in speaking)
-        assert modes(await talk.hear(SILENCE, SILENCE)) == "LL"
-        assert talk.units[-1].current_time == pytest.approx(len(talk.units) * 1_000, abs=40)
+        assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
+        assert live.units[-1].current_time == pytest.approx(len(live.units) * 1_000, abs=40)
 
     asyncio.run(scenario())
 
@@ -121,18 +121,18 @@ def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:
 def test_an_open_sentence_is_waited_for() -> None:
     async def scenario() -> None:
         parts = scripted(ANSWER, heard=["I think that", "I think that it is late."])
-        talk = await call(parts)
-        assert modes(await talk.hear(ENDS, ENDS)) == "LS"
-        assert isinstance(talk.language, ScriptedLanguage)
-        assert talk.language.asked[0][-1].content == "I think that it is late."
+        live = await call(parts)
+        assert modes(await live.hear(ENDS, ENDS)) == "LS"
+        assert isinstance(live.language, ScriptedLanguage)
+        assert live.language.asked[0][-1].content == "I think that it is late."
 
     asyncio.run(scenario())
 
 
 def test_noise_begins_no_turn() -> None:
     async def scenario() -> None:
-        talk = await call(scripted())
-        assert modes(await talk.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
+        live = await call(scripted())
+        assert modes(await live.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
 
     asyncio.run(scenario())
 
@@ -149,12 +149,12 @@ def test_noise_begins_no_turn() -> None:
 )
 def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, heard]))
-        await talk.hear(ENDS)
-        [unit] = await talk.hear(SPEECH)
+        live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, heard]))
+        await live.hear(ENDS)
+        [unit] = await live.hear(SPEECH)
         assert unit.is_listen is not goes_on
-        assert isinstance(talk.language, ScriptedLanguage)
-        assert talk.language.ended == (0 if goes_on else 1)
+        assert isinstance(live.language, ScriptedLanguage)
+        assert live.language.ended == (0 if goes_on else 1)
 
     asyncio.run(scenario())
 
@@ -162,9 +162,9 @@ def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None
 @pytest.mark.parametrize(("heard", "goes_on"), [("Stop.", False), ("Berlin.", True)])
 def test_of_short_words_only_stop_ends_a_reply(heard: str, goes_on: bool) -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, heard=[QUESTION, heard]))
-        await talk.hear(ENDS)
-        [unit] = await talk.hear(second(VOICE, *[QUIET] * 3))
+        live = await call(scripted(ANSWER, heard=[QUESTION, heard]))
+        await live.hear(ENDS)
+        [unit] = await live.hear(second(VOICE, *[QUIET] * 3))
         assert unit.is_listen is not goes_on
 
     asyncio.run(scenario())
@@ -173,18 +173,18 @@ def test_of_short_words_only_stop_ends_a_reply(heard: str, goes_on: bool) -> Non
 def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that() -> None:
     async def scenario() -> None:
         wanted = "No, I mean the one of Spain."
-        talk = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, wanted, wanted]))
-        await talk.hear(ENDS, SPEECH)
-        [unit] = await talk.hear(ENDS)
+        live = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, wanted, wanted]))
+        await live.hear(ENDS, SPEECH)
+        [unit] = await live.hear(ENDS)
         assert unit.text == "Madrid."
-        assert isinstance(talk.language, ScriptedLanguage)
-        told = talk.language.asked[1]
+        assert isinstance(live.language, ScriptedLanguage)
+        told = live.language.asked[1]
         assert told[-1].content == wanted and ANSWER.startswith(told[-2].content)
         assert len(told[-2].content) < len(ANSWER)
 
-        talk = await call(scripted(ANSWER, heard=[QUESTION, "Stop.", "Stop!"]))
-        await talk.hear(ENDS, SPEECH)
-        assert modes(await talk.hear(ENDS, SILENCE, SILENCE)) == "LLL"
+        live = await call(scripted(ANSWER, heard=[QUESTION, "Stop.", "Stop!"]))
+        await live.hear(ENDS, SPEECH)
+        assert modes(await live.hear(ENDS, SILENCE, SILENCE)) == "LLL"
 
     asyncio.run(scenario())
 
@@ -192,46 +192,46 @@ def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that()
 def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
     async def scenario() -> None:
         echo = "It lies on the Seine"
-        talk = await call(scripted(ANSWER, "Yes.", heard=[QUESTION, echo, echo]))
-        await talk.hear(ENDS)
-        await talk.until_quiet()
-        assert modes(await talk.hear(ENDS)) == "L"
-        await talk.hear(SILENCE, SILENCE)
-        assert modes(await talk.hear(ENDS)) == "S"
+        live = await call(scripted(ANSWER, "Yes.", heard=[QUESTION, echo, echo]))
+        await live.hear(ENDS)
+        await live.until_quiet()
+        assert modes(await live.hear(ENDS)) == "L"
+        await live.hear(SILENCE, SILENCE)
+        assert modes(await live.hear(ENDS)) == "S"
 
     asyncio.run(scenario())
 
 
 def test_break_and_forced_listening_end_the_reply_and_count_once() -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, ANSWER, heard=[QUESTION, QUESTION]))
-        await talk.hear(ENDS)
-        talk.view.set_break()
-        assert modes(await talk.hear(SILENCE, SILENCE)) == "LL"
-        await talk.hear(ENDS)
-        assert modes(await talk.hear(SILENCE, force_listen=True)) == "L"
-        assert modes(await talk.hear(SILENCE)) == "L"
+        live = await call(scripted(ANSWER, ANSWER, heard=[QUESTION, QUESTION]))
+        await live.hear(ENDS)
+        live.view.set_break()
+        assert modes(await live.hear(SILENCE, SILENCE)) == "LL"
+        await live.hear(ENDS)
+        assert modes(await live.hear(SILENCE, force_listen=True)) == "L"
+        assert modes(await live.hear(SILENCE)) == "L"
 
     asyncio.run(scenario())
 
 
 def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced() -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, heard=[QUESTION]), force_listen_count=3)
-        assert modes(await talk.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
-        talk = await call(scripted("Hello there."))
-        assert modes(await talk.hear(SILENCE, force_speak=True)) == "S"
+        live = await call(scripted(ANSWER, heard=[QUESTION]), force_listen_count=3)
+        assert modes(await live.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
+        live = await call(scripted("Hello there."))
+        assert modes(await live.hear(SILENCE, force_speak=True)) == "S"
 
     asyncio.run(scenario())
 
 
 def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
     async def scenario() -> None:
-        talk = Call(scripted(ANSWER, heard=[QUESTION]))
+        live = Call(scripted(ANSWER, heard=[QUESTION]))
         config = DuplexConfig(force_listen_count=0)
-        await talk.view.begin(None, config=config, early_audio=True)
-        [unit] = await talk.hear(ENDS)
-        [early] = talk.early
+        await live.view.begin(None, config=config, early_audio=True)
+        [unit] = await live.hear(ENDS)
+        [early] = live.early
         assert len(early) / OUTPUT_SAMPLE_RATE_HZ + seconds_of(unit) == 1.0
 
     asyncio.run(scenario())
@@ -239,31 +239,31 @@ def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
 
 def test_without_sound_the_words_keep_their_pace() -> None:
     async def scenario() -> None:
-        talk = await call(scripted(ANSWER, heard=[QUESTION]), generate_audio=False)
-        await talk.hear(ENDS)
-        assert (await talk.until_quiet()).split() == ANSWER.split()
-        assert all(unit.audio_data is None for unit in talk.units) and len(talk.units) > 2
+        live = await call(scripted(ANSWER, heard=[QUESTION]), generate_audio=False)
+        await live.hear(ENDS)
+        assert (await live.until_quiet()).split() == ANSWER.split()
+        assert all(unit.audio_data is None for unit in live.units) and len(live.units) > 2
 
     asyncio.run(scenario())
 
 
 def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
-    class Eyes:
+    class Describer:
         async def describe(self, picture: Any, question: str, threads: Any) -> str:
             return f"{picture.width} wide"
 
     async def scenario() -> None:
         heard = ["What do you see?", QUESTION]
-        talk = await call(scripted("A circle.", "Paris.", heard=heard, eyes=Eyes()))
+        live = await call(scripted("A circle.", "Paris.", heard=heard, vision=Describer()))
         pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
-        ahead = await talk.view.encode_ahead(pictures[1], 1)
+        ahead = await live.view.encode_ahead(pictures[1], 1)
         assert ahead == PictureAhead(pictures[1], 1)
-        await talk.hear(ENDS, frames=[pictures[0], ahead])
-        await talk.until_quiet()
-        await talk.hear(SILENCE, SILENCE)
-        await talk.hear(ENDS)
-        assert isinstance(talk.language, ScriptedLanguage)
-        first, then = (asked[-1].content for asked in talk.language.asked)
+        await live.hear(ENDS, frames=[pictures[0], ahead])
+        await live.until_quiet()
+        await live.hear(SILENCE, SILENCE)
+        await live.hear(ENDS)
+        assert isinstance(live.language, ScriptedLanguage)
+        first, then = (asked[-1].content for asked in live.language.asked)
         assert "64 wide" in first and then == QUESTION
 
     asyncio.run(scenario())
@@ -306,20 +306,20 @@ def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
                 self.ended += 1
 
     async def scenario() -> None:
-        talk = await call(replace(scripted(heard=[QUESTION]), language=Failing()))
+        live = await call(replace(scripted(heard=[QUESTION]), language=Failing()))
         with pytest.raises(GenerationFailedError, match="not there"):
-            await talk.hear(ENDS)
+            await live.hear(ENDS)
 
         waiting = Waiting()
-        talk = await call(replace(scripted(heard=[QUESTION, "Stop."]), language=waiting))
+        live = await call(replace(scripted(heard=[QUESTION, "Stop."]), language=waiting))
         monkeypatch.setattr(CascadeDuplexView, "patience_s", 0.0)
-        assert modes(await talk.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
+        assert modes(await live.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-        talk = await call(replace(scripted(heard=[QUESTION]), language=waiting))
-        await talk.hear(ENDS)
-        talk.view.stop()
-        talk.view.cleanup()
+        live = await call(replace(scripted(heard=[QUESTION]), language=waiting))
+        await live.hear(ENDS)
+        live.view.stop()
+        live.view.cleanup()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.wait(others)
         assert waiting.ended == 2
@@ -328,13 +328,13 @@ def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
 
 
 def test_a_turn_never_grows_beyond_its_bound() -> None:
-    hearing = Hearing(ScriptedDetector())
+    turn = UserTurn(ScriptedDetector())
     for _ in range(20):
-        hearing.hear(SILENCE)
-    assert len(hearing.sound) < INPUT_SAMPLE_RATE_HZ
-    while not hearing.is_full:
-        hearing.hear(SPEECH)
-    assert hearing.speech_s == pytest.approx(TURN_MAX_S, abs=1.5)
+        turn.add(SILENCE)
+    assert len(turn.sound) < INPUT_SAMPLE_RATE_HZ
+    while not turn.is_full:
+        turn.add(SPEECH)
+    assert turn.speech_s == pytest.approx(TURN_MAX_S, abs=1.5)
 
 
 async def _ignore(sound: FloatArray) -> None:

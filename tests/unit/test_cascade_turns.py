@@ -64,4 +64,4 @@ def test_an_echo_repeats_what_is_said() -> None:
     ],
 )
 def test_what_whisper_writes_of_noise_is_not_heard(text: str, speech_s: float, heard: str) -> None:
-    assert turns.heard_text(text, speech_s) == heard
+    assert turns.clean_transcript(text, speech_s) == heard

@@ -1,4 +1,4 @@
-"""What the user says in a live call: the sound of a turn, and how long ago its voice ended."""
+"""The user's turn in a live call: its audio, and how long ago its speech ended."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
 
 THRESHOLD: Final = 0.5  # of the probability of speech
-PREROLL_S: Final = 0.4  # kept in front of the first voice
+PREROLL_S: Final = 0.4  # kept in front of the first speech
 TURN_MAX_S: Final = 28.0  # Whisper reads 30 s at once; a longer turn is answered where it is
 WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
 
 
-class Hearing:
+class UserTurn:
     """The user's turn while it lasts; bounded: the turn is full at `TURN_MAX_S`.
 
     Attributes:
-        heard_s: length of everything heard.
-        speech_s: voice in the turn.
-        silence_s: since the last voice.
-        began_s: when the turn's voice began, on the clock of `heard_s`.
+        received_s: length of all received audio.
+        speech_s: speech in the turn.
+        silence_s: since the last speech.
+        began_s: when the turn's speech began, on the clock of `received_s`.
     """
 
     def __init__(self, detector: SileroVad) -> None:
@@ -31,7 +31,7 @@ class Hearing:
         self._state = detector.initial_state()
         self._rest = np.zeros(0, np.float32)  # less than a window
         self._turn: list[FloatArray] = []
-        self.heard_s = self.speech_s = self.silence_s = self.began_s = 0.0
+        self.received_s = self.speech_s = self.silence_s = self.began_s = 0.0
 
     @property
     def has_speech(self) -> bool:
@@ -47,11 +47,11 @@ class Hearing:
         """The turn so far, [T] float32 at 16 kHz."""
         return np.concatenate([*self._turn, self._rest])
 
-    def hear(self, samples: FloatArray) -> None:
+    def add(self, samples: FloatArray) -> None:
         """Add audio, [T] float32 at 16 kHz; blocks."""
-        heard = np.concatenate([self._rest, samples])
-        count = len(heard) // MODEL_WINDOW_SAMPLES
-        windows, self._rest = np.split(heard, [count * MODEL_WINDOW_SAMPLES])
+        received = np.concatenate([self._rest, samples])
+        count = len(received) // MODEL_WINDOW_SAMPLES
+        windows, self._rest = np.split(received, [count * MODEL_WINDOW_SAMPLES])
         found, self._state = self._detector.probabilities(windows, self._state)
         for window, probability in zip(np.split(windows, max(1, count)), found, strict=False):
             self._take(window, is_voice=bool(probability >= THRESHOLD))
@@ -63,9 +63,9 @@ class Hearing:
     def _take(self, window: FloatArray, *, is_voice: bool) -> None:
         if is_voice:
             if not self.has_speech:
-                self.began_s = self.heard_s
+                self.began_s = self.received_s
             self.speech_s += WINDOW_S
-        self.heard_s += WINDOW_S
+        self.received_s += WINDOW_S
         self.silence_s = 0.0 if is_voice else self.silence_s + WINDOW_S
         self._turn.append(window)
         if not self.has_speech:

@@ -1,4 +1,4 @@
-"""Chat, streaming and half duplex over scripted ears, language and voice."""
+"""Chat, streaming and half duplex over scripted parts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from core.cascade.prompts import (
     known_answer,
     prompt_of,
 )
-from core.cascade.talk import (
-    NOT_HEARD,
+from core.cascade.synthesis import Sentences
+from core.cascade.turn_based import (
+    NOT_UNDERSTOOD,
     SPOKEN_TOKENS_MAX,
     CascadeHalfDuplexView,
     CascadeStreamingView,
 )
-from core.cascade.voice import Sentences
 from core.errors import ContextFullError, OneVoiceError
 from core.schemas import streaming
 from core.schemas.chat import ChatRequest
@@ -100,7 +100,7 @@ def test_what_was_not_understood_is_asked_again() -> None:
         view = await voice_chat(parts)
         await view.feed_segment(SECOND)
         await all_of(view.answer(sets_rollback_point=False))
-        assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
+        assert view.reply_end is not None and view.reply_end.text == NOT_UNDERSTOOD
         assert language_of(parts).asked == []
 
     run(scenario())
@@ -182,11 +182,11 @@ def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
 
 
 def test_eyes_tell_what_is_on_a_picture() -> None:
-    class Eyes:
+    class Describer:
         async def describe(self, picture: Any, question: str, threads: Any) -> str:
             return f"{picture.size} for {question!r}"
 
-    parts = scripted("A circle.", eyes=Eyes())
+    parts = scripted("A circle.", vision=Describer())
     content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
     request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
 

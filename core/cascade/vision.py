@@ -1,4 +1,4 @@
-"""Nano's eyes for a cascade: colour, shape, digit and number of what is held into the camera."""
+"""Nano's vision for a cascade: colour, shape, digit and number of what is held into the camera."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEDGE: Final = (
 )
 
 
-class NanoEyes:
+class NanoVision:
     """Asks the embedded model about a picture."""
 
     def __init__(self, open_chat: Callable[[Threads], ChatMode]) -> None:

@@ -32,8 +32,8 @@ from core.cascade.prompts import (
     prompt_of,
     tokens_of,
 )
-from core.cascade.turns import heard_text
-from core.cascade.voice import Sentences
+from core.cascade.synthesis import Sentences
+from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
 from core.modes import Threads
 from core.schemas import half_duplex, streaming
@@ -59,8 +59,8 @@ from core.video import VideoClip
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
 COOLING: Final = 0.25
-NOT_HEARD: Final = "Sorry, I didn't catch that."
-HEARING: Final = TranscriptionOptions(language="en")
+NOT_UNDERSTOOD: Final = "Sorry, I didn't catch that."
+ENGLISH: Final = TranscriptionOptions(language="en")
 
 
 class CascadeView(LinesMode[Line]):
@@ -101,10 +101,10 @@ class CascadeView(LinesMode[Line]):
         if sample:
             self._check_voice(await self._threads.run(lambda: decode_voice(sample)))
 
-    async def _hear(self, samples: FloatArray) -> str:
+    async def _transcribe(self, samples: FloatArray) -> str:
         """Return the words in [T] float32 at 16 kHz."""
-        found = await self._parts.ears.transcribe(samples, HEARING)
-        return heard_text(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
+        found = await self._parts.transcriber.transcribe(samples, ENGLISH)
+        return clean_transcript(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
 
     async def _feed(self, *lines: Line) -> str:
         self._stopped.clear()
@@ -122,7 +122,7 @@ class CascadeView(LinesMode[Line]):
         return Line(role.value, await self._words(items))
 
     async def _words(self, items: Sequence[ContentItem]) -> str:
-        """Return content as words: sound is heard, and pictures are described."""
+        """Return content as words: audio is transcribed, and pictures are described."""
 
         def decode() -> list[Any]:  # Any: text, sound, pictures
             media = [each for each in items if isinstance(each, ImageContent | VideoContent)]
@@ -134,7 +134,7 @@ class CascadeView(LinesMode[Line]):
         sounds = [part for part in parts if isinstance(part, np.ndarray)]
         pictures = [part for part in parts if isinstance(part, Image.Image)]
         if sounds:
-            texts.append(await self._hear(np.concatenate(sounds)))
+            texts.append(await self._transcribe(np.concatenate(sounds)))
         question = " ".join(filter(None, texts))
         if pictures:
             question = f"{question} {await self._seen(pictures[-1], question)}".strip()
@@ -142,8 +142,8 @@ class CascadeView(LinesMode[Line]):
 
     async def _seen(self, picture: Image.Image, question: str) -> str:
         """Return what the language model is given about a picture."""
-        eyes = self._parts.eyes
-        seen = None if eyes is None else await eyes.describe(picture, question, self._threads)
+        vision = self._parts.vision
+        seen = None if vision is None else await vision.describe(picture, question, self._threads)
         return f"{PICTURE_MARK}{seen or UNSEEN})"
 
     # --- output ---
@@ -218,7 +218,7 @@ class CascadeView(LinesMode[Line]):
         yield StreamingChunk(chunk_index=count, is_final=True)
 
     def _spoken(self, text: str) -> bytes | None:
-        return to_pcm(self._parts.voice.speak(text)) or None
+        return to_pcm(self._parts.synthesizer.speak(text)) or None
 
 
 class CascadeStreamingView(CascadeView):
@@ -240,7 +240,7 @@ class CascadeHalfDuplexView(CascadeView):
     """A voice chat by turns."""
 
     _config = half_duplex.HalfDuplexConfig()
-    _has_heard = True
+    _has_words = True
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
         """Return the texts of the system content; a voice sample is not used."""
@@ -264,16 +264,16 @@ class CascadeHalfDuplexView(CascadeView):
 
     async def feed_segment(self, segment: FloatArray) -> None:
         """Feed one segment of speech as the user's turn."""
-        words = await self._hear(segment)
-        self._has_heard = bool(words)
+        words = await self._transcribe(segment)
+        self._has_words = bool(words)
         await self._feed(Line("user", words))
 
     def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
         speaks = self._config.tts.enabled
         sampling = sampling_of(self._config.generation, is_spoken=speaks)
-        if self._has_heard:
+        if self._has_words:
             return self._say(sampling, is_spoken=speaks)
-        return self._say(replace(sampling, max_tokens=1), NOT_HEARD, is_spoken=speaks)
+        return self._say(replace(sampling, max_tokens=1), NOT_UNDERSTOOD, is_spoken=speaks)
 
 
 def _decoded(item: ContentItem, media: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The voice: hibari over ONNX Runtime, and a reply cut into the pieces that it speaks."""
+"""Speech synthesis: hibari over ONNX Runtime, and a reply cut into the pieces for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_WORDS_MIN: Final = 4  # ours: about a second, in which the next piece can 
 PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are cut at a blank
 
 
-class HibariVoice:
+class HibariSynthesizer:
     """Speaks English as hibari's "heart".
 
     Attributes:
@@ -66,7 +66,7 @@ class HibariVoice:
 class Sentences:
     """Cuts a reply that is still being written into sentences; joined they are the reply.
 
-    The first piece may end with a clause, so that it can be heard sooner.
+    The first piece may end with a clause, so that its audio begins sooner.
     """
 
     def __init__(self) -> None:

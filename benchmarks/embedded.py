@@ -26,9 +26,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN, PERSON
+from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN
 from benchmarks.nano.judges import Taster
-from benchmarks.nano.utterances import Prompts
 from core.audio import FloatArray, read_audio, resample
 from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
@@ -181,12 +180,8 @@ async def measure_recognition(parts: Parts, report: Report) -> None:
     )
     natural = [(text, in_room(voice(text))) for text in texts for voice in voices]
     noisy = [(text, with_noise(sound)) for text, sound in natural]
-    with tempfile.TemporaryDirectory() as folder:
-        prompts = Prompts.fetch(Path(folder))
-        person = [(text, in_room(prompts.read(name))) for name, text in PERSON]
     for name, limit, spoken in (
         ("word error of recognition, natural voices", 0.03, natural),
-        ("word error of recognition, a person", 0.06, person),
         ("word error of recognition, 10 dB noise", 0.12, noisy),
     ):
         report.add(name, await _error_rate(parts, spoken), limit, is_most=True)

@@ -1,4 +1,4 @@
-"""What the embedded models are asked, and what a person says to the transcriber."""
+"""What the embedded models are asked."""
 
 from __future__ import annotations
 
@@ -48,36 +48,6 @@ OPEN: Final = (
     "How do I say sorry to a friend?",
     "Why should I drink water?",
     "What makes a good book?",
-)
-# What a woman says in the recordings of a telephone exchange. Source: Debian, CC-BY-SA-3.0.
-PERSON: Final = (
-    ("all-circuits-busy-now", "All circuits are busy now."),
-    ("agent-loginok", "Agent logged in."),
-    ("conf-getpin", "Please enter the conference PIN number."),
-    ("conf-invalidpin", "That PIN is invalid for this conference."),
-    ("vm-incorrect", "Login incorrect."),
-    ("vm-mailboxfull", "Sorry, but the user's mailbox can't accept more messages."),
-    ("vm-msgsaved", "Your message has been saved."),
-    ("vm-toforward", "Press 8 to forward the message to another user."),
-    ("call-waiting", "Call waiting."),
-    ("cannot-complete-as-dialed", "Your call cannot be completed as dialed."),
-    ("vm-nobodyavail", "Nobody is available to take your call at the moment."),
-    ("pbx-transfer", "Transfer."),
-    ("privacy-incorrect", "I'm sorry, that number is not valid."),
-    ("vm-passchanged", "Your passwords have been changed."),
-    ("conf-locked", "This conference is locked."),
-    ("speed-dial-empty", "The speed dial entry you have accessed is empty."),
-    ("vm-isonphone", "Is on the phone."),
-    ("tt-weasels", "Weasels have eaten our phone system."),
-    ("tt-monkeysintro", "They have been carried away by monkeys."),
-    ("invalid", "I'm sorry, that is not a valid extension. Please try again."),
-    ("pls-hold-while-try", "Please hold while we try to connect you."),
-    ("queue-thankyou", "Thank you for your patience."),
-    ("conf-kicked", "You have been kicked from this conference."),
-    (
-        "ss-noservice",
-        "The number you have dialed is not in service. Please check the number and try again.",
-    ),
 )
 NAMES: Final = ("Anna", "Peter", "Maria", "David")
 FILLERS: Final = ("What could I do this weekend?", "Do you like music?", "What is two plus three?")

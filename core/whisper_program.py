@@ -29,7 +29,7 @@ FEWEST_TOKENS: Final = 16
 PHRASE_WORDS: Final = 4  # that occur twice are perhaps a loop
 
 
-class ShortWhisper(WhisperModel):
+class ShortWhisper(WhisperModel):  # type: ignore[misc]  # the library has no types
     """Encodes short recordings without filling them up to thirty seconds."""
 
     is_short = False

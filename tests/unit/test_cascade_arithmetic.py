@@ -7,7 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.cascade.arithmetic import computed

@@ -80,11 +80,6 @@ def question() -> Samples:
     return np.concatenate([speech, silence_16k(SILENCE_S)])
 
 
-def stage_of(page: Page) -> Locator:
-    """Return the element that says what goes on."""
-    return page.locator("#stage")
-
-
 def expect_activity(page: Page, *names: str) -> None:
     """Wait until the page shows one of these activities."""
     page.wait_for_function(

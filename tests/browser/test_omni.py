@@ -24,7 +24,6 @@ from tests.system.running import RunningSystem
 pytestmark = pytest.mark.matrix
 
 SETTINGS = "omni_settings"
-TOKENS_PER_TILE = 64
 NO_VOICE = "HTTP 404 GET .*/api/default_ref_audio"  # the fake backend's system has none
 AUDIBLE = 0.001
 

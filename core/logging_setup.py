@@ -25,6 +25,7 @@ QUIET_PATHS: Final = ("/health", "/metrics")  # asked every few seconds
 ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
 SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
 HIDDEN: Final = "[hidden]"
+FORMATTER_FIELDS: Final = ("_record", "_from_structlog")  # read by structlog's formatter
 VALUE_MAX_CHARS: Final = 2_000  # a payload is no log line
 LINES_MAX: Final = 10_000  # lines that may wait to be written
 REPEATS_MAX: Final = 20  # problems of one kind that are written in one period
@@ -215,11 +216,19 @@ def _shared(program: str) -> list[structlog.typing.Processor]:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _drop_private,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
         add_program,
         _hide_and_shorten,
     ]
+
+
+def _drop_private(logger: object, method: str, fields: Fields) -> Fields:
+    # A library may mark every record: Ray, once imported, adds `_ray_timestamp_ns`.
+    for name in [name for name in fields if name.startswith("_") and name not in FORMATTER_FIELDS]:
+        del fields[name]
+    return fields
 
 
 def _hide_and_shorten(logger: object, method: str, fields: Fields) -> Fields:

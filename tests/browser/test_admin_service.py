@@ -33,7 +33,7 @@ def test_a_worker_is_taken_out_of_service_and_put_back(
     card = page.locator("[data-worker=worker_1]")
     expect(card).to_contain_text("Free")
     card.get_by_role("button", name="Drain").click()
-    expect_toast(page, "worker_1 gets nothing new")
+    expect_toast(page, "worker_1 is draining")
     expect(card).to_contain_text("Draining")
     assert worker_of(system, "worker_1")["is_draining"] is True
     assert worker_of(system, "worker_0")["is_draining"] is False
@@ -58,7 +58,7 @@ def test_a_worker_is_restarted_after_a_yes_and_comes_back(
     restart = card.get_by_role("button", name="Restart")
     with talking(system):
         look_again(page)
-        expect(card).to_contain_text("Voice call, began")
+        expect(card).to_contain_text("Voice call, started")
         restart.click()
         answer_dialog(page, "Restart worker_0?", confirm=None)
         assert worker_of(system)["is_restarting"] is False

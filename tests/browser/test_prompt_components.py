@@ -74,7 +74,7 @@ def test_a_preset_sets_content_and_is_remembered(visit: Visits) -> None:
     expect(preset(page, "Phone call in English")).to_have_attribute("aria-checked", "true")
     items = open_editors(page)
     expect(items).to_have_count(3)
-    expect(voice_box(page)).to_contain_text("The server's own voice · 2.9 s")
+    expect(voice_box(page)).to_contain_text("Default voice · 2.9 s")
     page.keyboard.press("Escape")
     preset(page, "Phone call in Chinese").click()
     expect(page.locator(".content-item textarea").first).to_have_value(re.compile("请用"))
@@ -176,7 +176,7 @@ def test_a_voice_is_removed_and_the_servers_comes_back(visit: Visits) -> None:
     expect(box.get_by_role("slider")).to_be_hidden()
     expect(box.get_by_role("button", name="Choose an audio file")).to_be_focused()
     box.get_by_role("button", name="Default voice").click()
-    expect(box).to_contain_text("The server's own voice · 2.9 s")
+    expect(box).to_contain_text("Default voice · 2.9 s")
 
 
 def test_a_voice_is_dropped(visit: Visits) -> None:

@@ -156,7 +156,7 @@ def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: Si
     small = 1024 * 1024
     site = shared_site(workers=1, config={"limits": {"chat_message_bytes": small}})
     page = visit(PATH, at=site)
-    expect(page.locator("#limits")).to_contain_text("960.0 KiB in all")
+    expect(page.locator("#limits")).to_contain_text("960.0 KiB in total")
     large: FilePayload = {"name": "large.mp4", "mimeType": "video/mp4", "buffer": b"\0" * small}
     page.locator("#file").set_input_files(large)
     expect(
@@ -197,7 +197,7 @@ def test_a_conversation_goes_out_and_comes_back(visit: Visits, tmp_path: Path) -
     expect(messages(other, "assistant").locator(".message-text")).to_have_text(words)
     expect(messages(other, "user").get_by_role("img", name="frame_0.png")).to_be_visible()
     expect(
-        messages(other, "assistant").get_by_role("button", name="Play: The answer's voice")
+        messages(other, "assistant").get_by_role("button", name="Play: Voice of the answer")
     ).to_be_visible()
     ask(other, "And now?", count=2)
 
@@ -218,7 +218,7 @@ def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> No
     wait_until_quiet(page)
     expect(page.get_by_role("button", name="Mute the voice")).to_be_hidden()
     with page.expect_download() as download:
-        player.get_by_role("link", name="Download: The answer's voice").click()
+        player.get_by_role("link", name="Download: Voice of the answer").click()
     file = tmp_path / "answer.wav"
     download.value.save_as(file)
     assert re.match(r"answer-.*\.wav$", download.value.suggested_filename)
@@ -226,5 +226,5 @@ def test_an_answer_is_heard_and_taken_along(visit: Visits, tmp_path: Path) -> No
     assert len(samples) > 0
     assert np.abs(samples).max() > 0
     player.get_by_role("slider").fill("0.1")
-    player.get_by_role("button", name="Play: The answer's voice").click()
-    expect(player.get_by_role("button", name="Play: The answer's voice")).to_be_visible()
+    player.get_by_role("button", name="Play: Voice of the answer").click()
+    expect(player.get_by_role("button", name="Play: Voice of the answer")).to_be_visible()

@@ -64,7 +64,7 @@ def lines(stream: io.StringIO, writer: LogWriter) -> list[dict[str, object]]:
 def test_both_kinds_of_logger_give_the_same_line(setup: Setup, stream: io.StringIO) -> None:
     writer = setup()
     structlog.stdlib.get_logger("ours").info("opened", mode="duplex")
-    logging.getLogger("ours").info("opened", extra={"mode": "duplex", "_ray_timestamp_ns": 1})
+    logging.getLogger("ours").info("opened", extra={"mode": "duplex", "_mark": 1})
     first, second = lines(stream, writer)
     times = (first.pop("timestamp"), second.pop("timestamp"))
     assert all(str(time).endswith("Z") for time in times)

@@ -63,8 +63,8 @@ on_both = pytest.mark.parametrize(
 )
 
 
-def assert_near(answer: Tensor, wanted: Tensor) -> None:
-    limit = FLOAT32 if answer.dtype == torch.float32 else BFLOAT16
+def assert_near(answer: Tensor, wanted: Tensor, float32_limit: float = FLOAT32) -> None:
+    limit = float32_limit if answer.dtype == torch.float32 else BFLOAT16
     distance = (answer.double() - wanted.double()).norm() / wanted.double().norm()
     assert answer.dtype == wanted.dtype
     assert distance < limit

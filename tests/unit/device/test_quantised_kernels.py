@@ -27,11 +27,14 @@ from MiniCPMO45.kernels.row_products import (
     multiply_row,
     multiply_rows,
 )
-from tests.unit.device.test_kernels import EPS, assert_near, on_both, with_kernels
+from tests.unit.device.test_kernels import EPS, FLOAT32, assert_near, on_both, with_kernels
 
 MOST_ERROR = {Scheme.FP8: 0.03, Scheme.INT8: 0.01, Scheme.INT4: 0.11}  # of normal values, relative
 # The largest step to a neighbour: e4m3 has three bits of mantissa, the others equal steps.
 MOST_STEP = {Scheme.FP8: 1 / 16, Scheme.INT8: 0.51 / 127, Scheme.INT4: 0.27}
+# A row's sums are of 16 + q where q, of -8 to 7, is meant: some four times larger, and so is their
+# rounding. Eight draws differed by at most 2.5e-6.
+PACKED_ROW_FLOAT32 = 4 * FLOAT32
 ROWS, INPUTS, COLUMNS = 5, 2 * GROUP, 21
 
 each_scheme = pytest.mark.parametrize("scheme", Scheme)
@@ -102,6 +105,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("inputs", [INPUTS, 192], ids=["groups", "one group"])
     def test_one_row(self, device: str, dtype: torch.dtype, scheme: Scheme, inputs: int) -> None:
+        limit = PACKED_ROW_FLOAT32 if scheme is Scheme.INT4 else FLOAT32
         x = 3 * torch.randn(1, inputs, device=device).to(dtype)
         norm = torch.randn(inputs, device=device).to(dtype)
         residual = torch.randn(1, COLUMNS, device=device).to(dtype)
@@ -109,11 +113,11 @@ class TestKernels:
         pair = at(device, drawn(scheme, 2 * COLUMNS, inputs))
         plan = OneRowPlan(4, 128, 2)
         found = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
-        assert_near(found, norm_linear(x, norm, EPS, weight))
+        assert_near(found, norm_linear(x, norm, EPS, weight), limit)
         found = multiply_row(x, None, EPS, weight, residual, is_gated=False, plan=plan)
-        assert_near(found, linear_add(x, weight, residual))
+        assert_near(found, linear_add(x, weight, residual), limit)
         found = multiply_row(x, norm, EPS, pair, None, is_gated=True, plan=plan)
-        assert_near(found, wide_swiglu(x, norm, pair))
+        assert_near(found, wide_swiglu(x, norm, pair), limit)
 
     def test_some_rows(self, device: str, dtype: torch.dtype, scheme: Scheme) -> None:
         x = torch.randn(19, INPUTS, device=device).to(dtype)

@@ -27,8 +27,8 @@ from core.protocols.effects import (
     Detect,
     Effect,
     Finalize,
-    Hear,
     Prefill,
+    ScoreSpeech,
     Send,
     StartTimer,
     Step,
@@ -99,7 +99,7 @@ class Talk:
             match effect:
                 case Send(message):
                     self.sent_chars += len(self._write(message))
-                case Hear():
+                case ScoreSpeech():
                     self.happen(self._listener.detect(effect))
                 case StartTimer(TimerName.PACE, delay_s):
                     self._pace_s = self._now_s + delay_s

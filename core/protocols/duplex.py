@@ -94,7 +94,7 @@ class DuplexMachine(DuplexContext):
         """Add a unit's audio; begin the unit if nothing stands in its way."""
         assert isinstance(event.message, AudioChunk)
         self._since_s = event.at_s
-        self._heard_samples += len(event.message.audio) // SAMPLE_BYTES
+        self._received_samples += len(event.message.audio) // SAMPLE_BYTES
         # A chunk that is too short takes the engine as long as a whole unit.
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):

@@ -79,7 +79,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         self._said: deque[str] = deque(maxlen=ITEMS_MAX)
         self._prepare = Prepare()
         self._units = DuplexUnits(self._limits)
-        self._heard_samples = 0
+        self._received_samples = 0
         self._ready_s = 0.0  # when `prepared` was sent
         self._since_s = 0.0  # when the pause began, or audio last came
 
@@ -143,8 +143,8 @@ class DuplexContext(LiveMachine[DuplexPhase]):
                 f"'text' was left out: {ITEM_MAX_CHARS} characters wait for the model already."
             )
             return [warn(TooBigError(problem))]
-        heard_ms = self._heard_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return [Send(TextAdded(text=text, start_ms=heard_ms))]
+        received_ms = self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+        return [Send(TextAdded(text=text, start_ms=received_ms))]
 
     def _note_speech(self) -> None:
         if self._keeps_history:

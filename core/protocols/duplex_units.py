@@ -35,7 +35,7 @@ class WaitingChunk:
     arrived_s: float
     frames: list[Frame] = field(default_factory=list)
     has_own_frame: bool = False  # one that came with the chunk or after it
-    is_detected: bool = True  # voice activity detection has heard it, or need not
+    is_detected: bool = True  # voice activity detection has had it, or need not
 
 
 class Backlog:
@@ -110,7 +110,7 @@ class Backlog:
         self._frames_follow = False
 
     def take(self) -> WaitingChunk | None:
-        """Hand out the oldest chunk if detection has heard it."""
+        """Hand out the oldest chunk if detection has had it."""
         if not self._waiting or not self._waiting[0].is_detected:
             return None
         return self._waiting.popleft()
@@ -163,7 +163,7 @@ def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, .
 
 
 class ResultWriter:
-    """Counts units, speaking turns and the audio heard, over one session.
+    """Counts units, speaking turns and the audio received, over one session.
 
     Attributes:
         is_speaking: the model is in the middle of a turn.
@@ -173,7 +173,7 @@ class ResultWriter:
         self.is_speaking = False
         self._steps = 0
         self._turn_id = 0
-        self._heard_samples = 0
+        self._received_samples = 0
 
     def write_part(self, sound: bytes, elapsed_ms: float) -> ResultPart:
         """Describe the beginning of the sound of a unit that `write` will describe."""
@@ -196,13 +196,13 @@ class ResultWriter:
             finalize_ms: Time of the bookkeeping since the last result.
         """
         given = done.result
-        self._heard_samples += len(chunk.audio) // SAMPLE_BYTES
+        self._received_samples += len(chunk.audio) // SAMPLE_BYTES
         # Listening on for want of audio says nothing about the turn.
         is_barge_in = done.was_fed and given.is_listen and self.is_speaking
         fields = dict(given) | {
             "text": "" if given.is_listen else given.text,
             "audio_data": b"" if given.is_listen else given.audio_data or b"",
-            "current_time": self._heard_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
+            "current_time": self._received_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
             "cost_all_ms": given.cost_all_ms + finalize_ms,
             "wall_clock_ms": max(0.0, wall_clock_ms),
             "prefill_ms": done.prefill_ms,

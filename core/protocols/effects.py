@@ -183,8 +183,8 @@ class Detect:
 
 
 @dataclass(frozen=True, slots=True)
-class Hear:
-    """Judge sound that follows what was heard before. Ends in `Heard`.
+class ScoreSpeech:
+    """Score how likely audio holds speech; it follows the last. Ends in `SpeechScored`.
 
     Attributes:
         pcm: whole samples.
@@ -214,7 +214,7 @@ class Transcribe:
 
 @dataclass(frozen=True, slots=True)
 class ResetDetector:
-    """Forget what was heard."""
+    """Forget the audio so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +227,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Take a place in the queue. Ends in `PlaceTaken`, `Assigned` or `QueueRefused`.
+    """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`.
 
     Attributes:
         first_text: streaming: the `prefill` whose history decides the worker.
-        order: the place it has already; None is behind all others.
+        order: the position it has already; None is behind all others.
     """
 
     request_type: RequestType
@@ -245,8 +245,8 @@ class CancelTicket:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPlace:
-    """Post `PlaceChanged` now."""
+class ReportPosition:
+    """Post `PositionChanged` now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class ReleaseWorker:
     is_clean: bool
 
 
-DetectorEffect = Detect | ResetDetector | Hear | Transcribe
+DetectorEffect = Detect | ResetDetector | ScoreSpeech | Transcribe
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 SignalEffect = Interrupt | Cancel
 Effect = (
@@ -301,7 +301,7 @@ QueueEffect = (
     | Close
     | Enqueue
     | CancelTicket
-    | ReportPlace
+    | ReportPosition
     | ConnectWorker
     | Forward
     | StartRelay

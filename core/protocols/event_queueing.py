@@ -23,10 +23,10 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Assigned,
     ClientSaid,
+    Enqueued,
     Event,
     Opened,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
     Rejected,
     TimerFired,
     TimerName,
@@ -104,14 +104,14 @@ class EventQueueingMachine(QueueingMachine):
         """Queue at once, not for long."""
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
-    def place_known(self, event: PlaceTaken) -> list[QueueEffect]:
-        queued = Send(Queued(**asdict(event.place)))
-        if event.place.estimated_wait_s > self._wait.max_wait_s:
+    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
+        queued = Send(Queued(**asdict(event.position)))
+        if event.position.estimated_wait_s > self._wait.max_wait_s:
             return [queued, StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
         return [queued]
 
-    def place_moved(self, event: PlaceChanged) -> list[QueueEffect]:
-        return [Send(QueueUpdate(**asdict(event.place)))]
+    def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
+        return [Send(QueueUpdate(**asdict(event.position)))]
 
     def give_up(self, event: TimerFired) -> list[QueueEffect]:
         return self._fail(QueueFullError())
@@ -165,8 +165,8 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", WAITING[0], "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
-    Row(WAITING, "place_taken", SAME, "Send(queued) StartTimer(wait)", MACHINE.place_known),
-    Row(WAITING, "place_changed", SAME, "Send(queue_update)", MACHINE.place_moved),
+    Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
+    Row(WAITING, "position_changed", SAME, "Send(queue_update)", MACHINE.position_changed),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
     Row(
         WAITING,

@@ -43,7 +43,7 @@ class TimerName(StrEnum):
     FRAME = "frame"  # a chunk waits so long for its picture
     STOPPING = "stopping"  # and the end for a running step
     PACE = "pace"  # the next piece of sound is due
-    QUEUE_UPDATE = "queue_update"  # the client hears how long it still waits
+    QUEUE_UPDATE = "queue_update"  # the client is sent how long it still waits
     WAIT = "wait"  # the client waits no longer for a worker
     ANSWER = "answer"  # the model speaks by then
 
@@ -244,17 +244,16 @@ class ItemTranscribed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Event):
-    """How likely each window that followed holds speech, oldest first: ends `Hear`.
+class SpeechScored(Event):
+    """How likely each window that followed holds speech, oldest first: ends `ScoreSpeech`.
 
     Attributes:
         probabilities: one for each window.
-        samples: the sound as the model hears it: little-endian float32, mono, 16 kHz.
+        samples: the sound as it is fed to the model: little-endian float32, mono, 16 kHz.
         levels: power of each 4 ms from the first of these windows on, the beginning of the window
             that is not complete yet included; nothing where nobody needs it.
     """
 
-    KIND: ClassVar[str] = "heard"
     probabilities: tuple[float, ...] = field(default=(), repr=False)
     samples: bytes = field(default=b"", repr=False)
     levels: tuple[float, ...] = field(default=(), repr=False)
@@ -317,8 +316,8 @@ class ClientSaid(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the queue."""
+class QueuePosition:
+    """Where a request stands in the queue."""
 
     ticket_id: str
     position: int
@@ -328,15 +327,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceTaken(Event):
+class Enqueued(Event):
     """No worker is free: the request waits."""
 
-    place: Place
+    position: QueuePosition
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceChanged(PlaceTaken):
-    """The place or the estimate changed, or was asked for."""
+class PositionChanged(Enqueued):
+    """The position or the estimate changed, or was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""GPT-Live over full duplex: from the events of the client to a live talk, and back.
+"""GPT-Live over full duplex: from the events of the client to a live session, and back.
 
 A machine around the duplex machine, whose phases are its own. Pure: sound comes and goes as bytes.
 """
@@ -41,17 +41,17 @@ from core.protocols.gpt_live_events import (
     LiveNames,
     passed_on,
 )
-from core.protocols.live_talk import LiveTalk
 from core.protocols.machine import SessionNames
 from core.protocols.paced_sender import LATE_MAX_S
+from core.protocols.paced_session import PacedSession
 from core.protocols.rebase import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas.gpt_live import (
+    AudioReceived,
     ClientMessage,
     ContextAppend,
     Fixture,
-    Heard,
     InputImageAppend,
     SessionStart,
     SessionUpdate,
@@ -93,22 +93,22 @@ class GptLiveMachine:
     def __init__(
         self, names: SessionNames, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
-        self._talk = LiveTalk(names, limits, count, transcribes=live.transcribes)
+        self._units = PacedSession(names, limits, count, transcribes=live.transcribes)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._session = _Session()
 
     @property
     def phase(self) -> DuplexPhase:
-        return self._talk.machine.phase
+        return self._units.machine.phase
 
     @property
     def is_closed(self) -> bool:
-        return self._talk.machine.is_closed
+        return self._units.machine.is_closed
 
     @property
     def status(self) -> WorkerStatus:
-        return self._talk.machine.status
+        return self._units.machine.status
 
     @property
     def is_kept(self) -> bool:
@@ -117,10 +117,10 @@ class GptLiveMachine:
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
         """What the last event led the duplex machine to, for observers."""
-        return tuple(self._talk.seen)
+        return tuple(self._units.seen)
 
     def handle(self, event: Event) -> list[Effect]:
-        self._talk.seen.clear()
+        self._units.seen.clear()
         if self.is_closed:
             return []
         if isinstance(event, Received):
@@ -133,7 +133,7 @@ class GptLiveMachine:
     def start(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, SessionStart)
         settings = event.message.session
-        self._events.open(settings)
+        self._events.settings = settings
         self._session.start_id = event.message.event_id
         self._session.is_kept = settings.store is not False
         first = duplex.Prepare(
@@ -142,12 +142,12 @@ class GptLiveMachine:
             early_audio=True,
         )
         said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
-        return self._said(self._talk.prepare(first, said, event.at_s))
+        return self._said(self._units.prepare(first, said, event.at_s))
 
     def started(self, event: PrefillDone) -> list[Effect]:
         """Tell the session's settings, and begin to send sound."""
-        effects = self._said(self._talk.handle(event))
-        self._talk.begin(event.at_s)
+        effects = self._said(self._units.handle(event))
+        self._units.begin(event.at_s)
         self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
 
@@ -161,23 +161,23 @@ class GptLiveMachine:
     def not_started(self, event: TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
-            for effect in self._said(self._talk.handle(event))
+            for effect in self._said(self._units.handle(event))
         ]
 
     # --- what the client says ---
 
-    def hear(self, event: Received) -> list[Effect]:
-        assert isinstance(event.message, Heard)
-        return self._said(self._talk.hear(event.message.samples, event.at_s))
+    def append_audio(self, event: Received) -> list[Effect]:
+        assert isinstance(event.message, AudioReceived)
+        return self._said(self._units.append_audio(event.message.samples, event.at_s))
 
     def see(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, InputImageAppend)
         frame = duplex.VideoFrame(frame=event.message.image)
-        return self._said(self._talk.handle(Received(frame, at_s=event.at_s)))
+        return self._said(self._units.handle(Received(frame, at_s=event.at_s)))
 
     def mute(self, event: Received) -> list[Effect]:
-        """Let the model hear silence, or the client again."""
-        is_muted = self._talk.input.is_muted = event.kind.endswith(".mute")
+        """Feed the model silence, or the client again."""
+        is_muted = self._units.input.is_muted = event.kind.endswith(".mute")
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
         return [self._events.acknowledged(done, _name_of(event))]
 
@@ -192,20 +192,20 @@ class GptLiveMachine:
         if tokens > CONTENT_TOKENS:
             text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
             return [self._error(event, "content_too_long", text, "content")]
-        if not self._talk.rebase.has_room(words):
+        if not self._units.rebase.has_room(words):
             text = "'content' finds no room: too much was appended to this session."
             return [self._error(event, "content_too_long", text, "content")]
         if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
-        self._talk.rebase.append(words)
-        return self._said(self._talk.go_on(event.at_s))
+        self._units.rebase.append(words)
+        return self._said(self._units.advance(event.at_s))
 
     def play(self, event: Received) -> list[Effect]:
         """Play a recording in place of the model."""
         assert isinstance(event.message, Fixture)
         if self._session.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._said(self._talk.play_over(event.message.samples, event.at_s))
+        effects = self._said(self._units.play_over(event.message.samples, event.at_s))
         self._session.fixture = event.message
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
@@ -231,61 +231,61 @@ class GptLiveMachine:
         return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Received) -> list[Effect]:
-        return self._said(self._talk.handle(Received(Stop(), at_s=event.at_s)))
+        return self._said(self._units.handle(Received(Stop(), at_s=event.at_s)))
 
     # --- the clock ---
 
     def tick(self, event: TimerFired) -> list[Effect]:
         """Send the sound that is due; whatever else goes by the clock happens here, too."""
-        session, talk, at_s = self._session, self._talk, event.at_s
-        if talk.sender.is_too_late(at_s):
-            return self._said(talk.fail(RateLimitedError(SLOW_READER)))
+        session, units, at_s = self._session, self._units, event.at_s
+        if units.sender.is_too_late(at_s):
+            return self._said(units.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
-            send for piece in talk.due(at_s) for send in self._events.spoken(piece)
+            send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
-        if session.fixture is not None and not talk.sender.is_audible:
+        if session.fixture is not None and not units.sender.is_audible:
             name = "output_audio.fixture.played"
             effects.append(self._events.acknowledged(name, session.fixture.event_id))
             session.fixture = None
-            talk.end_play_over()
+            units.end_play_over()
         if at_s >= session.usage_due_s:
             session.usage_due_s += USAGE_PERIOD_S
-            effects.append(self._events.usage(talk.input.heard_ms, talk.kv_share))
-        effects.append(StartTimer(TimerName.PACE, talk.sender.wait_s(at_s)))
-        if talk.is_active and at_s - session.last_said_s > IDLE_S:
+            effects.append(self._events.usage(units.input.received_ms, units.kv_share))
+        effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
+        if units.is_active and at_s - session.last_said_s > IDLE_S:
             session.closing = "expired"
-            return [*effects, *self._said(talk.handle(Received(Stop(), at_s=at_s)))]
-        if talk.input.is_starved(at_s):  # otherwise each append has moved the talk on
-            effects += self._said(talk.go_on(at_s))
+            return [*effects, *self._said(units.handle(Received(Stop(), at_s=at_s)))]
+        if units.input.is_starved(at_s):  # otherwise each append has begun what was due
+            effects += self._said(units.advance(at_s))
         return effects
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
-        """Keep what the client has not heard until it comes back; then continue where it left."""
+        """Keep what was not sent to the client until it comes back; then continue where it left."""
         if event.is_away:
-            self._talk.pause()
+            self._units.pause()
             return [StopTimer(TimerName.PACE)]
-        self._talk.resume(event.at_s)
+        self._units.resume(event.at_s)
         return self._restart_clock(event.at_s)
 
     # --- what the engine says ---
 
     def detected(self, event: Detected) -> list[Effect]:
-        return self._said(self._talk.detected(event))
+        return self._said(self._units.detected(event))
 
     def rebased(self, event: PrefillDone) -> list[Effect]:
-        talk = self._talk
-        effects = talk.handle(event)
+        units = self._units
+        effects = units.handle(event)
         sent = [
             self._events.acknowledged(
-                f"{words.purpose}.appended", words.event_id, talk.input.heard_ms
+                f"{words.purpose}.appended", words.event_id, units.input.received_ms
             )
-            for words in talk.rebase.take_done()
+            for words in units.rebase.take_done()
         ]
-        return [*sent, *self._said([*effects, *talk.go_on(event.at_s)])]
+        return [*sent, *self._said([*effects, *units.advance(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
-        effects = self._said(self._talk.handle(event))
-        return [*effects, *self._said(self._talk.go_on(event.at_s))]
+        effects = self._said(self._units.handle(event))
+        return [*effects, *self._said(self._units.advance(event.at_s))]
 
     def notice(self, event: Noticed) -> list[Effect]:
         """Tell of something that was left out."""
@@ -296,22 +296,22 @@ class GptLiveMachine:
     def _restart_clock(self, at_s: float) -> list[Effect]:
         """Send what is due from now on, and begin whatever waited for this."""
         effects = self.tick(TimerFired(TimerName.PACE, at_s=at_s))
-        return [*effects, *self._said(self._talk.go_on(at_s))]
+        return [*effects, *self._said(self._units.advance(at_s))]
 
     def _said(self, effects: Sequence[Effect]) -> list[Effect]:
         return [said for effect in effects for said in self._in_our_words(effect)]
 
     def _in_our_words(self, effect: Effect) -> list[Effect]:
-        events, session, heard_ms = self._events, self._session, self._talk.input.heard_ms
+        events, session, received_ms = self._events, self._session, self._units.input.received_ms
         match effect:
             case Send(duplex.Prepared()):
                 return [events.session("session.started", session.start_id), *events.notes()]
             case Send(UserTranscript() as said):
-                return [*events.heard(said)]
+                return [*events.transcribed(said)]
             case Send(duplex.Stopped()):
-                return [events.closed(session.closing, heard_ms)]
+                return [events.closed(session.closing, received_ms)]
             case Send(duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
-                return [events.closed("expired", heard_ms)]
+                return [events.closed("expired", received_ms)]
             case Send(WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL)):
                 return []  # a new duplex session begins in time
             case Send(WarningMessage(code=code, message=text)):
@@ -337,7 +337,7 @@ CLOSED: Final = DuplexPhase.CLOSED
 MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 CLIENT_ROWS: Final = (
-    ("heard", f"{UNITS} {LAST}", MACHINE.hear),
+    ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
     ("session.input_image.append", UNITS, MACHINE.see),
     ("session.input_audio.mute", MUTED, MACHINE.mute),
     ("session.input_audio.unmute", MUTED, MACHINE.mute),

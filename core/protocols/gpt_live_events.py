@@ -69,9 +69,6 @@ class LiveEvents:
         self.settings = SessionSettings(model=names.model)
         self._count = 0
 
-    def open(self, settings: SessionSettings) -> None:
-        self.settings = settings
-
     def change(self, changes: SessionChanges) -> bool:
         """Take over a change; say whether it is allowed."""
         old, new = self.settings.delegation, changes.delegation
@@ -101,8 +98,8 @@ class LiveEvents:
             notes.append(("unknown_parameter", text))
         return [self.info(code, text) for code, text in notes]
 
-    def closed(self, reason: Closing, heard_ms: int) -> Send:
-        usage = Usage(seconds=heard_ms / 1_000)
+    def closed(self, reason: Closing, received_ms: int) -> Send:
+        usage = Usage(seconds=received_ms / 1_000)
         event = SessionClosed(reason=reason, session=self._resource(), usage=usage, **self._ids())
         return Send(event)
 
@@ -119,7 +116,7 @@ class LiveEvents:
         )
         return [Send(words), sound]
 
-    def heard(self, said: UserTranscript) -> list[Send]:
+    def transcribed(self, said: UserTranscript) -> list[Send]:
         """What the user said; nothing if it could not be written down."""
         if not said.text:
             return []
@@ -136,9 +133,9 @@ class LiveEvents:
         fields = {"type": f"session.{kind}", "start_ms": at_ms, "end_ms": at_ms}
         return Send(Acknowledged.model_validate(fields | self._ids(reply_to)))
 
-    def usage(self, heard_ms: int, usage_ratio: float) -> Send:
+    def usage(self, received_ms: int, usage_ratio: float) -> Send:
         window = ContextWindow(usage_ratio=usage_ratio)
-        usage = Usage(seconds=heard_ms / 1_000)
+        usage = Usage(seconds=received_ms / 1_000)
         return Send(UsageUpdated(usage=usage, context_window=window, **self._ids()))
 
     def info(self, code: str, message: str) -> Send:

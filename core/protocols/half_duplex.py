@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError
+from core.protocols.detection_queue import DetectionQueue, HalfDuplexLimits
 from core.protocols.effects import (
     Close,
     Effect,
@@ -36,7 +37,6 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
-from core.protocols.hearing import HalfDuplexLimits, Hearing
 from core.protocols.machine import (
     FAILURE,
     LiveMachine,
@@ -80,13 +80,13 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         phases = (HalfDuplexPhase.WAITING, HalfDuplexPhase.STOPPING, HalfDuplexPhase.CLOSED)
         super().__init__(names, *phases, self._limits.stop_grace_s)
         self._timeout_s = 0.0
-        self._hearing = Hearing(self._limits)
+        self._detection = DetectionQueue(self._limits)
         self._pace = SoundPace()
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
         self._ready_s = 0.0  # when `prepared` was sent
-        self._heard_s = 0.0  # when audio last came, or was last expected
+        self._received_s = 0.0  # when audio last came, or was last expected
 
     @property
     def status(self) -> WorkerStatus:
@@ -114,7 +114,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._ready_s = event.at_s
-        self._hearing.begin(event.at_s)
+        self._detection.begin(event.at_s)
         message = Prepared(
             session_id=self._names.session_id,
             timeout_s=self._timeout_s,
@@ -133,14 +133,15 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         assert isinstance(event.message, AudioChunk)
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
-        return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message, event.at_s)]
+        waiting = self._wait_for_audio(event.at_s)
+        return [*waiting, *self._detection.append(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
         """Send the client who speaks; answer a complete segment."""
-        self._hearing.found(event.happenings)
+        self._detection.found(event.happenings)
         effects = self._take_happenings(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
-            effects += self._hearing.detect_next()
+            effects += self._detection.detect_next()
         return effects
 
     # --- answering ---
@@ -183,7 +184,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short, and make none for what was said before it."""
-        self._hearing.drop_segments()
+        self._detection.drop_segments()
         return [Interrupt()]
 
     # --- limits ---
@@ -191,7 +192,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def time_out_session(self, event: TimerFired) -> list[Effect]:
         """End after a limit: the silence's or the session's."""
         is_idle = event.name == TimerName.IDLE
-        since_s = self._heard_s if is_idle else self._ready_s
+        since_s = self._received_s if is_idle else self._ready_s
         message = Timeout(
             elapsed_s=round(max(0.0, event.at_s - since_s), 1),
             reason="inactivity" if is_idle else "max_session",
@@ -203,7 +204,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def _take_happenings(self, now_s: float) -> list[Effect]:
         """Send what was found, up to a segment that has to be answered."""
         effects: list[Effect] = []
-        while (happening := self._hearing.next_happening()) is not None:
+        while (happening := self._detection.next_happening()) is not None:
             is_speaking = isinstance(happening, SpeechStarted)
             effects.append(Send(VadState(speaking=is_speaking)))
             if isinstance(happening, Segment):
@@ -214,7 +215,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._phase = HalfDuplexPhase.GENERATING
         self._reply = Reply(self._reply.playback_end_s)
         self._turn_began_s = now_s
-        self._hearing.drop_waiting_sound()
+        self._detection.drop_waiting_sound()
         return [
             StopTimer(TimerName.IDLE),
             Send(Generating(speech_duration_ms=segment.duration_ms)),
@@ -231,8 +232,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     def _wait_for_audio(self, now_s: float) -> list[Effect]:
         """Restart the idle timer; the client is silent by contract until it has played all."""
-        self._heard_s = max(now_s, self._reply.playback_end_s)
-        return [StartTimer(TimerName.IDLE, self._heard_s - now_s + self._timeout_s)]
+        self._received_s = max(now_s, self._reply.playback_end_s)
+        return [StartTimer(TimerName.IDLE, self._received_s - now_s + self._timeout_s)]
 
     def _elapsed_ms(self, now_s: float) -> float:
         return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)

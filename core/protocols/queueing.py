@@ -27,7 +27,7 @@ from core.protocols.effects import (
     Forward,
     QueueEffect,
     ReleaseWorker,
-    ReportPlace,
+    ReportPosition,
     Send,
     StartRelay,
     StartTimer,
@@ -37,10 +37,10 @@ from core.protocols.events import (
     Assigned,
     ClientSaid,
     Disconnected,
+    Enqueued,
     Event,
     Opened,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
     QueueRefused,
     Rejected,
     ShuttingDown,
@@ -75,7 +75,7 @@ class QueueingLimits:
     Source of the first: docs/specification/service.md#2.2; the others are ours.
 
     Attributes:
-        update_period_s: between two reports of the place.
+        update_period_s: between two reports of the position.
         open_timeout_s: longest time between turns; nothing is occupied meanwhile.
         max_moves: how often a request goes to another worker because one cannot be reached.
     """
@@ -100,7 +100,7 @@ class QueueingMachine:
         *,
         order: int | None = None,
     ) -> None:
-        """Begin before the socket is open; `order` is a place that its client comes back to."""
+        """Begin before the socket is open; `order` is a position that its client comes back to."""
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
@@ -146,16 +146,16 @@ class QueueingMachine:
         order, self._order = self._order, None
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text, order)]
 
-    def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
-        return [Send(Queued(**asdict(event.place))), self._update_timer()]
+    def enqueued(self, event: Enqueued) -> list[QueueEffect]:
+        return [Send(Queued(**asdict(event.position))), self._update_timer()]
 
-    def place_changed(self, event: PlaceChanged) -> list[QueueEffect]:
+    def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
         """Send the client the present estimate."""
-        return [Send(QueueUpdate(**asdict(event.place))), self._update_timer()]
+        return [Send(QueueUpdate(**asdict(event.position))), self._update_timer()]
 
     def report(self, event: TimerFired) -> list[QueueEffect]:
-        """The estimate shrinks even if the place does not change."""
-        return [ReportPlace(), self._update_timer()]
+        """The estimate shrinks even if the position does not change."""
+        return [ReportPosition(), self._update_timer()]
 
     def hold(self, event: ClientSaid) -> list[QueueEffect]:
         """Keep the first `prepare` for the worker."""
@@ -169,7 +169,7 @@ class QueueingMachine:
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
     def refuse(self, event: QueueRefused) -> list[QueueEffect]:
-        """There will be no worker; the place is gone already."""
+        """There will be no worker; it has left the queue already."""
         self._phase = QueueingPhase.OPEN
         return self._fail(event.error)
 
@@ -315,11 +315,15 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         Row(OPEN, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
         for kind in ("stop", "generate")
     ),
-    Row(WAITING, "place_taken", SAME, f"Send(queued) {AGAIN}", QueueingMachine.place_taken),
+    Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", QueueingMachine.enqueued),
     Row(
-        WAITING, "place_changed", SAME, f"Send(queue_update) {AGAIN}", QueueingMachine.place_changed
+        WAITING,
+        "position_changed",
+        SAME,
+        f"Send(queue_update) {AGAIN}",
+        QueueingMachine.position_changed,
     ),
-    Row(WAITING, "queue_update_timer", SAME, f"ReportPlace {AGAIN}", QueueingMachine.report),
+    Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", QueueingMachine.report),
     Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", QueueingMachine.refuse),
     Row(
         WAITING,

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
 from core.protocols import realtime_events as events
-from core.protocols.effects import Effect, Hear, StartTimer, StopTimer
+from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
 from core.protocols.events import (
     MS_PER_S,
-    Heard,
     ItemTranscribed,
     Opened,
     Received,
     Rejected,
     ShuttingDown,
+    SpeechScored,
     TimerFired,
     TimerName,
 )
@@ -69,19 +69,19 @@ class RealtimeMachine(UnitResponses):
         if self._has_spoken and after.output.voice != before.output.voice:
             text = "The voice cannot be changed once it was heard."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
-        is_heard_otherwise = (before.turn_detection, before.input_format) != (
+        is_input_changed = (before.turn_detection, before.input_format) != (
             after.turn_detection,
             after.input_format,
         )
-        effects = self._end_segment() if is_heard_otherwise else []
+        effects = self._end_segment() if is_input_changed else []
         first = self._first
         self._config = after
         if self._first != first:
             self._changed()
-        if is_heard_otherwise:
+        if is_input_changed:
             if before.turn_detection is None:
-                self._ears.finder.start_at(self._ears.buffer.end_ms)
-            self._ears.use(after.input_format, after.turn_detection)
+                self._audio.finder.start_at(self._audio.buffer.end_ms)
+            self._audio.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
         effects += self._choose_engine()
         return [*effects, *self._send(events.session("updated", self._wire()))]
@@ -95,32 +95,32 @@ class RealtimeMachine(UnitResponses):
     def append(self, event: Received) -> list[Effect]:
         message = event.message
         assert isinstance(message, BufferAppend)
-        buffer = self._ears.buffer
+        buffer = self._audio.buffer
         if buffer.is_too_far_behind:
             text = "Sound comes faster than it can be heard; this append is left out."
             return self._wrong(event, "rate_limit_exceeded", text)
         is_judged = self._is_live or self._config.turn_detection is not None
         buffer.append(message.audio, is_judged=is_judged)
-        return self._hear()
+        return self._score_next()
 
-    def heard(self, event: Heard) -> list[Effect]:
+    def score(self, event: SpeechScored) -> list[Effect]:
         """Find where speech begins and ends."""
-        ears, rules, effects = self._ears, self._config.turn_detection, list[Effect]()
-        ears.is_hearing = False
+        audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
+        audio.is_scoring = False
         levels = event.levels
         for probability in event.probabilities if rules is not None else ():
             assert rules is not None
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]
             is_audible = event.at_s < self._audible_until_s
-            match ears.finder.judge(probability, rules, is_audible=is_audible, levels=of_window):
+            match audio.finder.judge(probability, rules, is_audible=is_audible, levels=of_window):
                 case SpeechOpened(start_ms):
                     effects += self._speech_began(start_ms, event.at_s)
                 case SpeechClosed(end_ms):
                     effects += self._speech_ended(end_ms, event.at_s)
         if rules is not None and event.at_s < self._audible_until_s:
-            if opened := ears.finder.judge_beginning(levels, rules):
+            if opened := audio.finder.judge_beginning(levels, rules):
                 effects += self._speech_began(opened.start_ms, event.at_s)
-        return [*effects, *self._listen(event.samples), *self._hear()]
+        return [*effects, *self._listen(event.samples), *self._score_next()]
 
     def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
         """Tell the user's words; the item keeps them, unless it was deleted meanwhile."""
@@ -135,18 +135,18 @@ class RealtimeMachine(UnitResponses):
         return self._send(events.transcribed(item.id, event.text, duration_ms / MS_PER_S))
 
     def commit(self, event: Received) -> list[Effect]:
-        """Make what was heard an item; a segment that is open ends without a word."""
-        held_ms = self._ears.buffer.held_ms
+        """Make what was received an item; a segment that is open ends without a word."""
+        held_ms = self._audio.buffer.held_ms
         if held_ms < MIN_COMMIT_MS:
             text = (
                 "Error committing input audio buffer: buffer too small. Expected at least 100ms "
                 f"of audio, but buffer only has {held_ms:.2f}ms of audio."
             )
             return self._wrong(event, "input_audio_buffer_commit_empty", text)
-        return self._commit(self._ears.buffer.end_ms)
+        return self._commit(self._audio.buffer.end_ms)
 
     def clear(self, event: Received) -> list[Effect]:
-        self._ears.drop()
+        self._audio.drop()
         return self._send(RealtimeEvent("input_audio_buffer.cleared"))
 
     def clear_output(self, event: Received) -> list[Effect]:
@@ -159,12 +159,12 @@ class RealtimeMachine(UnitResponses):
     def break_silence(self, event: TimerFired) -> list[Effect]:
         """After a long silence the model speaks."""
         rules = self._config.turn_detection
-        if self._active is not None or self._ears.is_open or rules is None:
+        if self._active is not None or self._audio.is_open or rules is None:
             return []
-        end_ms = self._ears.buffer.end_ms
+        end_ms = self._audio.buffer.end_ms
         start_ms = max(0, end_ms - (rules.idle_timeout_ms or 0))
         item_id = self._start.new_id("item")
-        self._ears.open(item_id, start_ms)
+        self._audio.open(item_id, start_ms)
         sent = self._send(events.timeout_triggered(item_id, start_ms, end_ms))
         return [*sent, *self._commit(end_ms), *self._respond(None)]
 
@@ -198,7 +198,7 @@ class RealtimeMachine(UnitResponses):
         return self._send(RealtimeEvent("conversation.item.retrieved", fields))
 
     def truncate_item(self, event: Received) -> list[Effect]:
-        """Keep what was heard of the model's sound."""
+        """Keep what was played of the model's audio."""
         message = event.message
         assert isinstance(message, ItemTruncate)
         item, active = self._store.get(message.item_id), self._active
@@ -210,7 +210,7 @@ class RealtimeMachine(UnitResponses):
             text = "Only model output audio messages can be truncated."
             return self._wrong(event, "unsupported_content_type", text, "item_id")
         if is_growing and active is not None:
-            active.heard_ms = message.audio_end_ms
+            active.played_ms = message.audio_end_ms
         else:
             cut = truncated(item, message.audio_end_ms)
             self._store.put(cut)
@@ -252,7 +252,7 @@ class RealtimeMachine(UnitResponses):
 
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")
-        self._ears.open(item_id, start_ms)
+        self._audio.open(item_id, start_ms)
         sent = self._send(events.speech_started(item_id, start_ms))
         effects: list[Effect] = [StopTimer(TimerName.IDLE), *self._await_no_answer(), *sent]
         rules = self._config.turn_detection
@@ -263,7 +263,7 @@ class RealtimeMachine(UnitResponses):
 
     def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
         rules = self._config.turn_detection
-        effects = self._send(events.speech_stopped(self._ears.item_id, end_ms))
+        effects = self._send(events.speech_stopped(self._audio.item_id, end_ms))
         effects += self._commit(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
@@ -271,12 +271,12 @@ class RealtimeMachine(UnitResponses):
             return [*effects, *self._expect_answer()]
         if self._active is None:
             return [*effects, *self._respond(None)]
-        self._ears.is_unanswered = True
+        self._audio.is_unanswered = True
         return effects
 
-    def _hear(self) -> list[Effect]:
-        pcm = self._ears.sound_to_judge()
-        return [Hear(pcm, self._ears.buffer.format)] if pcm else []
+    def _score_next(self) -> list[Effect]:
+        pcm = self._audio.sound_to_judge()
+        return [ScoreSpeech(pcm, self._audio.buffer.format)] if pcm else []
 
     def _no_item(self, event: Received, verb: str, item_id: str) -> list[Effect]:
         text = f"There is no item '{item_id}'."
@@ -320,8 +320,8 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
             f"Send(session) {SENT} StartTimer(idle) StopTimer(answer)",
             MACHINE.update,
         ),
-        ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
-        ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
+        ("input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
+        ("speech_scored", EITHER, f"ScoreSpeech {MADE}", MACHINE.score),
         ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.see),
         *(
             (kind, f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.unit_event)

@@ -19,7 +19,7 @@ from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallPars
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 NewId = Callable[[str], str]
 DELTAS_PER_S: Final = 5  # a delta holds 200 ms at most
-HEARD_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
+AUDIO_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
 SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4
 INVALID_CALL: Final = "invalid_tool_call"
 NOTHING: Final = [(0, 0)]  # characters and bytes
@@ -94,7 +94,7 @@ class Answer:
         output: how it is made.
         request: what the model is asked.
         items: what it answers; None is the conversation.
-        heard_ms: how much of its message the client says was heard; None while it has not said.
+        played_ms: how much of its message the client says was played; None while it has not said.
         failure: what the model wrote that cannot be used.
     """
 
@@ -103,7 +103,7 @@ class Answer:
         self.output = output
         self.request: TurnRequest | None = None
         self.items: tuple[Item, ...] | None = None
-        self.heard_ms: int | None = None
+        self.played_ms: int | None = None
         self.failure: Ending | None = None
         self._belonging = belonging
         self._new_id = new_id
@@ -249,7 +249,7 @@ class Answer:
         wire = item.wire()
         store = self._belonging.store
         if store is not None:
-            store.put(self._as_heard(item))
+            store.put(self._as_played(item))
             previous = store.previous_of(item.id)
             sent.append(events.item_event("done", wire, previous))
         return [*sent, events.output_item("done", self.id, opened.index, wire)]
@@ -263,10 +263,10 @@ class Answer:
             content = Content("output_audio", opened.text, sound, marks=tuple(opened.marks))
         return replace(opened.item, status=status, content=(content,), revision=revision)
 
-    def _as_heard(self, item: Item) -> Item:
-        if self.heard_ms is None or item.kind != "message":
+    def _as_played(self, item: Item) -> Item:
+        if self.played_ms is None or item.kind != "message":
             return item
-        return truncated(item, self.heard_ms)
+        return truncated(item, self.played_ms)
 
     def _part_ends(self, text: str) -> list[RealtimeEvent]:
         if not self.output.speaks:
@@ -317,10 +317,10 @@ class Answer:
 
     def _usage(self, stats: TokenStats) -> Json:
         """Count tokens; those of sound follow from how long it is."""
-        heard_s = self.request.heard_ms / 1_000 if self.request is not None else 0.0
+        audio_s = self.request.input_audio_ms / 1_000 if self.request is not None else 0.0
         whole = stats.cached_tokens + stats.input_tokens
-        heard = min(round(heard_s * HEARD_TOKENS_PER_S), whole)
-        cached_heard = min(heard, stats.cached_tokens)
+        audio = min(round(audio_s * AUDIO_TOKENS_PER_S), whole)
+        cached_audio = min(audio, stats.cached_tokens)
         spoken_ms = sum(item.sound_ms for item in self._done)
         spoken = spoken_ms * SPOKEN_TOKENS_PER_S // 1_000
         return {
@@ -328,13 +328,13 @@ class Answer:
             "input_tokens": whole,
             "output_tokens": stats.generated_tokens + spoken,
             "input_token_details": {
-                "text_tokens": whole - heard,
-                "audio_tokens": heard,
+                "text_tokens": whole - audio,
+                "audio_tokens": audio,
                 "image_tokens": 0,
                 "cached_tokens": stats.cached_tokens,
                 "cached_tokens_details": {
-                    "text_tokens": stats.cached_tokens - cached_heard,
-                    "audio_tokens": cached_heard,
+                    "text_tokens": stats.cached_tokens - cached_audio,
+                    "audio_tokens": cached_audio,
                     "image_tokens": 0,
                 },
             },
@@ -346,6 +346,6 @@ class Answer:
 
 
 def truncated(item: Item, end_ms: int) -> Item:
-    """Return an assistant's message cut to what was heard of it."""
-    content = tuple(part.heard(end_ms) for part in item.content)
+    """Return an assistant's message cut to what was played of it."""
+    content = tuple(part.played(end_ms) for part in item.content)
     return replace(item, status="incomplete", content=content, revision=item.revision + 1)

@@ -156,17 +156,17 @@ def _beta_format(wire: Json) -> str:
 
 
 def _beta_session(wire: Json) -> Json:
-    heard, spoken = wire["audio"]["input"], wire["audio"]["output"]
+    received, spoken = wire["audio"]["input"], wire["audio"]["output"]
     kept = ("id", "object", "model", "instructions", "tools", "tool_choice", "expires_at")
     modalities = ["text", "audio"] if wire["output_modalities"] == ["audio"] else ["text"]
     return {
         **{name: wire[name] for name in kept},
         "modalities": modalities,
         "voice": spoken["voice"],
-        "input_audio_format": _beta_format(heard["format"]),
+        "input_audio_format": _beta_format(received["format"]),
         "output_audio_format": _beta_format(spoken["format"]),
-        "input_audio_transcription": heard["transcription"],
-        "turn_detection": heard["turn_detection"],
+        "input_audio_transcription": received["transcription"],
+        "turn_detection": received["turn_detection"],
         "temperature": wire.get("temperature", 0.8),
         "max_response_output_tokens": wire["max_output_tokens"],
     }

@@ -1,4 +1,4 @@
-"""What a Realtime client's microphone heard: the buffer, and where speech begins and ends. Pure.
+"""The input audio of a Realtime client: the buffer, and where speech begins and ends. Pure.
 
 Positions count all sound ever appended. Bounded: of sound that no item holds yet the newest
 `max_buffer_s` are kept; sound that detection has not judged yet may be as much again.
@@ -60,7 +60,7 @@ class InputBuffer:
 
     @property
     def has_unjudged(self) -> bool:
-        """There is sound that detection has not heard."""
+        """There is sound that detection has not scored."""
         return len(self._unjudged) >= self._format.sample_bytes
 
     @property
@@ -89,14 +89,14 @@ class InputBuffer:
             self._drop(surplus + surplus % self._format.sample_bytes)
 
     def take_unjudged(self) -> bytes:
-        """Hand out the sound that detection has not heard."""
+        """Hand out the sound that detection has not scored."""
         size = len(self._unjudged) - len(self._unjudged) % self._format.sample_bytes
         pcm = bytes(self._unjudged[:size])
         del self._unjudged[:size]
         return pcm
 
     def forget_unjudged(self) -> None:
-        """Detection is off: it hears nothing of what is there."""
+        """Detection is off: it scores nothing of what is there."""
         self._unjudged.clear()
 
     def cut(self, start_ms: float, end_ms: float) -> Sound:
@@ -257,15 +257,15 @@ def _sounding_ms(levels: Sequence[float]) -> int:
     return length * LEVEL_MS
 
 
-class Ears:
-    """What is heard of the user: sound, segments, and which item a segment becomes.
+class InputAudio:
+    """The user's audio: the buffer, segments, and which item a segment becomes.
 
     Attributes:
         buffer: sound that is no item yet.
         finder: where speech begins and ends.
         item_id: the item that the open segment becomes; "" between segments.
         start_ms: where the open segment begins.
-        is_hearing: detection has sound at work.
+        is_scoring: detection is scoring a piece.
         is_unanswered: a turn ended while a response was active, and waits for its answer.
     """
 
@@ -274,7 +274,7 @@ class Ears:
         self.finder = SpeechFinder()
         self.item_id = ""
         self.start_ms = 0
-        self.is_hearing = False
+        self.is_scoring = False
         self.is_unanswered = False
 
     @property
@@ -303,7 +303,7 @@ class Ears:
 
     def sound_to_judge(self) -> bytes:
         """Hand out sound for detection, unless it is at work or there is none."""
-        if self.is_hearing or not self.buffer.has_unjudged:
+        if self.is_scoring or not self.buffer.has_unjudged:
             return b""
-        self.is_hearing = True
+        self.is_scoring = True
         return self.buffer.take_unjudged()

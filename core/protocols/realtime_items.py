@@ -70,8 +70,8 @@ class Content:
     picture: str | None = field(default=None, repr=False)
     marks: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
-    def heard(self, end_ms: int) -> Content:
-        """Return what was heard of it until then: whole pieces, and words in proportion."""
+    def played(self, end_ms: int) -> Content:
+        """Return what was played of it until then: whole pieces, and words in proportion."""
         sound = self.sound
         if sound is None:
             return self

@@ -35,7 +35,7 @@ from core.protocols.events import (
 from core.protocols.machine import SessionMachine, SessionNames
 from core.protocols.realtime_answer import Answer, Belonging, Ending, NewId
 from core.protocols.realtime_events import Json, RealtimeEvent
-from core.protocols.realtime_input import Ears
+from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.protocols.realtime_turns import request_of
@@ -119,11 +119,11 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         output = OutputConfig(start.instructions)
         self._config = SessionConfig(output, can_transcribe=start.can_transcribe)
         self._store = ItemStore(self._limits)
-        self._ears = Ears()
+        self._audio = InputAudio()
         self._active: Answer | None = None
         self._outside: list[Answer] = []  # the first may be the one that is being made
         self._making: Answer | None = None  # whose reply the engine makes; it may be over by now
-        self._audible_until_s = 0.0  # above 0 once the model was heard
+        self._audible_until_s = 0.0  # above 0 once the model was audible
         self._turn_index = 0
 
     @property
@@ -223,7 +223,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         belonging = Belonging(self._store, self._start.conversation_id, metadata)
         answer = Answer(output, belonging, self._start.new_id)
         answer.items = self._given_items(patch)
-        self._active, self._ears.is_unanswered = answer, False
+        self._active, self._audio.is_unanswered = answer, False
         self._phase = RealtimePhase.RESPONDING
         return [StopTimer(TimerName.IDLE), *self._send(answer.created())]
 
@@ -256,7 +256,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*([self._active] if self._active is not None else []), *self._outside]
 
     def _note_sound(self, answer: Answer, sound: bytes, at_s: float) -> None:
-        """Note how long the model will be heard."""
+        """Note how long the model will be audible."""
         duration_s = len(sound) / answer.output.format.bytes_per_s
         if duration_s > 0 and not answer.is_outside:
             self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
@@ -275,7 +275,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             self._phase = RealtimePhase.IDLE
         else:
             self._outside.remove(answer)
-        owed = self._respond(None) if self._ears.is_unanswered and self._active is None else []
+        owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []
         return [*self._send(*sent), *owed]
 
     def _ending(self, making: Answer, done: GenerateDone) -> Ending:
@@ -327,15 +327,15 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     def _end_segment(self) -> list[Effect]:
         """End the segment that is open, as silence would."""
-        if not self._ears.is_open:
+        if not self._audio.is_open:
             return []
-        end_ms = self._ears.buffer.end_ms
-        sent = self._send(events.speech_stopped(self._ears.item_id, end_ms))
+        end_ms = self._audio.buffer.end_ms
+        sent = self._send(events.speech_stopped(self._audio.item_id, end_ms))
         return [*sent, *self._commit(end_ms)]
 
     def _commit(self, end_ms: int) -> list[Effect]:
         """Make an item of the sound up to a position."""
-        item_id, sound = self._ears.take(end_ms)
+        item_id, sound = self._audio.take(end_ms)
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
         previous = self._store.add(item)
@@ -354,7 +354,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         """Wait so long for the user to speak as the client said, if it did."""
         rules = self._config.turn_detection
         idle_ms = rules.idle_timeout_ms if rules is not None else None
-        if idle_ms is None or self._active is not None or self._ears.is_open:
+        if idle_ms is None or self._active is not None or self._audio.is_open:
             return []
         silent_s = max(0.0, self._audible_until_s - now_s)
         return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]

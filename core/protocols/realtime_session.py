@@ -87,19 +87,19 @@ class SessionConfig:
         given = patch.model_fields_set
         spoken = patch.audio.output if patch.audio is not None else None
         changed = replace(self, output=_patched(self.output, patch, spoken))
-        heard = patch.audio.input if patch.audio is not None else AudioInput()
-        if "format" in heard.model_fields_set:
-            changed = replace(changed, input_format=heard.format)
+        received = patch.audio.input if patch.audio is not None else AudioInput()
+        if "format" in received.model_fields_set:
+            changed = replace(changed, input_format=received.format)
         elif patch.input_audio_format is not None:
             changed = replace(changed, input_format=AudioFormat.of_beta(patch.input_audio_format))
-        if "transcription" in heard.model_fields_set:
-            changed = replace(changed, transcription=heard.transcription)
+        if "transcription" in received.model_fields_set:
+            changed = replace(changed, transcription=received.transcription)
         elif "input_audio_transcription" in given:
             changed = replace(changed, transcription=patch.input_audio_transcription)
         if not self.can_transcribe:
             changed = replace(changed, transcription=None)
-        if "turn_detection" in heard.model_fields_set:
-            changed = replace(changed, turn_detection=heard.turn_detection)
+        if "turn_detection" in received.model_fields_set:
+            changed = replace(changed, turn_detection=received.turn_detection)
         elif "turn_detection" in given:
             changed = replace(changed, turn_detection=patch.turn_detection)
         if patch.truncation is not None:

@@ -67,7 +67,7 @@ class TurnRequest:
         return limit if isinstance(limit, int) else MOST_TOKENS
 
     @property
-    def heard_ms(self) -> int:
+    def input_audio_ms(self) -> int:
         parts = [part for turn in self.turns for part in turn.content]
         return sum(part.sound.duration_ms for part in parts if part.sound and part.sound.pcm)
 

@@ -31,8 +31,8 @@ from core.protocols.machine import SessionNames
 from core.protocols.realtime_answer import Answer, Ending
 from core.protocols.realtime_items import Content
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart, ResponseMachine
-from core.protocols.realtime_talk import RealtimeTalk
 from core.protocols.realtime_turns import TurnRequest, offer_of, request_of
+from core.protocols.realtime_unit_session import RealtimeUnitSession
 from core.protocols.rebase import CountTokens
 from core.schemas import duplex
 from core.schemas.common import TokenStats
@@ -49,7 +49,7 @@ HARMLESS: Final = frozenset(
 MAX_WAIT_S: Final = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
 LISTEN_SCALE: Final = {"low": 1.3, "medium": 1.0, "auto": 1.0, "high": 0.7}
 VOICE_SAMPLE: Final = "session.audio.output.voice_sample"
-FILL_S: Final = 0.1  # ours: how often it is seen whether silence has to be heard
+FILL_S: Final = 0.1  # ours: how often it is checked whether silence must be appended
 
 
 @dataclass
@@ -89,7 +89,7 @@ class UnitResponses(ResponseMachine):
     ) -> None:
         super().__init__(names, start, limits)
         self._count_tokens = count_tokens
-        self._talk = RealtimeTalk(names, self._limits, count_tokens)
+        self._units = RealtimeUnitSession(names, self._limits, count_tokens)
         self._state = _State()
 
     @property
@@ -103,20 +103,20 @@ class UnitResponses(ResponseMachine):
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
         """What the last event led the duplex machine to, for observers."""
-        return tuple(self._talk.seen)
+        return tuple(self._units.seen)
 
     @property
     def is_working(self) -> bool:
-        return super().is_working or self._talk.machine.is_working
+        return super().is_working or self._units.machine.is_working
 
     def handle(self, event: Event) -> list[Effect]:
         self._state.now_s = event.at_s
-        self._talk.seen.clear()
+        self._units.seen.clear()
         return super().handle(event)
 
     def _is_expected(self, event: Event) -> bool:
         is_of_units = isinstance(event, UNIT_EVENTS)
-        is_of_units |= isinstance(event, TurnFailed) and self._talk.machine.is_preparing
+        is_of_units |= isinstance(event, TurnFailed) and self._units.machine.is_preparing
         return is_of_units or super()._is_expected(event)
 
     # --- events ---
@@ -124,17 +124,17 @@ class UnitResponses(ResponseMachine):
     def unit_event(self, event: Event) -> list[Effect]:
         """Let the duplex machine continue, then whatever waited for it."""
         self._refresh()
-        effects = self._said(self._talk.handle(event), event)
+        effects = self._said(self._units.handle(event), event)
         return effects if self.is_closed else [*effects, *self._go_on()]
 
     def fill(self, event: TimerFired) -> list[Effect]:
-        """Hear silence where nothing comes, so that the model can continue."""
-        self._talk.input.fill(event.at_s)
+        """Append silence where nothing comes, so that the model can continue."""
+        self._units.input.fill(event.at_s)
         return self._go_on()
 
     def answer_is_due(self, event: TimerFired) -> list[Effect]:
         """The model listened on for so long that it has to answer."""
-        if not self._is_live or self._active is not None or self._ears.is_open:
+        if not self._is_live or self._active is not None or self._audio.is_open:
             return []
         return self._respond(None)
 
@@ -143,13 +143,13 @@ class UnitResponses(ResponseMachine):
 
     def failed(self, event: TurnFailed) -> list[Effect]:
         """See `ResponseMachine`; where units cannot begin, it may be for the client's voice."""
-        if not self._talk.machine.is_preparing:
+        if not self._units.machine.is_preparing:
             return [*super().failed(event), *self._go_on()]
         output, answer = self._config.output, self._state.answer
         if output.voice_sample is None:
             return self.engine_failed(EngineFailed(event.error, at_s=event.at_s))
         self._config = replace(self._config, output=replace(output, voice_sample=None))
-        self._talk = RealtimeTalk(self._names, self._limits, self._count_tokens)
+        self._units = RealtimeUnitSession(self._names, self._limits, self._count_tokens)
         text = event.error.message
         effects = self._send(events.error("invalid_value", text, param=VOICE_SAMPLE))
         if answer is not None:
@@ -166,10 +166,10 @@ class UnitResponses(ResponseMachine):
     # --- for the rest of the rules ---
 
     def _listen(self, samples: bytes) -> list[Effect]:
-        """Let the model hear what the user says."""
+        """Feed what the user says to the model."""
         if not self._is_live:
             return []
-        self._talk.input.hear(samples, self._state.now_s)
+        self._units.input.append(samples, self._state.now_s)
         return self._go_on()
 
     def _show(self, parts: Iterable[Content]) -> list[Effect]:
@@ -177,7 +177,7 @@ class UnitResponses(ResponseMachine):
         effects: list[Effect] = []
         for part in parts:
             if part.picture is not None and self._is_live:
-                effects += self._said(self._talk.see(part.picture, self._state.now_s), None)
+                effects += self._said(self._units.see(part.picture, self._state.now_s), None)
         return effects
 
     def _expect_answer(self) -> list[Effect]:
@@ -193,18 +193,18 @@ class UnitResponses(ResponseMachine):
 
     def _changed(self) -> None:
         """What was said, or the settings, are not what the model has in its cache."""
-        if self._is_live and self._talk.has_begun:
-            self._talk.rebase.ask()
+        if self._is_live and self._units.has_begun:
+            self._units.rebase.ask()
 
     def _choose_engine(self) -> list[Effect]:
         """Go over to the other engine if the settings say so and nothing is under way."""
         is_live = self._config.engine(self._start.model) == "live"
         is_busy = self._active is not None or self._making is not None
-        if is_live == self._is_live or is_busy or self._talk.machine.is_working:
+        if is_live == self._is_live or is_busy or self._units.machine.is_working:
             return []
         self._state.is_live = is_live
         if is_live:
-            self._talk = RealtimeTalk(self._names, self._limits, self._count_tokens)
+            self._units = RealtimeUnitSession(self._names, self._limits, self._count_tokens)
         return self._await_no_answer()
 
     @property
@@ -227,17 +227,17 @@ class UnitResponses(ResponseMachine):
 
     # --- units ---
 
-    def _begin_talk(self) -> list[Effect]:
-        if self._talk.has_begun:
+    def _begin_units(self) -> list[Effect]:
+        if self._units.has_begun:
             return []
         first = self._first
-        self._talk.know(first, self._store)
-        return self._talk.begin(first, self._state.now_s)
+        self._units.know(first, self._store)
+        return self._units.begin(first, self._state.now_s)
 
     def _refresh(self) -> None:
         """Let the session that is about to begin know what was said by now."""
-        if self._talk.rebase.is_stale:
-            self._talk.know(self._first, self._store)
+        if self._units.rebase.is_stale:
+            self._units.know(self._first, self._store)
 
     def _go_on(self) -> list[Effect]:
         """Have the engine do what is next: a reply of the turn engine's, or a unit."""
@@ -245,11 +245,11 @@ class UnitResponses(ResponseMachine):
         if not self._is_live or self._making is not None:
             return effects
         self._refresh()
-        effects += self._begin_talk()
+        effects += self._begin_units()
         state, rules = self._state, self._config.turn_detection
         is_awaited = state.is_due or state.answer is not None
         may_speak = is_awaited or (rules is not None and rules.create_response)
-        made = self._talk.go_on(state.now_s, must_listen=not may_speak)
+        made = self._units.advance(state.now_s, must_listen=not may_speak)
         effects += self._said(made, None)
         return [*effects, StartTimer(TimerName.PACE, FILL_S)] if is_awaited else effects
 
@@ -270,17 +270,17 @@ class UnitResponses(ResponseMachine):
                     pass
                 case _:
                     effects.append(effect)
-        return [*effects, *self.fail(InternalError())] if self._talk.machine.is_closed else effects
+        return [*effects, *self.fail(InternalError())] if self._units.machine.is_closed else effects
 
     def _begun(self, sound: bytes) -> list[Effect]:
-        if self._talk.drops_unit or self._is_elsewhere:
+        if self._units.drops_unit or self._is_elsewhere:
             return []
         opened, answer = self._opened()
         return [*opened, *self._speak(answer, "", sound)]
 
     def _ended(self, result: duplex.Result, sound: bytes) -> list[Effect]:
         state = self._state
-        if not self._talk.end_unit(result) or self._is_elsewhere:
+        if not self._units.end_unit(result) or self._is_elsewhere:
             return []
         if result.is_listen:
             answer = state.answer
@@ -307,7 +307,7 @@ class UnitResponses(ResponseMachine):
 
     def _opened(self) -> tuple[list[Effect], Answer]:
         """Have a response open, behind the item of what the user said."""
-        self._talk.rebase.speak_next(is_wanted=False)
+        self._units.rebase.speak_next(is_wanted=False)
         self._state.is_asked = False
         if self._state.answer is not None:
             return [], self._state.answer
@@ -332,22 +332,22 @@ class UnitResponses(ResponseMachine):
         return self._send(*answer.say(text, sound, is_marked=False))
 
     def _break_off(self) -> list[Effect]:
-        return self._said(self._talk.break_off(self._state.now_s), None)
+        return self._said(self._units.break_off(self._state.now_s), None)
 
     # --- responses ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
         if self._is_by_units(patch):
             self._refresh()
-            self._talk.rebase.speak_next()
+            self._units.rebase.speak_next()
             self._state.is_asked = True
             return [*self._begin_live(patch), *self._go_on()]
         # before there is a reply to cut
-        quiet = self._break_off() if self._talk.model_speaks else []
+        quiet = self._break_off() if self._units.model_speaks else []
         return [*quiet, *self._await_no_answer(), *super()._respond(patch)]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:
-        """The model may answer in units what it has heard, as it has been told to."""
+        """The model may answer in units what was fed to it, as the client asked."""
         output = self._config.for_response(patch)
         has_own = patch is not None and not patch.model_fields_set <= HARMLESS
         is_same = output.modality == self._config.output.modality and not has_own
@@ -356,7 +356,7 @@ class UnitResponses(ResponseMachine):
 
     def _waiting(self) -> list[Answer]:
         """Nothing is made by turns while units are, or while they make a response."""
-        if self._talk.is_busy or self._state.answer is not None:
+        if self._units.is_busy or self._state.answer is not None:
             return []
         return super()._waiting()
 

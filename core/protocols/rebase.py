@@ -1,8 +1,8 @@
 """What a duplex conversation has to know in words, and the prompt that says it. Pure.
 
-The cache of a duplex session grows by units alone. Words that come in the middle of a talk begin a
-new one, whose prompt holds them and what was said so far; to the client it is the same session.
-Bounded: of the talk the newest is kept, of the rest no more than its budget.
+The cache of a duplex session grows by units alone. Text that comes in the middle of it begins a new
+one, whose prompt holds them and what was said so far; to the client it is the same session.
+Bounded: of the conversation the newest is kept, of the rest no more than its budget.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Append(StrEnum):
 
 @dataclass(frozen=True)
 class Appended:
-    """Words that were appended in the middle of a talk.
+    """Words that were appended in the middle of a session.
 
     Attributes:
         purpose: what for.
@@ -103,7 +103,7 @@ class SpokenHistory:
 
 
 class Rebase:
-    """The prompt of a duplex session in a talk whose words change.
+    """The prompt of a duplex session whose conversation changes.
 
     Attributes:
         first: what the first session begins with.
@@ -167,7 +167,7 @@ class Rebase:
             update={
                 "prefix_system_prompt": self._instructions(),
                 "suffix_system_prompt": self._suffix(),
-                # The first units of a talk listen; this is the middle of one.
+                # The first units of a session listen; this is the middle of one.
                 "config": self.first.config.model_copy(update={"force_listen_count": 0}),
             }
         )

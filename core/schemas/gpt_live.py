@@ -227,10 +227,10 @@ class NotOffered(ClientEvent):
     ] = Field(description="Kind of event.")
 
 
-class Heard(LiveEvent):
-    """Stands for the sound of an append, as the model hears it. Never sent."""
+class AudioReceived(LiveEvent):
+    """Stands for the sound of an append, decoded for the model. Never sent."""
 
-    type: Literal["heard"] = Field("heard", description="Kind of event.")
+    type: Literal["audio_received"] = Field("audio_received", description="Kind of event.")
     samples: bytes = Field(repr=False, description="Little-endian float32, mono, 16 kHz.")
     event_id: str | None = Field(None, description="The client's name for it.")
 
@@ -267,7 +267,7 @@ ClientMessage = (
     | ContextAppend
     | SessionClose
     | NotOffered
-    | Heard
+    | AudioReceived
     | Fixture
 )
 """What the protocol's machine gets of it: sound is decoded."""

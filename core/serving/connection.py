@@ -27,11 +27,11 @@ from core.protocols.effects import (
     Detect,
     DetectorEffect,
     Effect,
-    Hear,
     Interrupt,
     Prefetch,
     Release,
     ResetDetector,
+    ScoreSpeech,
     Send,
     StartTimer,
     StopTimer,
@@ -338,7 +338,7 @@ class Connection:
             case Prefetch():
                 self.handler.expect_prefetch(effect)
                 _enqueue(self._queues.prefetching, effect)
-            case Detect() | ResetDetector() | Hear() | Transcribe():
+            case Detect() | ResetDetector() | ScoreSpeech() | Transcribe():
                 _enqueue(self._queues.detecting, effect)
             case Release():
                 self._queues.end()

@@ -12,8 +12,8 @@ import numpy as np
 
 from core.audio import FloatArray, StreamResampler, to_pcm
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted, SpeechSuspected
-from core.protocols.effects import Hear
-from core.protocols.events import MS_PER_S, Happening, Heard, Segment
+from core.protocols.effects import ScoreSpeech
+from core.protocols.events import MS_PER_S, Happening, Segment, SpeechScored
 from core.protocols.realtime_input import LEVEL_MS
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -97,7 +97,7 @@ class WindowDetector:
         self._resampler = StreamResampler(self._format.rate_hz, INPUT_SAMPLE_RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # does not fill a window yet
 
-    def detect(self, effect: Hear) -> Heard:
+    def detect(self, effect: ScoreSpeech) -> SpeechScored:
         """Return the probability of each window that is complete now."""
         if effect.format != self._format:
             self._format = effect.format
@@ -111,4 +111,4 @@ class WindowDetector:
         found, self._state = self._detector.probabilities(self._rest[:whole], self._state)
         self._rest = self._rest[whole:]
         samples = heard.astype("<f4", copy=False).tobytes()
-        return Heard(tuple(found.tolist()), samples, tuple(levels.tolist()))
+        return SpeechScored(tuple(found.tolist()), samples, tuple(levels.tolist()))

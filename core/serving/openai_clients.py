@@ -27,9 +27,9 @@ from core.protocols.paced_sender import SILENCE
 from core.protocols.realtime_items import Sound
 from core.protocols.rebase import CountTokens
 from core.schemas.gpt_live import (
+    AudioReceived,
     Fixture,
     FixturePlay,
-    Heard,
     InputAudioAppend,
     SessionStart,
     parse_event,
@@ -183,9 +183,9 @@ class GptLiveCodec:
             match event:
                 case InputAudioAppend(audio=audio, event_id=name):
                     if self._sound is None:
-                        return Heard(samples=b"", event_id=name)
+                        return AudioReceived(samples=b"", event_id=name)
                     heard = self._sound.decode(audio, APPEND_MAX_S)
-                    return Heard(samples=to_pcm(heard), event_id=name)
+                    return AudioReceived(samples=to_pcm(heard), event_id=name)
                 case FixturePlay(audio=audio, event_id=name):
                     samples = decode_pcm(audio)
                     return Fixture(samples=to_pcm(samples), event_id=name)

@@ -24,9 +24,9 @@ from core.protocols.effects import (
     DetectorEffect,
     Finalize,
     Generate,
-    Hear,
     Prefetch,
     Prefill,
+    ScoreSpeech,
     Step,
     Transcribe,
     WorkEffect,
@@ -96,7 +96,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         if isinstance(effect, Transcribe):
             self._in_background(self._transcribe_item(effect, emit))
             return
-        assert isinstance(effect, Hear), "no other detection is part of this protocol"
+        assert isinstance(effect, ScoreSpeech), "no other detection is part of this protocol"
         if self._detector is None:
             self._detector = WindowDetector(self._runtime.detector)
         detector = self._detector

@@ -121,5 +121,5 @@ class RealtimeRecording(TurnRecording):
         request, self._request = self._request, None
         assert request is not None and self.recorder is not None, "a turn is under way"
         elapsed_ms = (self._now_s - self._began_s) * MS_PER_S
-        timing = turn_timing(elapsed_ms, stats, request.heard_ms)
+        timing = turn_timing(elapsed_ms, stats, request.input_audio_ms)
         self.recorder.end_turn(timing, interrupted=not is_whole, text=text)

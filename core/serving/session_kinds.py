@@ -13,12 +13,12 @@ import structlog
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.chat import ChatLimits, ChatMachine
+from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import ClientMessage, Event, Received, SoundReady, StepDone
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
-from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_responses import RealtimeLimits

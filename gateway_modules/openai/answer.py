@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from core.errors import ErrorCode, OmniError
-from core.protocols.realtime_answer import HEARD_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
+from core.protocols.realtime_answer import AUDIO_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.openai_errors import OpenAIError
@@ -239,7 +239,7 @@ class Answer:
 
     def _usage(self, done: ChatDone) -> Json:
         """Count tokens; those of audio follow from its duration."""
-        heard = min(round(self.heard_s * HEARD_TOKENS_PER_S), done.input_tokens)
+        heard = min(round(self.heard_s * AUDIO_TOKENS_PER_S), done.input_tokens)
         spoken_s = self._sound_bytes / SOUND_BYTES_PER_S
         spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
         said = done.generated_tokens + spoken

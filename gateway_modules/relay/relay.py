@@ -23,7 +23,7 @@ from core.protocols.effects import (
     Forward,
     QueueEffect,
     ReleaseWorker,
-    ReportPlace,
+    ReportPosition,
     Send,
     StartRelay,
     StartTimer,
@@ -32,10 +32,10 @@ from core.protocols.effects import (
 from core.protocols.events import (
     ClientSaid,
     Disconnected,
+    Enqueued,
     Event,
     Opened,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
     QueueRefused,
     Rejected,
     ShuttingDown,
@@ -185,9 +185,9 @@ class Relay:
         self._notes.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
-        if isinstance(event, PlaceTaken) and self.request.kind.has_events:
+        if isinstance(event, Enqueued) and self.request.kind.has_events:
             # Their protocols have no message of the queue's for it.
-            await self._offer_return(event.place.return_ticket)
+            await self._offer_return(event.position.return_ticket)
 
     async def _carry_out(self, effect: QueueEffect) -> None:
         match effect:
@@ -210,7 +210,7 @@ class Relay:
                 self._start_link(effect)
             case CancelTicket():
                 await self._end_link()
-            case ReportPlace():
+            case ReportPosition():
                 await self._report_place()
             case ConnectWorker() if self._link is not None:
                 self._link.connect()
@@ -262,7 +262,7 @@ class Relay:
             await self._end_link()
             self.post(QueueRefused(NoWorkerError()))
             return
-        self.post(PlaceChanged(link.report()))
+        self.post(PositionChanged(link.report()))
 
     async def _pass_down(self, text: str) -> bool:
         """Take a message of the worker; say whether it is its last."""

@@ -25,10 +25,10 @@ from core.errors import (
 )
 from core.protocols.events import (
     Assigned,
+    Enqueued,
     Event,
-    Place,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
+    QueuePosition,
     QueueRefused,
     WorkerClosed,
     WorkerConnected,
@@ -155,7 +155,7 @@ class WorkerLink:
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket; ask only after `PlaceTaken` or `Assigned`."""
+        """The ticket; ask only after `Enqueued` or `Assigned`."""
         assert self._ticket is not None, "no ticket was drawn"
         return self._ticket
 
@@ -204,7 +204,7 @@ class WorkerLink:
         """Let it reach the worker."""
         self._may_connect.set()
 
-    def report(self) -> Place:
+    def report(self) -> QueuePosition:
         """Return the request's place in the queue."""
         return self._report(self.ticket)
 
@@ -240,7 +240,7 @@ class WorkerLink:
 
     async def run(self) -> None:
         """Queue, wait, reach the worker, and pass on what it says until it is ended."""
-        reports = chain([PlaceTaken], repeat(PlaceChanged))
+        reports = chain([Enqueued], repeat(PositionChanged))
 
         async def on_wait(ticket: Ticket) -> None:
             await self._post(next(reports)(self._report(ticket)))
@@ -344,10 +344,10 @@ class WorkerLink:
             self._pool.directory.report_unreachable(worker)
         return WorkerFailed(WorkerLostError())
 
-    def _report(self, ticket: Ticket) -> Place:
+    def _report(self, ticket: Ticket) -> QueuePosition:
         request, tickets = self._request, self._pool.tickets
         self._pool.refresh_estimates()
-        return Place(
+        return QueuePosition(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,

@@ -27,7 +27,7 @@ from core.protocols.gpt_live import TABLE, GptLiveMachine
 from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionNames
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.gpt_live import Heard
+from core.schemas.gpt_live import AudioReceived
 from core.schemas.gpt_live_server import Spoken
 from core.serving.fake_backend import tone
 from core.serving.openai_clients import GptLiveCodec
@@ -126,7 +126,7 @@ class LiveScene:
         before = len(self.told)
         for _ in range(round(duration_s / PIECE_S)):
             if talks:
-                self.tell(Received(Heard(samples=bytes(6_400))))
+                self.tell(Received(AudioReceived(samples=bytes(6_400))))
             for _ in range(TICKS):
                 self.tell(TimerFired(TimerName.PACE), PIECE_S / TICKS)
         return self.told[before:]

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import AudioError, GenerationFailedError, UnknownTypeError
 from core.protocols import duplex, half_duplex, streaming
+from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Finalize, Generate, Prefill, Step, label
 from core.protocols.events import (
@@ -37,7 +38,6 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
-from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
 from core.protocols.tables import Row
 from core.schemas.duplex_calls import DuplexGenerateResult

@@ -16,11 +16,11 @@ from core.protocols.effects import (
     Effect,
     Finalize,
     Generate,
-    Hear,
     Interrupt,
     Prefetch,
     Prefill,
     Release,
+    ScoreSpeech,
     Send,
     Step,
     label,
@@ -31,13 +31,13 @@ from core.protocols.events import (
     Event,
     FinalizeDone,
     GenerateDone,
-    Heard,
     Opened,
     Prefetched,
     PrefillDone,
     Received,
     Rejected,
     SoundReady,
+    SpeechScored,
     StepDone,
     TimerFired,
     TimerName,
@@ -123,7 +123,7 @@ class Engine:
             case Interrupt():
                 self._is_stopped = self.is_working
                 self._must_listen = True
-            case Hear(sound):
+            case ScoreSpeech(sound):
                 assert not self.is_hearing, "one detection at a time"
                 self.is_hearing = True
                 self._unheard += sound
@@ -177,7 +177,7 @@ class Engine:
         while len(self._unheard) >= size:
             found.append(LOUD if self._unheard[0] else QUIET)
             del self._unheard[:size]
-        return Heard(tuple(found), samples)
+        return SpeechScored(tuple(found), samples)
 
 
 class RealtimeScene:

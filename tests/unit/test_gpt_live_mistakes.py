@@ -28,7 +28,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
-from core.schemas.gpt_live import Heard
+from core.schemas.gpt_live import AudioReceived
 from tests.fakes.live_scenes import LISTEN, START, LiveScene, append, kinds, speak
 
 APPENDS = ["instructions", "thinking", "commentary"]
@@ -153,7 +153,7 @@ def test_the_type_of_a_delegation_is_fixed() -> None:
     assert told["error"]["param"] == "session.delegation.type"
 
 
-SECOND = Received(Heard(samples=bytes(64_000)))
+SECOND = Received(AudioReceived(samples=bytes(64_000)))
 ENDS: dict[type, tuple[Event, ...]] = {
     Prefill: (PrefillDone(kv_tokens=10), EngineFailed(GenerationFailedError())),
     Step: (

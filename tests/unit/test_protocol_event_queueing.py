@@ -18,11 +18,11 @@ from core.protocols.events import (
     Assigned,
     ClientSaid,
     Disconnected,
+    Enqueued,
     Event,
     Opened,
-    Place,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
+    QueuePosition,
     Rejected,
     TimerFired,
     TimerName,
@@ -74,14 +74,14 @@ def test_the_position_is_reported_to_clients_that_ask_for_it() -> None:
         StartTimer(TimerName.WAIT, 8.0),
         Enqueue(RequestType.HALF_DUPLEX_AUDIO),
     ]
-    assert stage.tell(PlaceTaken(Place("q", 2, 5.0, 2))) == [Send(queued("q", 2))]
-    moved = stage.tell(PlaceChanged(Place("q", 1, 5.0, 2)))
+    assert stage.tell(Enqueued(QueuePosition("q", 2, 5.0, 2))) == [Send(queued("q", 2))]
+    moved = stage.tell(PositionChanged(QueuePosition("q", 1, 5.0, 2)))
     assert [label(effect) for effect in moved] == ["Send(queue_update)"]
     assert Send(QueueDone(worker_id="w")) in stage.tell(Assigned("w"))
 
 
 def queued(ticket_id: str, position: int) -> Queued:
-    return Queued(**asdict(Place(ticket_id, position, 5.0, position)))
+    return Queued(**asdict(QueuePosition(ticket_id, position, 5.0, position)))
 
 
 def test_what_the_client_says_meanwhile_is_passed_on_in_order() -> None:
@@ -101,7 +101,7 @@ def test_a_wait_that_is_too_long_is_refused() -> None:
 
 def test_a_wait_that_will_be_too_long_ends_soon_but_not_before_a_worker_can_come_back() -> None:
     stage = Stage(Opened())
-    assert StartTimer(TimerName.WAIT, 1.0) in stage.tell(PlaceTaken(Place("q", 1, 8.1, 1)))
+    assert StartTimer(TimerName.WAIT, 1.0) in stage.tell(Enqueued(QueuePosition("q", 1, 8.1, 1)))
     stage.tell(Assigned("w"))
     assert not stage.machine.is_closed, "the session before this one has just ended"
 

@@ -28,7 +28,7 @@ from core.protocols.events import (
     Transcribed,
 )
 from core.protocols.gpt_live import IDLE_S
-from core.schemas.gpt_live import Heard
+from core.schemas.gpt_live import AudioReceived
 from core.serving.fake_backend import tone
 from tests.fakes.live_scenes import LISTEN, TONE, LiveScene, append, kinds, pcm, speak
 
@@ -149,7 +149,7 @@ def test_without_sound_from_the_client_the_model_hears_silence(live: LiveScene) 
 
 def test_sound_far_ahead_of_the_clock_is_left_out(live: LiveScene) -> None:
     for _ in range(20):
-        live.tell(Received(Heard(samples=bytes(64_000))))
+        live.tell(Received(AudioReceived(samples=bytes(64_000))))
     assert len(live.steps) == 3, "three seconds, the rest comes too early"
 
 

@@ -13,6 +13,7 @@ from core.errors import (
     GenerationFailedError,
     VoiceDetectorError,
 )
+from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.effects import Close, Detect, Generate, StartTimer
 from core.protocols.events import (
     ChunkReady,
@@ -31,7 +32,6 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.half_duplex import TABLE, HalfDuplexMachine
-from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
 from core.schemas.common import TokenStats
 from core.schemas.half_duplex import (

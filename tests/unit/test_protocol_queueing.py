@@ -28,11 +28,11 @@ from core.protocols.events import (
     Assigned,
     ClientSaid,
     Disconnected,
+    Enqueued,
     Event,
     Opened,
-    Place,
-    PlaceChanged,
-    PlaceTaken,
+    PositionChanged,
+    QueuePosition,
     QueueRefused,
     Rejected,
     ShuttingDown,
@@ -51,7 +51,7 @@ from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, Req
 
 LIVE = RequestType.OMNI_DUPLEX
 TURNS = RequestType.STREAMING
-PLACE = Place("q_1", position=2, estimated_wait_s=8.0, queue_length=3)
+PLACE = QueuePosition("q_1", position=2, estimated_wait_s=8.0, queue_length=3)
 
 
 class Stage:
@@ -93,13 +93,13 @@ def test_a_live_socket_queues_at_once() -> None:
     stage = Stage(LIVE)
     assert stage.tell(Opened()) == ["Enqueue"]
     assert stage.only(Enqueue) == Enqueue(LIVE)
-    assert stage.tell(PlaceTaken(PLACE)) == ["Send(queued)", "StartTimer(queue_update)"]
+    assert stage.tell(Enqueued(PLACE)) == ["Send(queued)", "StartTimer(queue_update)"]
     assert stage.only(Queued).eta_seconds == 8.0
     assert stage.tell(TimerFired(TimerName.QUEUE_UPDATE)) == [
-        "ReportPlace",
+        "ReportPosition",
         "StartTimer(queue_update)",
     ]
-    assert stage.tell(PlaceChanged(PLACE)) == ["Send(queue_update)", "StartTimer(queue_update)"]
+    assert stage.tell(PositionChanged(PLACE)) == ["Send(queue_update)", "StartTimer(queue_update)"]
     assert stage.only(QueueUpdate).position == 2
     assert stage.tell(Assigned("worker_7")) == [
         "StopTimer(queue_update)",
@@ -269,8 +269,8 @@ EVENTS: list[Event] = [
         ClientSaid(kind, kind)
         for kind in "prepare prefill generate stop close audio_chunk heartbeat other".split()
     ),
-    PlaceTaken(PLACE),
-    PlaceChanged(PLACE),
+    Enqueued(PLACE),
+    PositionChanged(PLACE),
     QueueRefused(QueueFullError()),
     Assigned("worker_0"),
     WorkerConnected(),

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.interruption import read_speech
 from core.audio import FloatArray
-from core.protocols.effects import Hear
+from core.protocols.effects import ScoreSpeech
 from core.protocols.realtime_input import (
     LEVELS_PER_WINDOW,
     MIN_BARGE_IN_MS,
@@ -58,7 +58,7 @@ def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
     pcm = (samples * 32_767).astype("<i2").tobytes()
     size = piece_ms * RATE_HZ // 1_000 * 2
     for start in range(0, len(pcm), size):
-        heard = listener.detect(Hear(pcm[start : start + size], AudioFormat()))
+        heard = listener.detect(ScoreSpeech(pcm[start : start + size], AudioFormat()))
         levels = heard.levels
         for probability in heard.probabilities:
             of_window, levels = levels[:LEVELS_PER_WINDOW], levels[LEVELS_PER_WINDOW:]

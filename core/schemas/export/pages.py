@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, realtime, streaming
 from core.protocols.chat import ChatLimits
+from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.queueing import QueueingLimits
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits
@@ -126,8 +126,8 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
             gpt_live.TABLE,
             DuplexLimits,
             "The worker's part, for the whole session; the phases are those of the duplex machine "
-            "inside. `heard` and `fixture` are appends of sound, decoded; `unclear` is a text that "
-            "is no event.",
+            "inside. `audio_received` and `fixture` are appends of audio, decoded; `unclear` is a "
+            "text that is no event.",
             "An event that has no row for the phase has no effect.",
         ),
         "realtime": Machine(
@@ -135,7 +135,7 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
             RealtimeLimits,
             "The worker's part, for the whole session. Beside the phase there are the segment of "
             "speech that is open, and the reply that the engine makes, which may be that of a "
-            "response that is over. `heard` is what detection finds in appended sound.",
+            "response that is over. `audio_received` is what detection finds in appended sound.",
             "Every event of a client has a row.",
         ),
     }

@@ -1,4 +1,4 @@
-"""A talk over the duplex machine, at the pace of the clock: sound in, sound out, words between.
+"""A session over the duplex machine at the pace of the clock: audio in, audio and text out.
 
 What protocols of continuous speech share; the rules of units are the duplex machine's. Pure.
 """
@@ -16,7 +16,7 @@ from core.protocols.events import Detected, Received
 from core.protocols.machine import SessionNames
 from core.protocols.paced_sender import PacedSender, Piece
 from core.protocols.rebase import USER_SPOKE, CountTokens, Speaker
-from core.protocols.unit_talk import UnitTalk
+from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 from core.schemas.queue import UserTranscript
 
@@ -26,8 +26,8 @@ STOP_S: Final = 1.0  # ours: for the unit under way to end
 HOLD_AGAIN_S: Final = 2.0
 
 
-class LiveTalk(UnitTalk):
-    """One talk.
+class PacedSession(UnitSession):
+    """One session.
 
     Attributes:
         sender: paces the sound that is sent to the client.
@@ -48,7 +48,7 @@ class LiveTalk(UnitTalk):
     def prepare(
         self, first: duplex.Prepare, said: Sequence[tuple[Speaker, str]], at_s: float
     ) -> list[Effect]:
-        """Feed the system prompt, with what was said before the talk."""
+        """Feed the system prompt, with what was said before the session."""
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)
@@ -67,11 +67,11 @@ class LiveTalk(UnitTalk):
         self.input.begin(at_s)
         self.sender.resume(at_s)
 
-    def hear(self, samples: bytes, at_s: float) -> list[Effect]:
+    def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
         if self._is_played_over:
             samples = bytes(len(samples))
-        self.input.hear(samples, at_s)
-        return self.go_on(at_s)
+        self.input.append(samples, at_s)
+        return self.advance(at_s)
 
     def due(self, at_s: float) -> list[Piece]:
         pieces = self.sender.due(at_s)
@@ -80,8 +80,8 @@ class LiveTalk(UnitTalk):
                 self.rebase.history.add(Speaker.ASSISTANT, piece.text)
         return pieces
 
-    def go_on(self, at_s: float) -> list[Effect]:
-        """Hear silence where nothing comes, then begin whatever may begin."""
+    def advance(self, at_s: float) -> list[Effect]:
+        """Append silence where nothing comes, then begin whatever may begin."""
         if not self.is_active or self._is_paused:
             return []
         self.input.fill(at_s)
@@ -148,16 +148,16 @@ class LiveTalk(UnitTalk):
         self._is_detecting = piece is not None
         return [] if piece is None else [Detect(duplex.AudioChunk(audio=piece))]
 
-    def _taken_in(self, effect: Effect) -> Effect | None:
-        is_heard = not self.drops_unit and not self._is_played_over
+    def _kept(self, effect: Effect) -> Effect | None:
+        is_sent = not self.drops_unit and not self._is_played_over
         match effect:
             case Prefill(duplex.Prepare() as prompt):
                 return self._with_detector(prompt)
             case Send(duplex.ResultPart(audio_data=sound)):
-                if is_heard:
+                if is_sent:
                     self.sender.put(sound)
             case Send(duplex.Result() as result):
-                if is_heard:
+                if is_sent:
                     self.sender.put(result.audio_data)
                     self.sender.end_unit(result.text)
                 self._note(result)
@@ -172,6 +172,6 @@ class LiveTalk(UnitTalk):
         return None
 
     def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
-        """Ask for a prompt to be fed, and for detection, which hears more often than in units."""
+        """Ask for a prompt to be fed, and for detection of pieces shorter than a unit."""
         wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
         return Prefill(prompt.model_copy(update=wanted))

@@ -18,14 +18,14 @@ from core.protocols.machine import SessionNames
 from core.protocols.realtime_items import Content, Item
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.rebase import SPEAKER_OF, CountTokens
-from core.protocols.unit_talk import UnitTalk
+from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 
 PADS_MAX: Final = 4.0  # ours: units that silence may complete ahead of the clock
 PADS_PER_S: Final = 0.4  # ours: and how soon they may again
 
 
-class RealtimeTalk(UnitTalk):
+class RealtimeUnitSession(UnitSession):
     """The units of one Realtime session."""
 
     def __init__(self, names: SessionNames, limits: RealtimeLimits, count: CountTokens) -> None:
@@ -70,7 +70,7 @@ class RealtimeTalk(UnitTalk):
             if item.role is not None and (line := _line(item)):
                 self.rebase.history.add(SPEAKER_OF[item.role], f" {line}")
 
-    def go_on(self, at_s: float, *, must_listen: bool) -> list[Effect]:
+    def advance(self, at_s: float, *, must_listen: bool) -> list[Effect]:
         """Begin what may begin: a new session, or the next unit."""
         if not self.is_active or self.is_busy:
             return []
@@ -90,7 +90,7 @@ class RealtimeTalk(UnitTalk):
         self._note(result)
         return is_wanted
 
-    def _taken_in(self, effect: Effect) -> Effect | None:
+    def _kept(self, effect: Effect) -> Effect | None:
         match effect:
             case StartTimer(name) | StopTimer(name):
                 return effect if name is TimerName.FRAME else None

@@ -21,12 +21,12 @@ from core.schemas.queue import Interrupt
 BYTES_PER_S: Final = INPUT_SAMPLE_RATE_HZ * SAMPLE_BYTES
 UNIT_BYTES: Final = UNIT_MS * BYTES_PER_S // MS_PER_S
 AHEAD_MAX_S: Final = 3.0  # ours: as many units as may wait
-SILENT_AFTER_S: Final = 1.2  # ours: without sound, silence is heard
+SILENT_AFTER_S: Final = 1.2  # ours: without audio, silence is fed
 WAITING_MAX_BYTES: Final = 4 * UNIT_BYTES  # ours
 WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # what detection judges at once
 
 
-class LiveInput:
+class InputAudioBuffer:
     """The sound of one client on its way to the model and to voice detection.
 
     Samples are little-endian float32 at 16 kHz. Of sound that is more than `AHEAD_MAX_S` ahead of
@@ -39,25 +39,25 @@ class LiveInput:
         self._unit = bytearray()  # the beginning of the unit that is not full yet
         self._undetected = bytearray()
         self._missing_bytes = WINDOW_BYTES  # until detection has another window complete
-        self._heard_bytes = 0
+        self._received_bytes = 0
         self._began_s = 0.0
         self._last_s = 0.0  # when sound last came
 
     @property
-    def heard_ms(self) -> int:
-        return self._heard_bytes * MS_PER_S // BYTES_PER_S
+    def received_ms(self) -> int:
+        return self._received_bytes * MS_PER_S // BYTES_PER_S
 
     def begin(self, at_s: float) -> None:
-        self._began_s = at_s - self._heard_bytes / BYTES_PER_S
+        self._began_s = at_s - self._received_bytes / BYTES_PER_S
         self._last_s = at_s
 
-    def hear(self, samples: bytes, at_s: float) -> bool:
+    def append(self, samples: bytes, at_s: float) -> bool:
         """Add audio; say whether all of it was taken."""
         if self.is_starved(at_s):
             self.begin(at_s)  # what did not come meanwhile may not come at once now
         self._last_s = at_s
         ahead = int((at_s - self._began_s + AHEAD_MAX_S) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
-        taken = samples[: max(0, ahead - self._heard_bytes)]
+        taken = samples[: max(0, ahead - self._received_bytes)]
         self._take(bytes(len(taken)) if self.is_muted else taken)
         return len(taken) == len(samples)
 
@@ -66,11 +66,11 @@ class LiveInput:
         return at_s - self._last_s >= SILENT_AFTER_S
 
     def fill(self, at_s: float) -> None:
-        """Hear silence for the time for which no sound came, if that is long."""
+        """Append silence for the time for which no sound came, if that is long."""
         if not self.is_starved(at_s):
             return
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
-        self._take(bytes(max(0, now - self._heard_bytes)))
+        self._take(bytes(max(0, now - self._received_bytes)))
 
     def take_unit(self) -> bytes | None:
         if len(self._unit) < UNIT_BYTES:
@@ -84,7 +84,7 @@ class LiveInput:
         self._unit.extend(bytes(-len(self._unit) % UNIT_BYTES or UNIT_BYTES * (not self._unit)))
 
     def take_undetected(self) -> bytes | None:
-        """Take out what voice detection has not heard, a unit at most, once it fills a window."""
+        """Take out what voice detection has not had, a unit at most, once it fills a window."""
         if len(self._undetected) < self._missing_bytes:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
@@ -93,14 +93,14 @@ class LiveInput:
         return piece
 
     def _take(self, samples: bytes) -> None:
-        self._heard_bytes += len(samples)
+        self._received_bytes += len(samples)
         for waiting in (self._unit, self._undetected):
             waiting.extend(samples)
             del waiting[: max(0, len(waiting) - WAITING_MAX_BYTES)]
 
 
-class UnitTalk(ABC):
-    """One talk in units.
+class UnitSession(ABC):
+    """One session in units.
 
     Attributes:
         machine: the rules of units.
@@ -114,7 +114,7 @@ class UnitTalk(ABC):
     def __init__(self, names: SessionNames, limits: DuplexLimits, count: CountTokens) -> None:
         self._limits = limits
         self.machine = DuplexMachine(names, limits, count, keeps_history=False)
-        self.input = LiveInput()
+        self.input = InputAudioBuffer()
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0
         self.model_speaks = False
@@ -146,11 +146,11 @@ class UnitTalk(ABC):
     # --- helpers ---
 
     @abstractmethod
-    def _taken_in(self, effect: Effect) -> Effect | None:
+    def _kept(self, effect: Effect) -> Effect | None:
         """Return what of an effect is passed on."""
 
     def _passed_on(self, made: Sequence[Effect]) -> list[Effect]:
-        return [kept for effect in made if (kept := self._taken_in(effect)) is not None]
+        return [kept for effect in made if (kept := self._kept(effect)) is not None]
 
     def _note(self, result: duplex.Result) -> None:
         self.drops_unit = False

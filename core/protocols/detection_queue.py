@@ -1,4 +1,4 @@
-"""What a half-duplex session hears: sound on its way to detection, and what was found in it. Pure.
+"""Audio of a half-duplex session that waits for voice detection, and what was detected. Pure.
 
 Bounded: beyond what `HalfDuplexLimits` lets wait, the oldest goes.
 """
@@ -48,7 +48,7 @@ class HalfDuplexLimits:
     max_waiting_segments: int = 4
 
 
-class Hearing:
+class DetectionQueue:
     """Sound on its way to detection, and detected segments without an answer yet."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
@@ -65,7 +65,7 @@ class Hearing:
     def begin(self, at_s: float) -> None:
         self._ready_s = at_s
 
-    def hear(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
+    def append(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
         samples = len(chunk.audio_base64) // SAMPLE_BYTES
         ignored = self._ignored_samples(samples, at_s)
         self._to_ignore_samples -= ignored

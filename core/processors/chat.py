@@ -20,19 +20,14 @@ from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.processors.content import (
+    MS_PER_S,
     generation_settings,
     model_messages,
     resolve_voice,
     speech_sampling,
     with_voice_prompt,
 )
-from core.processors.turns import (
-    MS_PER_S,
-    TurnOptions,
-    TurnView,
-    open_voice,
-    save_reply,
-)
+from core.processors.turns import TurnOptions, TurnView, open_voice, save_reply
 from core.processors.view import iterate_inline
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import Message as WireMessage

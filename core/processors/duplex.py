@@ -22,7 +22,7 @@ from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.modes import OnSound
-from core.processors.content import decode_frames, duplex_settings, read_voice
+from core.processors.content import MS_PER_S, decode_frames, duplex_settings, read_voice
 from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
@@ -39,7 +39,6 @@ from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, d
 from MiniCPMO45.settings import DuplexSettings
 
 DUPLEX_SESSION = "duplex"
-MS_PER_S = 1_000
 LISTEN_MARKS = 1  # the decision to listen
 SPEAK_MARKS = 2  # the decision to speak, and what ends the unit
 

@@ -12,7 +12,7 @@ from core.audio import FloatArray, to_pcm, write_wav
 from core.engine.engine import run_inline
 from core.engine.passes import Task
 from core.errors import BadConfigError, OutOfOrderError
-from core.processors.content import model_messages, read_voice
+from core.processors.content import MS_PER_S, model_messages, read_voice
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats
@@ -24,8 +24,6 @@ from MiniCPMO45.modes.prompt_input import PieceOptions
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
-
-MS_PER_S = 1_000
 
 
 @dataclass(frozen=True)

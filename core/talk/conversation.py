@@ -17,6 +17,7 @@ from core.audio import FloatArray, check_audible, from_pcm, read_audio, resample
 from core.engine.engine import run_inline
 from core.errors import PictureMissingError
 from core.images import read_picture
+from core.processors.content import MS_PER_S
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import iterate_inline
@@ -243,7 +244,6 @@ def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it
 SESSION: Final = "talk"
-MS_PER_S: Final = 1_000
 
 
 @dataclass(frozen=True)

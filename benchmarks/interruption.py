@@ -2,7 +2,7 @@
 
 Starts a gateway and a worker of the fake backend, and speaks over its answers through real sockets,
 20 ms at a time, as a microphone does. A client plays what it gets as it comes, one sample after
-another; what is told is the time from the onset of speech to the last sample that can be heard.
+another; what is reported is the time from the onset of speech to the last audible sample.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PIECE_S: Final = 0.02
 ONSET_DB: Final = -30.0  # of the loudest 10 ms: where speech begins
 FRAMES_PER_S: Final = 100
 NOISE_PEAK: Final = 1e-3  # a quiet room
-HEARD_S: Final = 0.4  # of the model, before the user speaks
+AUDIBLE_FIRST_S: Final = 0.4  # answer played before the user speaks
 SPREAD_S: Final = 0.25  # and up to so much more, so that windows and pieces begin anywhere
 SPOKEN_S: Final = 1.0  # longest time until silence counts as an interruption
 TURN_LIMIT_S: Final = 30.0
@@ -42,8 +42,8 @@ LIMIT_MS: Final = 150.0
 Json = dict[str, Any]
 
 
-class Mouth:
-    """The user: a quiet room, and speech from when it is asked for."""
+class Microphone:
+    """Sends a quiet room's noise, and speech from the time set by `speak_at`."""
 
     def __init__(self, socket: ClientConnection, kind: str, speech: FloatArray) -> None:
         """Speak into a socket in appends of a kind."""
@@ -77,14 +77,14 @@ class Player:
     """The client's loudspeaker: what comes is played at once, or behind what plays.
 
     Attributes:
-        begun_s: when the first sample that can be heard began.
-        heard_until_s: when the last one ended.
+        begun_s: when the first audible sample began.
+        audible_until_s: when the last one ended.
     """
 
     def __init__(self) -> None:
         """Begin with nothing to play."""
         self.begun_s: float | None = None
-        self.heard_until_s = 0.0
+        self.audible_until_s = 0.0
         self._until_s = 0.0
 
     def play(self, text: str) -> None:
@@ -95,12 +95,12 @@ class Player:
         loud = np.flatnonzero(samples)
         if len(loud):
             self.begun_s = self.begun_s or from_s
-            self.heard_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
+            self.audible_until_s = from_s + (loud[-1] + 1) / OUTPUT_SAMPLE_RATE_HZ
 
     def flush(self) -> None:
         """Drop what was not played."""
         self._until_s = min(self._until_s, time.monotonic())
-        self.heard_until_s = min(self.heard_until_s, time.monotonic())
+        self.audible_until_s = min(self.audible_until_s, time.monotonic())
 
 
 def read_speech() -> FloatArray:
@@ -113,29 +113,29 @@ def read_speech() -> FloatArray:
 
 
 async def over_realtime(socket: ClientConnection, detection: str, wait_s: float) -> float:
-    """Speak over a Realtime answer, whose client flushes when the server hears speech."""
-    mouth, player = Mouth(socket, "input_audio_buffer.append", read_speech()), Player()
+    """Speak over a Realtime answer, whose client flushes when the server detects speech."""
+    microphone, player = Microphone(socket, "input_audio_buffer.append", read_speech()), Player()
     rules = {"audio": {"input": {"turn_detection": {"type": detection}}}}
     words = [{"type": "input_text", "text": "Tell me a story."}]
     item = {"type": "message", "role": "user", "content": words}
-    for told in (
+    for message in (
         {"type": "session.update", "session": rules},
         {"type": "conversation.item.create", "item": item},
         {"type": "response.create"},
     ):
-        await socket.send(json.dumps(told))
-    speaking = asyncio.create_task(mouth.run())
+        await socket.send(json.dumps(message))
+    speaking = asyncio.create_task(microphone.run())
     try:
         async for text in socket:
             event: Json = json.loads(text)
             if event["type"] == "response.output_audio.delta":
                 player.play(event["delta"])
-                mouth.speak_at((player.begun_s or time.monotonic()) + wait_s)
+                microphone.speak_at((player.begun_s or time.monotonic()) + wait_s)
             elif event["type"] == "input_audio_buffer.speech_started":
-                assert mouth.onset_s is not None, "nobody spoke yet"
-                assert player.heard_until_s > time.monotonic(), "the answer was over already"
+                assert microphone.onset_s is not None, "nobody spoke yet"
+                assert player.audible_until_s > time.monotonic(), "the answer was over already"
                 player.flush()
-                return player.heard_until_s - mouth.onset_s
+                return player.audible_until_s - microphone.onset_s
     finally:
         speaking.cancel()
     raise AssertionError("the server closed the session")
@@ -143,27 +143,27 @@ async def over_realtime(socket: ClientConnection, detection: str, wait_s: float)
 
 async def over_live(socket: ClientConnection, wait_s: float) -> float:
     """Speak over a GPT-Live answer, which falls silent by itself."""
-    mouth, player = Mouth(socket, "session.input_audio.append", read_speech()), Player()
+    microphone, player = Microphone(socket, "session.input_audio.append", read_speech()), Player()
     await socket.send(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
-    speaking = asyncio.create_task(mouth.run())
+    speaking = asyncio.create_task(microphone.run())
     try:
         async for text in socket:
             event: Json = json.loads(text)
             if event["type"] == "session.output_audio.delta":
                 player.play(event["delta"])
                 if player.begun_s is not None:
-                    mouth.speak_at(player.begun_s + wait_s)
-            onset_s = mouth.onset_s
+                    microphone.speak_at(player.begun_s + wait_s)
+            onset_s = microphone.onset_s
             if onset_s is not None and time.monotonic() > onset_s + SPOKEN_S:
-                assert player.heard_until_s > onset_s, "the answer was over already"
-                return player.heard_until_s - onset_s
+                assert player.audible_until_s > onset_s, "the answer was over already"
+                return player.audible_until_s - onset_s
     finally:
         speaking.cancel()
     raise AssertionError("the server closed the session")
 
 
-Talk = Callable[[ClientConnection, float], Awaitable[float]]
-WAYS: Final[dict[str, tuple[str, Talk]]] = {
+Interruption = Callable[[ClientConnection, float], Awaitable[float]]
+WAYS: Final[dict[str, tuple[str, Interruption]]] = {
     "Realtime, server_vad": (
         "/v1/realtime",
         lambda socket, wait_s: over_realtime(socket, "server_vad", wait_s),
@@ -176,27 +176,27 @@ WAYS: Final[dict[str, tuple[str, Talk]]] = {
 }
 
 
-async def measure(system: LaunchedSystem, talks: int) -> dict[str, list[float]]:
-    """Speak over so many answers of each kind, in turn; return the times, ms."""
+async def measure(system: LaunchedSystem, repeats: int) -> dict[str, list[float]]:
+    """Interrupt so many answers of each kind, in turn; return the times, ms."""
     found: dict[str, list[float]] = {name: [] for name in WAYS}
     random = Random(1)
-    for _ in range(talks):
-        for name, (path, talk) in WAYS.items():
+    for _ in range(repeats):
+        for name, (path, interrupt) in WAYS.items():
             async with asyncio.timeout(TURN_LIMIT_S):
                 async with connect(system.ws(path), compression=None, proxy=None) as socket:
-                    wait_s = HEARD_S + random.random() * SPREAD_S
-                    found[name].append(1_000 * await talk(socket, wait_s))
+                    wait_s = AUDIBLE_FIRST_S + random.random() * SPREAD_S
+                    found[name].append(1_000 * await interrupt(socket, wait_s))
     return found
 
 
 def main(
-    talks: Annotated[int, typer.Option(help="Answers spoken over, of each kind.")] = 20,
+    repeats: Annotated[int, typer.Option(help="Answers spoken over, of each kind.")] = 20,
 ) -> None:
     """Measure, and print a table."""
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(config={"recording": {"enabled": False}})
         with LaunchedSystem(Path(folder), plan) as system:
-            found = asyncio.run(measure(system, talks))
+            found = asyncio.run(measure(system, repeats))
     rows = []
     for name, times in found.items():
         spread = Spread.of(times)

@@ -1,7 +1,7 @@
 """Kills the gateway while people wait: `python -m benchmarks.returning`.
 
-Those who wait use the Python client, which comes back to its place by itself; others come while the
-next gateway starts. Counted are places that were lost, and pairs in the wrong order.
+Those who wait use the Python client, which reconnects and keeps its queue position; others come
+while the next gateway starts. Counted are positions that were lost, and pairs in the wrong order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CROWD = {"connections_per_client": 1_000, "waiting_per_client": 1_000}
 
 
 async def wait_in_line(client: AsyncClient) -> None:
-    """Have a session, and hear what comes, until it ends or the task does."""
+    """Hold a session and read its messages until it or the task ends."""
     with suppress(LiveError):
         async with client.duplex() as session:
             async for _ in session:
@@ -69,7 +69,7 @@ class Queue:
 
 
 async def killed_once(folder: Path, ports: Ports, waiting: int, new: int) -> tuple[int, int]:
-    """Kill one gateway; return how many places were lost, and how many pairs are inverted."""
+    """Kill one gateway; return how many positions were lost, and how many pairs are inverted."""
     command = gateway_command(folder, ports)
     config = folder / "config.json"
     sections = json.loads(config.read_text(encoding="utf8"))
@@ -95,15 +95,15 @@ async def killed_once(folder: Path, ports: Ports, waiting: int, new: int) -> tup
             for person in people:
                 person.cancel()
             await asyncio.wait(people)
-    place = {session_id: index for index, session_id in enumerate(before)}
-    ranks = [place.get(session_id, waiting) for session_id in after]
+    position = {session_id: index for index, session_id in enumerate(before)}
+    ranks = [position.get(session_id, waiting) for session_id in after]
     lost = waiting - sum(rank < waiting for rank in ranks)
     return lost, sum(first > second for first, second in combinations(ranks, 2))
 
 
 def main(
-    waiting: Annotated[int, typer.Option(help="People who wait.", min=1)] = 60,
-    new: Annotated[int, typer.Option(help="People who come afterwards.", min=0)] = 40,
+    waiting: Annotated[int, typer.Option(help="Clients that wait.", min=1)] = 60,
+    new: Annotated[int, typer.Option(help="Clients that come afterwards.", min=0)] = 40,
     repeats: Annotated[int, typer.Option(help="Gateways that are killed.", min=1)] = 10,
 ) -> None:
     """Kill gateways, and print what became of their queues."""
@@ -117,7 +117,7 @@ def main(
                 found = killed_once(Path(folder), ports, waiting, new)
                 lost, inverted = asyncio.run(found)
         total += lost + inverted
-        typer.echo(f"{index + 1}: {lost} of {waiting} places lost, {inverted} inversions")
+        typer.echo(f"{index + 1}: {lost} of {waiting} positions lost, {inverted} inversions")
     if total:
         raise SystemExit(EXIT_FAILED)
 

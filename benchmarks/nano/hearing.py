@@ -12,10 +12,10 @@ from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure, Gate, share
 from benchmarks.nano.runs import (
     UNIT_SAMPLES,
-    Heard,
+    Conversation,
+    ConversationLog,
     Setting,
     Stage,
-    Talk,
     is_exact,
     led_by_silence,
     recorded,
@@ -54,8 +54,8 @@ class Outcome:
 def ask(stage: Stage, spoken: Sequence[Utterance], seed: int) -> list[Outcome]:
     """Ask each question at the beginning of a conversation."""
     asked = [_Asked.draw(each, Random(seed + n)) for n, each in enumerate(spoken)]
-    held = stage.hold(each.talk for each in asked)
-    return [each.outcome(heard) for each, heard in zip(asked, held, strict=True)]
+    held = stage.hold(each.conversation for each in asked)
+    return [each.outcome(log) for each, log in zip(asked, held, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Asked:
     setting: Setting
     begin: int
     due: int
-    talk: Talk
+    conversation: Conversation
 
     @classmethod
     def draw(cls, utterance: Utterance, random: Random) -> _Asked:
@@ -79,23 +79,23 @@ class _Asked:
         lead_s = random.uniform(0.0, LONGEST_LEAD_S)
         due = unit_after(lead_s + utterance.duration_s + QUIET_S)
 
-        def is_over(heard: Heard) -> bool:
-            is_silent = heard.first_spoken is None and len(heard.units) > due + PATIENCE_UNITS
-            return heard.has_ended_turn or is_silent
+        def is_over(log: ConversationLog) -> bool:
+            is_silent = log.first_spoken is None and len(log.units) > due + PATIENCE_UNITS
+            return log.has_ended_turn or is_silent
 
         scene = recorded(led_by_silence([utterance.samples], lead_s), random)
-        talk = Talk(scene, setting.system, is_over=is_over)
-        return cls(utterance, setting, int(lead_s), due, talk)
+        conversation = Conversation(scene, setting.system, is_over=is_over)
+        return cls(utterance, setting, int(lead_s), due, conversation)
 
-    def outcome(self, heard: Heard) -> Outcome:
+    def outcome(self, log: ConversationLog) -> Outcome:
         """Judge the conversation."""
         right = self.setting.right_answers(self.utterance.question)
-        early = [unit for unit in heard.units[self.begin : self.due] if not unit.is_listen]
+        early = [unit for unit in log.units[self.begin : self.due] if not unit.is_listen]
         return Outcome(
             self.utterance,
-            heard.text,
-            is_exact(heard.text, right),
-            heard.first_spoken == self.due,
+            log.text,
+            is_exact(log.text, right),
+            log.first_spoken == self.due,
             len(early),
             self.due - self.begin,
         )
@@ -114,16 +114,18 @@ def takes_turns(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
     yield share(gates.EARLY_UNITS, early, units)
 
 
-def false_starts(stage: Stage, conversations: int, seed: int) -> Figure:
+def false_starts(stage: Stage, count: int, seed: int) -> Figure:
     """Listen to silence, noise, hum and clicks; count the units in which it speaks."""
-    talks = []
-    for number in range(conversations):
+    conversations = []
+    for number in range(count):
         random = Random(f"{seed}/{number}")
         sound = noise(number, NOISE_UNITS, np.random.default_rng(random.getrandbits(32)))
         scene, system = recorded(sound, random), Setting.draw(random).system
-        talks.append(Talk(scene, system, is_over=lambda heard: False, most_units=NOISE_UNITS))
-    started = sum(not unit.is_listen for heard in stage.hold(talks) for unit in heard.units)
-    return share(gates.FALSE_STARTS, started, conversations * NOISE_UNITS)
+        conversations.append(
+            Conversation(scene, system, is_over=lambda log: False, most_units=NOISE_UNITS)
+        )
+    started = sum(not unit.is_listen for log in stage.hold(conversations) for unit in log.units)
+    return share(gates.FALSE_STARTS, started, count * NOISE_UNITS)
 
 
 def noise(kind: int, seconds: int, generator: np.random.Generator) -> Samples:

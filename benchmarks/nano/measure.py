@@ -154,7 +154,9 @@ class Measurement:
     def _speaking(self) -> Iterator[Figure]:
         asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
         replies = say(self.stage, self.judge, asked)
-        self.samples += [Sample(each.asked, each.text, each.heard, each.sound) for each in replies]
+        self.samples += [
+            Sample(each.asked, each.text, each.transcript, each.sound) for each in replies
+        ]
         yield replace(speaks(replies), judge=Listener.NAME)
         yield replace(sounds(replies, Taster(self.folder / PACKAGES)), judge=Taster.NAME)
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Heard:
+class ConversationLog:
     """A conversation as it went.
 
     Attributes:
@@ -73,16 +73,16 @@ class Heard:
         return np.concatenate([w for w in waves if w is not None] or [np.zeros(0, np.float32)])
 
 
-Scene = Callable[[int, Heard], Samples]
+Scene = Callable[[int, ConversationLog], Samples]
 """Gives the sound of a second, given what the model did before."""
 
 
 @dataclass(frozen=True)
-class Talk:
+class Conversation:
     """A conversation to hold.
 
     Attributes:
-        scene: what is heard.
+        scene: what is log.
         system: the system prompt.
         speaks: make its voice, too.
         is_over: looks after every unit.
@@ -92,7 +92,7 @@ class Talk:
     scene: Scene
     system: str | None = None
     speaks: bool = False
-    is_over: Callable[[Heard], bool] = lambda heard: heard.has_ended_turn
+    is_over: Callable[[ConversationLog], bool] = lambda log: log.has_ended_turn
     most_units: int = MOST_UNITS
 
 
@@ -110,9 +110,9 @@ class Stage:
         # On a clock that stands, what asks for little waits until nothing else is asked.
         self._run_pass = partial(run_pass, self._model.executor, now_s=lambda: 0.0)
 
-    def hold(self, talks: Iterable[Talk]) -> list[Heard]:
+    def hold(self, conversations: Iterable[Conversation]) -> list[ConversationLog]:
         """Hold conversations from their beginnings; each sounds as it does alone."""
-        return self._together(self._held(talk) for talk in talks)
+        return self._together(self._held(conversation) for conversation in conversations)
 
     def answer(
         self,
@@ -143,32 +143,32 @@ class Stage:
             going += more
         return [task.take() for task in begun]
 
-    def _held(self, talk: Talk) -> Steps[Heard]:
-        duplex, heard = self._model.duplex, Heard()
-        config = DuplexConfig(force_listen_count=0, generate_audio=talk.speaks)
+    def _held(self, conversation: Conversation) -> Steps[ConversationLog]:
+        duplex, log = self._model.duplex, ConversationLog()
+        config = DuplexConfig(force_listen_count=0, generate_audio=conversation.speaks)
         voice = self._context.default_voice
         session = self._opened()
         try:
             vocoder = None
-            if talk.speaks and voice is not None:
+            if conversation.speaks and voice is not None:
                 vocoder = yield OpenVoice(voice, session.sampler.generator)
             yield from duplex.prepare(
                 session,
-                duplex_prefix(talk.system or DUPLEX_SYSTEM_PROMPT),
+                duplex_prefix(conversation.system or DUPLEX_SYSTEM_PROMPT),
                 duplex_suffix(""),
                 settings=duplex_settings(config, duplex.defaults),
                 voice_sample=voice,
                 vocoder=vocoder,
             )
-            for number in range(talk.most_units):
-                yield from duplex.streaming_prefill(session, talk.scene(number, heard))
-                heard.units.append((yield from duplex.streaming_generate(session)))
+            for number in range(conversation.most_units):
+                yield from duplex.streaming_prefill(session, conversation.scene(number, log))
+                log.units.append((yield from duplex.streaming_generate(session)))
                 yield from duplex.finalize(session)
-                if talk.is_over(heard):
+                if conversation.is_over(log):
                     break
         finally:
             session.close()
-        return heard
+        return log
 
     def _answered(
         self,
@@ -194,8 +194,8 @@ def recorded(sound: Samples, random: Random) -> Scene:
     """Return a scene that plays a recording over a quiet floor, then continues quietly."""
     noise = np.random.default_rng(random.getrandbits(32))
 
-    def second(number: int, heard: Heard) -> Samples:
-        del heard
+    def second(number: int, log: ConversationLog) -> Samples:
+        del log
         piece = np.zeros(UNIT_SAMPLES, np.float32)
         part = sound[number * UNIT_SAMPLES : (number + 1) * UNIT_SAMPLES]
         piece[: len(part)] = part

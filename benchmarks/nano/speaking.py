@@ -15,10 +15,10 @@ from benchmarks.nano.gates import Figure
 from benchmarks.nano.judges import Listener, Taster, word_errors
 from benchmarks.nano.runs import (
     OUTPUT_RATE_HZ,
-    Heard,
+    Conversation,
+    ConversationLog,
     Scene,
     Stage,
-    Talk,
     led_by_silence,
     recorded,
     to_input_rate,
@@ -40,13 +40,13 @@ class Reply:
         asked: the typed question.
         text: what was to be said.
         sound: float32 at 24 kHz.
-        heard: what the judge wrote down.
+        transcript: what the judge wrote down.
     """
 
     asked: str
     text: str
     sound: Samples
-    heard: str
+    transcript: str
 
     @property
     def duration_s(self) -> float:
@@ -80,18 +80,18 @@ def say(stage: Stage, judge: Listener, asked: Sequence[Question]) -> list[Reply]
     replies = []
     for question, reply in zip(asked, said, strict=True):
         sound = np.zeros(0, np.float32) if reply.waveform is None else reply.waveform
-        heard = judge.transcribe(to_input_rate(sound)) if len(sound) else ""
-        replies.append(Reply(question.text, reply.text, sound, heard))
+        transcript = judge.transcribe(to_input_rate(sound)) if len(sound) else ""
+        replies.append(Reply(question.text, reply.text, sound, transcript))
     return replies
 
 
 def speaks(replies: Sequence[Reply]) -> Figure:
     """Return the word error over all replies; the worst are noted."""
-    errors = [word_errors(reply.text, reply.heard) for reply in replies]
+    errors = [word_errors(reply.text, reply.transcript) for reply in replies]
     words = sum(each.words for each in errors)
     value = sum(each.wrong for each in errors) / words if words else None
     order = sorted(zip(errors, replies, strict=True), key=lambda pair: -pair[0].wrong)
-    worst = "; ".join(f"{r.text!r} heard as {r.heard!r}" for e, r in order[:4] if e.wrong)
+    worst = "; ".join(f"{r.text!r} heard as {r.transcript!r}" for e, r in order[:4] if e.wrong)
     return Figure(gates.SPEAKS, value, len(replies), worst)
 
 
@@ -117,11 +117,11 @@ def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Fi
             lead_s = random.uniform(0.0, 2.0)
             end_s = lead_s + utterance.duration_s
             room = _Timed(recorded(led_by_silence([utterance.samples], lead_s), random))
-            [heard] = stage.hold([Talk(room, speaks=True)])
+            [log] = stage.hold([Conversation(room, speaks=True)])
             spent_s = room.spent_s(time.perf_counter())
-            pairs = zip(spent_s, heard.units, strict=True)
+            pairs = zip(spent_s, log.units, strict=True)
             busy_s += [spent for spent, unit in pairs if not unit.is_listen]
-            first = heard.first_spoken
+            first = log.first_spoken
             if first is not None and first >= unit_after(end_s + QUIET_S):
                 waits_s.append(first + 1 + spent_s[first] - end_s)
     finally:
@@ -137,9 +137,9 @@ class _Timed:
         self._scene = scene
         self._began_s: list[float] = []
 
-    def __call__(self, number: int, heard: Heard) -> Samples:
+    def __call__(self, number: int, log: ConversationLog) -> Samples:
         self._began_s.append(time.perf_counter())
-        return self._scene(number, heard)
+        return self._scene(number, log)
 
     def spent_s(self, ended_s: float) -> list[float]:
         """Return how long each unit took; the last ended at `ended_s`."""

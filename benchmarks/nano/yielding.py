@@ -1,4 +1,4 @@
-"""Gate "yields": it stops when told to, and continues when it only hears itself."""
+"""Gate "yields": it stops when asked to, and continues over its own echo."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure, share
 from benchmarks.nano.runs import (
     UNIT_SAMPLES,
-    Heard,
+    Conversation,
+    ConversationLog,
     Setting,
     Stage,
-    Talk,
     led_by_silence,
     recorded,
     to_input_rate,
@@ -61,40 +61,40 @@ def yields(
         _Echoing(question, Random(f"{seed}/echo/{number}"), has_echo=True)
         for number, question in enumerate(asked)
     ]
-    held = stage.hold(Talk(room, speaks=True) for room in rooms)
-    tried = [heard for heard in held if heard.first_spoken is not None]
-    kept_on = [
-        heard.has_ended_turn and not any(unit.barge_in for unit in heard.units) for heard in tried
+    held = stage.hold(Conversation(room, speaks=True) for room in rooms)
+    tried = [log for log in held if log.first_spoken is not None]
+    continued = [
+        log.has_ended_turn and not any(unit.barge_in for unit in log.units) for log in tried
     ]
-    yield share(gates.KEEPS_ON, sum(kept_on), len(kept_on))
+    yield share(gates.KEEPS_ON, sum(continued), len(continued))
 
 
 def _stopped(
     stage: Stage, asked: Sequence[Utterance], stops: Sequence[Utterance], seed: int
 ) -> Figure:
     """Count the turns that ended within a unit after the word, of those that it interrupted."""
-    rooms, talks = [], []
+    rooms, conversations = [], []
     for number, (question, stop) in enumerate(zip(asked, stops, strict=True)):
         random, has_echo = Random(f"{seed}/{number}"), number % HALF == 0
         room = _Echoing(question, random, has_echo=has_echo, stop=stop)
         system = Setting.draw(random).system
         rooms.append(room)
         # Where nobody hears the voice, none is made.
-        talks.append(Talk(room, system, speaks=has_echo, is_over=_has_stopped))
+        conversations.append(Conversation(room, system, speaks=has_echo, is_over=_has_stopped))
     results = [
-        gave_way(heard.units, int(room.stop_end_s) + 1)
-        for room, heard in zip(rooms, stage.hold(talks), strict=True)
+        yielded(log.units, int(room.stop_end_s) + 1)
+        for room, log in zip(rooms, stage.hold(conversations), strict=True)
         if room.stop_end_s is not None
     ]
     tried = [result for result in results if result is not None]
     return share(gates.YIELDS_TO_STOP, sum(tried), len(tried))
 
 
-def _has_stopped(heard: Heard) -> bool:
-    return heard.has_ended_turn or any(unit.barge_in for unit in heard.units)
+def _has_stopped(log: ConversationLog) -> bool:
+    return log.has_ended_turn or any(unit.barge_in for unit in log.units)
 
 
-def gave_way(units: Sequence[UnitResult], last: int) -> bool | None:
+def yielded(units: Sequence[UnitResult], last: int) -> bool | None:
     """Judge an interrupted turn.
 
     It gives way by listening in the middle of its turn, or by ending it within a sentence.
@@ -131,11 +131,11 @@ class _Echoing:
         self._wait = random.randint(1, FEWEST_UNITS - 1)
         self._start: int | None = None
 
-    def __call__(self, number: int, heard: Heard) -> Samples:
+    def __call__(self, number: int, log: ConversationLog) -> Samples:
         """Return second `number` of the room."""
-        piece = self._room(number, heard).copy()
-        piece += self._echo(number, heard)
-        first = heard.first_spoken
+        piece = self._room(number, log).copy()
+        piece += self._echo(number, log)
+        first = log.first_spoken
         if self._stop is not None and first is not None:
             if self._start is None and number >= first + self._wait:
                 self._start = number * UNIT_SAMPLES + int(self._random.random() * UNIT_SAMPLES)
@@ -144,13 +144,13 @@ class _Echoing:
                 piece += _window(self._stop.samples, self._start, number)
         return piece
 
-    def _echo(self, number: int, heard: Heard) -> Samples:
+    def _echo(self, number: int, log: ConversationLog) -> Samples:
         """The voice of the units before, as it is played now."""
         sound = np.zeros(UNIT_SAMPLES, np.float32)
-        first = heard.first_spoken
+        first = log.first_spoken
         if not self._gain or first is None:
             return sound
-        played = to_input_rate(heard.sound) * np.float32(self._gain)
+        played = to_input_rate(log.sound) * np.float32(self._gain)
         return sound + _window(played, (first + 1) * UNIT_SAMPLES + self._delay, number)
 
 

@@ -63,7 +63,7 @@ ASKING_FIRST: Final = frozenset("are can could does do is would".split())
 A_SCALE: Final = re.compile(r"\ban? (?=hundred|thousand|million|billion)")
 LONGEST_CHARS: Final = 400  # ours: of the end of what was said, where the question is
 LARGEST: Final = 10**15  # ours: nobody says larger numbers
-PLACES: Final = 4  # of a result that does not end
+DECIMALS: Final = 4  # of a result that does not end
 
 
 def computed(text: str) -> str | None:
@@ -181,7 +181,7 @@ def _written(numbers: list[Fraction], signs: list[str]) -> str | None:
         return f"{shown} cannot be computed: nothing can be divided by zero"
     if max(abs(number) for number in (*numbers, result)) > LARGEST:
         return None
-    exact = round(result, PLACES) == result
+    exact = round(result, DECIMALS) == result
     return f"{shown} {'=' if exact else '≈'} {_text(result)}"
 
 
@@ -206,7 +206,7 @@ def _value(numbers: list[Fraction], signs: list[str]) -> Fraction | None:
 
 
 def _text(number: Fraction) -> str:
-    rounded = round(number, PLACES)
+    rounded = round(number, DECIMALS)
     if rounded.denominator == 1:
         return str(rounded.numerator)
-    return f"{float(rounded):.{PLACES}f}".rstrip("0")
+    return f"{float(rounded):.{DECIMALS}f}".rstrip("0")

@@ -1,4 +1,4 @@
-"""The queue and the workers: who waits, who is served where, and the one place that assigns.
+"""The queue and the workers: who waits, who is served where, and which code assigns.
 
 Everything that changes the queue or a slot is synchronous, so each change is whole before anyone
 else runs; only waiting and health polling await.
@@ -55,7 +55,7 @@ class WorkerPool:
             max_queue_size: How many requests may wait.
             eta_tracker: Knows how long requests take.
             client: Calls the workers; the pool closes it.
-            tickets: Signs places in the queue.
+            tickets: Signs queue positions.
             max_waiting_per_client: How many requests of one client may wait; 0 is no limit.
             clock: Returns the time with its zone.
 
@@ -131,7 +131,7 @@ class WorkerPool:
         order: int | None = None,
         ticket_id: str | None = None,
     ) -> Ticket:
-        """Return a ticket to `wait` with; its block, or `leave`, releases the place or the slot.
+        """Return a ticket to `wait` with; its block, or `leave`, releases the position or the slot.
 
         Args:
             request_type: One of `RequestType`, or an older name of one.
@@ -139,7 +139,7 @@ class WorkerPool:
             history_hash: History a streaming request continues.
             client: Whom the wait counts against.
             owner: Hash of the secret that its client shows.
-            order: The place it has already: its worker was lost, or it comes back to it.
+            order: The position it has already: its worker was lost, or it comes back to it.
             ticket_id: Its name, where another process draws it.
 
         Raises:
@@ -276,7 +276,7 @@ class WorkerPool:
                 raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 
     def _dispatch_next(self) -> None:
-        """Assign free slots to the head of the queue: the only place where workers are assigned."""
+        """Assign free slots to the head of the queue: the only code that assigns workers."""
         self.directory.forget_left()
         is_held = self.tickets.is_gathering or not self._queue
         workers = () if is_held else self.workers.values()

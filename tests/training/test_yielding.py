@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.nano.yielding import gave_way
+from benchmarks.nano.yielding import yielded
 from MiniCPMO45.modes.duplex import UnitResult
 
 LISTENS = UnitResult(is_listen=True)
@@ -30,4 +30,4 @@ LAST = 3
     ],
 )
 def test_giving_way(units: list[UnitResult], expected: bool | None) -> None:
-    assert gave_way(units, LAST) is expected
+    assert yielded(units, LAST) is expected

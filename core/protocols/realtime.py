@@ -67,7 +67,7 @@ class RealtimeMachine(UnitResponses):
         assert isinstance(message, SessionUpdate)
         before, after = self._config, self._config.patched(message.session)
         if self._has_spoken and after.output.voice != before.output.voice:
-            text = "The voice cannot be changed once it was heard."
+            text = "The voice cannot be changed once the session has produced audio."
             return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
         is_input_changed = (before.turn_detection, before.input_format) != (
             after.turn_detection,
@@ -97,7 +97,7 @@ class RealtimeMachine(UnitResponses):
         assert isinstance(message, BufferAppend)
         buffer = self._audio.buffer
         if buffer.is_too_far_behind:
-            text = "Sound comes faster than it can be heard; this append is left out."
+            text = "Audio arrives faster than it can be processed; this append is dropped."
             return self._wrong(event, "rate_limit_exceeded", text)
         is_judged = self._is_live or self._config.turn_detection is not None
         buffer.append(message.audio, is_judged=is_judged)

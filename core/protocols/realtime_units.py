@@ -380,8 +380,8 @@ class UnitResponses(ResponseMachine):
     def _stats(self, result: duplex.Result | None) -> TokenStats:
         made = self._state.tokens
         length = result.kv_cache_length if result is not None and result.kv_cache_length else made
-        heard = max(0, length - made)
-        return TokenStats(input_tokens=heard, generated_tokens=made, total_tokens=length)
+        received = max(0, length - made)
+        return TokenStats(input_tokens=received, generated_tokens=made, total_tokens=length)
 
     @property
     def _eagerness(self) -> str:

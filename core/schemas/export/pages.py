@@ -135,7 +135,7 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
             RealtimeLimits,
             "The worker's part, for the whole session. Beside the phase there are the segment of "
             "speech that is open, and the reply that the engine makes, which may be that of a "
-            "response that is over. `audio_received` is what detection finds in appended sound.",
+            "response that is over. `speech_scored` is what detection finds in appended sound.",
             "Every event of a client has a row.",
         ),
     }

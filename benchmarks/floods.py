@@ -1,6 +1,6 @@
 """The gateway's longest stall while clients flood it: `python -m benchmarks.floods`.
 
-The gateway runs in this process, each flood in one of its own. A heartbeat in the loop measures
+The gateway runs in this process, its client in another. A heartbeat in the loop measures
 what the process computes between two beats, so that a busy machine does not count as a stall.
 """
 
@@ -31,7 +31,7 @@ from gateway_modules.web.server import GatewayServer, server_config
 HOST: Final = "127.0.0.1"
 NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: no server answers
 BEAT_S: Final = 0.002
-FLOOD_S: Final = 4.0
+FLOOD_S: Final = 3.0
 MS_PER_S: Final = 1_000
 SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 COMPLETIONS: Final = "/v1/chat/completions"
@@ -167,17 +167,17 @@ def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> 
         continue
 
 
-async def stall_of(name: str, port: int) -> float:
-    """Return the longest stall while one flood runs, ms."""
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.floods", "--attack", name, "--port", str(port)
-    )
-    ended = asyncio.ensure_future(program.wait())
+async def stall_of(name: str, client: asyncio.subprocess.Process) -> float:
+    """Return the longest stall while a client floods the gateway in one way, ms."""
+    assert client.stdin and client.stdout
+    client.stdin.write(f"{name}\n".encode())
+    ended = asyncio.ensure_future(client.stdout.readline())
     longest_s = 0.0
     while not ended.done():
         before_s = time.process_time()
         await asyncio.sleep(BEAT_S)
         longest_s = max(longest_s, time.process_time() - before_s)
+    assert ended.result().decode() == f"{name}\n", "the client has ended"
     return longest_s * MS_PER_S
 
 
@@ -193,21 +193,27 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     while not server.started:  # noqa: ASYNC110 - the server has no event for it
         await asyncio.sleep(BEAT_S)
     port: int = server.servers[0].sockets[0].getsockname()[1]
+    client = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.floods", "--port", str(port)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     try:
-        return {name: await stall_of(name, port) for name in names}
+        return {name: await stall_of(name, client) for name in names}
     finally:
+        client.kill()
+        await client.wait()
         server.should_exit = True
         await serving
         gc.unfreeze()
 
 
-def main(
-    attack_name: str = typer.Option("", "--attack", help="Be the client of one flood."),
-    port: int = typer.Option(0, help="Of the gateway that is flooded."),
-) -> None:
+def main(port: int = typer.Option(0, help="Be the client of the gateway there.")) -> None:
     """Flood a gateway in every way, one after the other."""
-    if attack_name:
-        attack(attack_name, port)
+    if port:
+        for line in sys.stdin:
+            attack(line.strip(), port)
+            print(line, end="", flush=True)
         return
     with tempfile.TemporaryDirectory() as folder:
         stalls_ms = asyncio.run(measured(Path(folder), list(FLOODS)))

@@ -106,15 +106,16 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.19)
         )
-    beside = []
+    first, last = [], []
     if is_everything:
-        beside.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
+        last.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
-            # They compute from beginning to end, while the other stages often wait. Their figures
-            # count conversations on the model's own clock, however long computing takes.
+            # First, because the longest of them takes as long as all other stages together. They
+            # compute from beginning to end, while the others often wait. Their figures count
+            # conversations on the model's own clock, however long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
-            stages.append(pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
-    yield [*stages, *static_checks(), *beside]
+            first.append(pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
+    yield [*first, *stages, *static_checks(), *last]
     if is_everything:
         # What is measured in real time has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime")

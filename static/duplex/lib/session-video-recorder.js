@@ -208,11 +208,11 @@ export class SessionVideoRecorder extends EventTarget {
  * @property {() => Promise<void>} close
  */
 
-/** @returns {UserBus} */
-export function createUserBus() {
+/** @param {{isMuted: boolean}} options @returns {UserBus} */
+export function createUserBus({ isMuted }) {
   const context = new AudioContext();
   const output = context.createMediaStreamDestination();
-  const gate = new GainNode(context);
+  const gate = new GainNode(context, { gain: isMuted ? 0 : 1 }); // a ramp from 1 would let a muted user through
   gate.connect(output);
   context.resume().catch(() => undefined); // the next gesture lets it run
   let disconnect = () => {};
@@ -230,7 +230,7 @@ export function createUserBus() {
         if (node.context.state !== "closed") tap.close();
       };
     },
-    setMuted: (isMuted) => gate.gain.setTargetAtTime(isMuted ? 0 : 1, context.currentTime, 0.01),
+    setMuted: (isMutedNow) => gate.gain.setTargetAtTime(isMutedNow ? 0 : 1, context.currentTime, 0.01),
     async close() {
       disconnect();
       if (context.state !== "closed") await context.close();

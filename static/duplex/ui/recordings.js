@@ -116,8 +116,7 @@ function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look
     if (recorder || !opened) return;
     const fresh = new SessionVideoRecorder();
     recorder = fresh;
-    bus = createUserBus();
-    bus.setMuted(call.devices.isMuted);
+    bus = createUserBus({ isMuted: call.devices.isMuted });
     bus.connect(opened.source.output);
     const wish = store.get("format");
     const format = await fresh.start({

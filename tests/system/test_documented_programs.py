@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 
 import pytest
 
+from gateway_modules.admin.security import TOKEN_FILE
+from tests.documents import blocks
 from tests.source_tree import ROOT
 from tests.system.running import LIMIT_S, RunningSystem
 from tests.system.test_browser_clients import node
 
 HOST = "http://localhost:8006"  # as written in the programs
-FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TOKEN = "data/admin_token"
 SOCKETS = "--experimental-websocket"  # node 20 has them behind this; the next versions as they are
 RUNNERS = {
     "python": (sys.executable, "-c"),
@@ -34,15 +35,17 @@ RUNNERS = {
         ("talk.md", 5, '"queue_length":0'),
         ("openai.md", 0, "hear you"),
         ("openai-realtime.md", 0, "response.done"),
+        ("operate.md", 3, "draining"),
     ],
 )
 def test_a_program_runs_as_it_stands(
     shipped: RunningSystem, page: str, number: int, said: str
 ) -> None:
-    language, text = FENCED.findall((ROOT / "docs" / page).read_text(encoding="utf8"))[number]
-    text = text.replace(HOST, shipped.url).replace(HOST.replace("http", "ws"), shipped.ws(""))
+    block = blocks(page)[number]
+    text = block.text.replace(HOST, shipped.url).replace(TOKEN, str(shipped.data / TOKEN_FILE))
+    text = text.replace(HOST.replace("http", "ws"), shipped.ws(""))
     done = subprocess.run(
-        [*RUNNERS[language], text],
+        [*RUNNERS[block.language], text],
         cwd=ROOT,
         env={**os.environ, "NO_PROXY": "*", "no_proxy": "*"},
         capture_output=True,
@@ -56,5 +59,4 @@ def test_a_program_runs_as_it_stands(
 @pytest.mark.parametrize(("example", "number"), [("duplex.py", 0), ("duplex.mjs", 2)])
 def test_the_first_programs_are_the_examples(example: str, number: int) -> None:
     text = (ROOT / "examples" / example).read_text(encoding="utf8")
-    page = (ROOT / "docs" / "talk.md").read_text(encoding="utf8")
-    assert FENCED.findall(page)[number][1] == text.replace('"../static', '"./static')
+    assert blocks("talk.md")[number].text == text.replace('"../static', '"./static')

@@ -1,0 +1,78 @@
+"""Every command and program in the documentation is executed by a test, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config import Settings, load_settings
+from core.telemetry import CallIds
+from tests.documents import EXECUTED, PAGES, blocks
+from tests.source_tree import ROOT
+
+NAMED_FILE = re.compile(r"`((?:tests|scripts)/[\w/.]+)`")
+UNITS = sorted((ROOT / "deploy").glob("*.service"))
+INSTALLED = "/srv/minicpmo-live"
+
+
+@pytest.mark.parametrize("page", [path.name for path in PAGES])
+def test_a_block_is_executed_or_says_why_not(page: str) -> None:
+    for number, block in enumerate(blocks(page)):
+        test = EXECUTED.get((page, number))
+        assert (test is None) != (block.reason is None), f"block {number}: {block.text[:60]}"
+        if test:
+            file, _, name = test.partition("::")
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf8")
+        for named in NAMED_FILE.findall(block.reason or ""):
+            assert (ROOT / named).exists(), named
+
+
+def test_every_executed_block_exists() -> None:
+    assert all(number < len(blocks(page)) for page, number in EXECUTED)
+
+
+@pytest.mark.parametrize("page", ["deploy.md", "embedded.md"])
+def test_settings_in_the_documentation_are_valid(page: str) -> None:
+    assert blocks(page)[0].language == "json"
+    Settings.model_validate(json.loads(blocks(page)[0].text))
+
+
+def test_variables_of_services_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = blocks("deploy.md")[12]
+    assert block.language == "ini"
+    for line in block.text.splitlines():
+        monkeypatch.setenv(*line.split("=", 1))
+    settings = load_settings()
+    assert settings.service.workers == ("10.0.0.2:22400", "10.0.0.3:22400")
+    assert settings.service.desk == "10.0.0.1:8005"
+
+
+def test_the_trace_id_is_what_the_command_prints() -> None:
+    printed = subprocess.check_output(["bash", "-euc", blocks("operate.md")[2].text], text=True)
+    assert int(printed, 16) == CallIds.of("adx_1", "any").trace_id
+
+
+def test_what_would_be_deleted_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "data" / "sessions").mkdir(parents=True)
+    command = blocks("operate.md")[4].text.replace(
+        "python session", f"{sys.executable} {ROOT}/session"
+    )
+    subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_service_starts_a_program_with_options_that_it_has(unit: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(encoding="utf8"), re.MULTILINE)
+    program, *options = line.replace("%i", "8006").split()
+    if program == f"{INSTALLED}/start_all.sh":
+        assert os.access(ROOT / "start_all.sh", os.X_OK)
+        options = ["-m", "launcher", *options]
+    else:
+        assert program == f"{INSTALLED}/.venv/bin/python"
+    subprocess.run([sys.executable, *options, "--help"], cwd=ROOT, check=True, capture_output=True)

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.embedded_questions import CLOSED, FILLERS, NAMES, OPEN
-from benchmarks.nano.judges import Taster
+from benchmarks.nano.judges import Dnsmos
 from core.audio import FloatArray, read_audio, resample
 from core.cascade.chat import CascadeChatView
 from core.cascade.duplex import CascadeDuplexView
@@ -196,7 +196,7 @@ async def measure_synthesis(parts: Parts, report: Report) -> None:
     spoken = [(text, in_room(sound)) for text, sound in zip(texts, sounds, strict=True)]
     report.add("word error of replies", await _error_rate(parts, spoken), 0.03, is_most=True)
     with tempfile.TemporaryDirectory() as folder:
-        judge = Taster(Path(folder))
+        judge = Dnsmos(Path(folder))
         quality = fmean(judge.overall(sound) for sound in sounds)
     report.add("DNSMOS of replies", quality, 3.1, is_most=False)
     length_s = sum(map(len, sounds)) / INPUT_SAMPLE_RATE_HZ

@@ -42,7 +42,7 @@ OVERALL = 2  # of its three opinions
 DNSMOS_OVERALL = (-0.06766283, 1.11546468, 0.04602535)
 
 
-class Listener:
+class WhisperJudge:
     """Whisper tiny.en, greedy: writes down what it hears."""
 
     NAME = (
@@ -75,7 +75,7 @@ class Listener:
         return " ".join(passage.text.strip() for passage in passages)
 
 
-class Taster:
+class Dnsmos:
     """DNSMOS: how good speech sounds, 1 to 5.
 
     It judges windows of 9 s, one a second. Nearly all of its work is convolutions before the first

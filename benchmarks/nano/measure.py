@@ -10,11 +10,11 @@ from pathlib import Path
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Area, Figure, Gate
 from benchmarks.nano.hearing import Outcome, ask, false_starts, hears, takes_turns
-from benchmarks.nano.judges import Listener, Taster
+from benchmarks.nano.judges import Dnsmos, WhisperJudge
 from benchmarks.nano.runs import Stage
 from benchmarks.nano.seeing import sees
 from benchmarks.nano.sheet import Sample
-from benchmarks.nano.socket_talk import converse, judged, script
+from benchmarks.nano.socket_conversation import converse, judged, script
 from benchmarks.nano.speaking import (
     is_quick,
     questions_with_held_out_replies,
@@ -87,9 +87,9 @@ class Measurement:
         return Stage(self.processor)
 
     @cached_property
-    def judge(self) -> Listener:
+    def judge(self) -> WhisperJudge:
         """Who writes down what it says."""
-        return Listener(self.folder / PACKAGES)
+        return WhisperJudge(self.folder / PACKAGES)
 
     def figures(self, areas: Sequence[Area]) -> Iterator[Figure]:
         """Yield the figures of some areas, in order; heavy ones take minutes."""
@@ -157,8 +157,8 @@ class Measurement:
         self.samples += [
             Sample(each.asked, each.text, each.transcript, each.sound) for each in replies
         ]
-        yield replace(speaks(replies), judge=Listener.NAME)
-        yield replace(sounds(replies, Taster(self.folder / PACKAGES)), judge=Taster.NAME)
+        yield replace(speaks(replies), judge=WhisperJudge.NAME)
+        yield replace(sounds(replies, Dnsmos(self.folder / PACKAGES)), judge=Dnsmos.NAME)
 
     def _timing(self) -> Iterator[Figure]:
         asked = self.quick_voices(held_out_questions(self.sizes.timed, self.seed), self.seed)
@@ -167,7 +167,7 @@ class Measurement:
     def _end_to_end(self) -> Iterator[Figure]:
         asked = script()
         said = converse(self.checkpoint, self.voices(asked, self.seed))
-        figure = replace(judged(asked, said, self.judge), judge=Listener.NAME)
+        figure = replace(judged(asked, said, self.judge), judge=WhisperJudge.NAME)
         self.samples += [
             Sample(question.text, each.text, "", each.sound)
             for question, each in zip(asked, said, strict=True)

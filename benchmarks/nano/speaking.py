@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure
-from benchmarks.nano.judges import Listener, Taster, word_errors
+from benchmarks.nano.judges import Dnsmos, WhisperJudge, word_errors
 from benchmarks.nano.runs import (
     OUTPUT_RATE_HZ,
     Conversation,
@@ -71,7 +71,7 @@ def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
     return found
 
 
-def say(stage: Stage, judge: Listener, asked: Sequence[Question]) -> list[Reply]:
+def say(stage: Stage, judge: WhisperJudge, asked: Sequence[Question]) -> list[Reply]:
     """Ask typed questions and write down the spoken replies."""
     settings = GenerationSettings(
         do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
@@ -95,10 +95,10 @@ def speaks(replies: Sequence[Reply]) -> Figure:
     return Figure(gates.SPEAKS, value, len(replies), worst)
 
 
-def sounds(replies: Sequence[Reply], taster: Taster) -> Figure:
+def sounds(replies: Sequence[Reply], dnsmos: Dnsmos) -> Figure:
     """Return the mean opinion over all replies."""
     said = [to_input_rate(reply.sound) for reply in replies if len(reply.sound)]
-    scores = [taster.overall(np.clip(sound, -1, 1)) for sound in said]
+    scores = [dnsmos.overall(np.clip(sound, -1, 1)) for sound in said]
     return Figure(gates.SOUNDS, float(np.mean(scores)) if scores else None, len(scores))
 
 

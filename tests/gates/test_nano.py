@@ -22,7 +22,7 @@ from benchmarks.nano.judges import (
     OVERALL,
     SAMPLE_RATE_HZ,
     SPEECHMOS,
-    Taster,
+    Dnsmos,
 )
 from benchmarks.nano.measure import PACKAGES, Measurement
 from config import PROJECT_ROOT
@@ -76,10 +76,10 @@ def test_gates(areas: tuple[Area, ...], measurement: Measurement) -> None:
 
 
 @pytest.mark.gate
-def test_what_windows_share_changes_no_opinion() -> None:
+def test_what_windows_share_changes_no_score() -> None:
     """DNSMOS runs over each window alone here, as it was published."""
     folder = CACHE / PACKAGES
-    taster = Taster(folder)
+    dnsmos = Dnsmos(folder)
     with zipfile.ZipFile(fetch_package(SPEECHMOS, folder)) as archive:
         published = onnxruntime.InferenceSession(archive.read(DNSMOS_FILE))
     noise = 0.1 * np.random.default_rng(0).standard_normal(DNSMOS_SAMPLES + 2 * SAMPLE_RATE_HZ)
@@ -89,4 +89,4 @@ def test_what_windows_share_changes_no_opinion() -> None:
         for start in range(0, 3 * SAMPLE_RATE_HZ, SAMPLE_RATE_HZ)
     ]
     alone = np.mean(np.polyval(DNSMOS_OVERALL, raw))
-    assert taster.overall(sound) == pytest.approx(alone, abs=1e-5)
+    assert dnsmos.overall(sound) == pytest.approx(alone, abs=1e-5)

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from benchmarks.launched import LaunchedSystem, Plan
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure
-from benchmarks.nano.judges import Listener, word_errors
+from benchmarks.nano.judges import WhisperJudge, word_errors
 from benchmarks.nano.runs import (
     NOISE_FLOOR,
     OUTPUT_RATE_HZ,
@@ -86,7 +86,7 @@ def script() -> list[Question]:
     return [by_text[text] for text in SCRIPT]
 
 
-def judged(asked: Sequence[Question], said: Sequence[Said], judge: Listener) -> Figure:
+def judged(asked: Sequence[Question], said: Sequence[Said], judge: WhisperJudge) -> Figure:
     """Return how many turns were right, by what the judge hears."""
     context, wrong = Context(), []
     for question, reply in zip(asked, said, strict=True):

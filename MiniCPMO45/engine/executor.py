@@ -84,8 +84,27 @@ class MissingVoiceError(RuntimeError):
     """Speech was asked for and the checkpoint has no vocoder."""
 
 
+Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
+
+
+def answering(handlers: Handlers) -> Callable[[Sequence[Request]], list[Any]]:
+    """Return what answers requests of one kind, in their order; each type documents its answer.
+
+    There is at most one request per conversation, beside pictures that are encoded ahead.
+    """
+
+    @torch.inference_mode()
+    def answer(requests: Sequence[Request]) -> list[Any]:
+        if not requests:
+            return []
+        [kind] = {type(request) for request in requests}
+        return handlers[kind](requests)
+
+    return answer
+
+
 class Executor:
-    """Weights, the stores their caches live in, and one method: `answer`.
+    """Weights, the stores their caches live in, and `answer`, which takes requests of one kind.
 
     It is used by the thread that makes it, whose current device becomes that of the weights.
     Without Token2wav assets there is neither vocoder nor voices. `memory_at_start` is the card's,
@@ -125,7 +144,7 @@ class Executor:
         self._audio = AudioEmbedder(
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
-        self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
+        self._handlers: Handlers = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
             EncodeClips: self._encode_clips,
@@ -135,6 +154,7 @@ class Executor:
             Vocode: self._vocode,
             OpenVoice: self._open_voices,
         }
+        self.answer = answering(self._handlers)
         self.memory_at_start = self._capture() if self._has_graphs else None
 
     @property
@@ -155,17 +175,6 @@ class Executor:
         if self.memory_at_start is not None:
             shares.append(self.memory_at_start.share_left(CardMemory.of(self.device)))
         return min(shares)
-
-    @torch.inference_mode()
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of one kind, in their order; each request type documents its answer.
-
-        There is at most one per conversation, beside pictures that are encoded ahead.
-        """
-        if not requests:
-            return []
-        [kind] = {type(request) for request in requests}
-        return self._handlers[kind](requests)
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
         """Return a fresh conversation whose caches live beside the weights."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -278,18 +279,15 @@ class UnitShape:
         return cls(mel_frames, context, encoder_frame_count(mel_frames) - 2 * context)
 
     @classmethod
-    def around(cls, items: Sequence[EncodeStream]) -> UnitShape:
-        context = max(item.context for item in items)
-        mel_frames = max(cls.offset(context, item) + item.mel.shape[1] for item in items)
-        return cls(mel_frames, context, max(item.n_new for item in items))
+    def around(cls, item: EncodeStream) -> UnitShape:
+        return cls(item.mel.shape[1], item.context, item.n_new)
 
-    @staticmethod
-    def offset(context: int, item: EncodeStream) -> int:
+    def offset(self, item: EncodeStream) -> int:
         """Return how many mel frames of padding are in front of an item."""
-        return CONV_STRIDE * (context - item.context)
+        return CONV_STRIDE * (self.context - item.context)
 
     def fits(self, item: EncodeStream) -> bool:
-        n_frames = self.offset(self.context, item) + item.mel.shape[1]
+        n_frames = self.offset(item) + item.mel.shape[1]
         is_short = item.n_new <= self.n_new and n_frames <= self.mel_frames
         return item.context <= self.context and is_short
 
@@ -298,7 +296,10 @@ UNIT = UnitShape.of_unit()
 
 
 class AudioEmbedder:
-    """Encoder, projection and pooling of `pool_step` encoder frames into one embedding."""
+    """Encoder, projection and pooling of `pool_step` encoder frames into one embedding.
+
+    Streams are embedded in passes over static memory, so that a card can replay them as graphs.
+    """
 
     def __init__(
         self,
@@ -313,7 +314,8 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, StreamPass] = {}
+        self._inputs: dict[int, UnitInputs] = {}
+        self._graphs: dict[int, Capturable[Tensor]] = {}
         fuse_attention(encoder)
 
     @torch.no_grad()
@@ -360,15 +362,16 @@ class AudioEmbedder:
         usual = [index for index, item in enumerate(items) if UNIT.fits(item)]
         for start in range(0, len(usual), ROWS[-1]):
             indices = usual[start : start + ROWS[-1]]
-            embedded = self._run([items[index] for index in indices])
+            embedded = self._feed([items[index] for index in indices])
             answers.update(zip(indices, embedded, strict=True))
         for index, item in enumerate(items):
             if index not in answers:  # longer than a unit: a pass of its own
-                [answers[index]] = self._feed(StreamPass(self, 1, UnitShape.around([item])), [item])
+                inputs = UnitInputs(self.encoder, 1, UnitShape.around(item))
+                [answers[index]] = self._feed([item], inputs)
         return [answers[index] for index in range(len(items))]
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
-        return [self._pass(n) for n in sorted(rows, reverse=True)]
+        return [self._fixed(n_rows) for n_rows in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
         if len({id(item.cache) for item in items}) < len(items):
@@ -380,50 +383,73 @@ class AudioEmbedder:
             if item.n_new > most:
                 raise ValueError(f"{item.n_new} encoder frames, only {most} positions")
 
-    def _run(self, items: Sequence[EncodeStream]) -> list[Tensor]:
-        n_rows = len(items)
-        if self._has_fixed:
-            n_rows = next(n for n in ROWS if n >= n_rows)
-        return self._feed(self._pass(n_rows), items)
-
-    def _feed(self, unit: StreamPass, items: Sequence[EncodeStream]) -> list[Tensor]:
+    def _feed(
+        self, items: Sequence[EncodeStream], inputs: UnitInputs | None = None
+    ) -> list[Tensor]:
+        """Run a pass over `inputs`, or over those kept for so many units of the usual length."""
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
                 item.cache.truncate(0)
             item.cache.reserve(item.cache.length + item.n_new)
+        graph = None
+        if inputs is None:
+            n_rows = len(items)
+            if self._has_fixed:
+                n_rows = next(n for n in ROWS if n >= n_rows)
+                graph = self._fixed(n_rows)
+            inputs = self._kept(n_rows)
         try:
-            unit.load(items)
-            rows = unit.run()[: len(items)].clone()  # the next replay writes over the original
+            inputs.load(items)
+            rows = self._embed(inputs) if graph is None else graph.run()
         finally:
-            unit.release()
+            inputs.release()
+        rows = rows[: len(items)].clone()  # the next replay writes over the original
         for item in items:
             item.cache.length += item.n_new
         return [
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> StreamPass:
-        if n_rows not in self._passes:
-            with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                self._passes[n_rows] = StreamPass(self, n_rows, UNIT)
-        return self._passes[n_rows]
+    def _embed(self, inputs: UnitInputs) -> Tensor:
+        """Encode units and keep them; embeddings [S, frames / pool step, llm_width]."""
+        attention = inputs.attention()
+        rows = self.projection(self.encoder(inputs.mel, inputs.batch(attention)))
+        attention.store()
+        n_groups = rows.shape[1] // self.pool_step
+        pooled = rows[:, : n_groups * self.pool_step]
+        return pooled.unflatten(1, (n_groups, self.pool_step)).mean(2)
+
+    def _kept(self, n_rows: int) -> UnitInputs:
+        if n_rows not in self._inputs:
+            with torch.inference_mode(False), torch.no_grad():  # they outlive the call
+                self._inputs[n_rows] = UnitInputs(self.encoder, n_rows, UNIT)
+        return self._inputs[n_rows]
+
+    def _fixed(self, n_rows: int) -> Capturable[Tensor]:
+        if n_rows not in self._graphs:
+            work = partial(self._embed, self._kept(n_rows))
+            self._graphs[n_rows] = Capturable(f"audio encoder, {n_rows}", work)
+        return self._graphs[n_rows]
 
 
-class StreamPass(Capturable[Tensor]):
-    """A unit of each of S streams, fewer are padded, on memory whose addresses never change."""
+class UnitInputs:
+    """A unit of each of S streams, fewer are padded, in memory whose addresses never change.
 
-    def __init__(self, embedder: AudioEmbedder, n_rows: int, shape: UnitShape) -> None:
-        super().__init__(f"audio encoder, {n_rows}")
-        self._embedder, self._shape = embedder, shape
-        encoder = embedder.encoder
+    Attributes:
+        mel: float32 [S, 80, frames].
+    """
+
+    def __init__(self, encoder: AudioEncoder, n_rows: int, shape: UnitShape) -> None:
+        self._shape = shape
         like, heads = encoder.conv1.weight, encoder.heads
         sizes = {"n_new": 1, "is_sound": shape.mel_frames, "positions": shape.n_new}
         sizes |= ColumnCache.sizes("kv", shape.n_new)
         self._table = StreamTable(n_rows, sizes, like.device)
         self._cache = ColumnCache(self._table, "kv", "n_new", heads)
-        self._mel = torch.zeros(n_rows, N_MELS, shape.mel_frames, device=like.device)
-        width = 2 * (like.shape[0] // heads)
-        self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, width)
+        self.mel = torch.zeros(n_rows, N_MELS, shape.mel_frames, device=like.device)
+        width = like.shape[0]
+        self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, 2 * (width // heads))
+        self._new_shape = (len(encoder.layers), n_rows, shape.n_new, 3 * width)
         self.load(())
 
     def load(self, items: Sequence[EncodeStream]) -> None:
@@ -432,8 +458,7 @@ class StreamPass(Capturable[Tensor]):
         mel_frame, frame = np.arange(shape.mel_frames), np.arange(shape.n_new)
         spare = len(self._table.rows) - n
         facts = [
-            (shape.offset(shape.context, each), each.mel.shape[1], each.cache.length, each.n_new)
-            for each in items
+            (shape.offset(each), each.mel.shape[1], each.cache.length, each.n_new) for each in items
         ] + [(0, 0, 0, shape.n_new)] * spare
         start, n_given, length, n_new = np.array(facts)[:, :, None].swapaxes(0, 1)  # [S, 1] each
         host["n_new"][:], host["kv length"][:] = n_new, length
@@ -450,29 +475,18 @@ class StreamPass(Capturable[Tensor]):
                 F.pad(each.mel, (first, shape.mel_frames - first - count))
                 for each, (first, count, *_) in zip(items, facts, strict=False)
             ]
-            self._mel[:n].copy_(torch.stack(mels), non_blocking=True)
+            self.mel[:n].copy_(torch.stack(mels), non_blocking=True)
 
     def release(self) -> None:
-        """Drop the streams of the last `load`; `run` needs another one first."""
+        """Drop the streams of the last `load`; the next pass needs another one first."""
         self._table.release()
 
-    def _work(self) -> Tensor:
-        """Encode the units and keep them; embeddings [S, frames / pool step, llm_width]."""
-        embedder, table = self._embedder, self._table
-        encoder, dtype = embedder.encoder, embedder.encoder.conv1.weight.dtype
-        shape = (
-            len(encoder.layers),
-            len(table.rows),
-            self._shape.n_new,
-            3 * encoder.conv1.out_channels,
-        )
-        attention = StreamAttention(self._cache, self._mel.new_empty(shape, dtype=dtype))
-        batch = AudioBatch(table["is_sound"], self._shape.context, table["positions"], attention)
-        rows = embedder.projection(encoder(self._mel, batch))
-        attention.store()
-        n_groups = rows.shape[1] // embedder.pool_step
-        pooled = rows[:, : n_groups * embedder.pool_step]
-        return pooled.unflatten(1, (n_groups, embedder.pool_step)).mean(2)
+    def attention(self) -> StreamAttention:
+        return StreamAttention(self._cache, self._dummy.new_empty(self._new_shape))
+
+    def batch(self, attention: StreamAttention) -> AudioBatch:
+        table = self._table
+        return AudioBatch(table["is_sound"], self._shape.context, table["positions"], attention)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, Request
+from MiniCPMO45.engine.steps import DrawCodes, EncodeClips
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.transformer import DenseAttention
@@ -69,12 +69,12 @@ class RecordedExecutor(Executor):
         super().__init__(model, vocoder)
         self.speech_rope = GappedRope(self.tts_store.rope.frequencies)
         self.tts_store.rope = self.speech_rope
+        self._draw, self._handlers[DrawCodes] = self._handlers[DrawCodes], self._draw_codes
 
-    def answer(self, requests: Sequence[Request]) -> list[Any]:
-        if any(isinstance(request, DrawCodes) for request in requests):
-            everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
-            self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
-        return super().answer(requests)
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[Any]:
+        everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
+        self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
+        return self._draw(requests)
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         model, step = self.model, self.model.config.audio_pool_step

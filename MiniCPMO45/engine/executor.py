@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -87,22 +88,6 @@ class MissingVoiceError(RuntimeError):
 Handlers = dict[type, Callable[[Sequence[Any]], list[Any]]]
 
 
-def answering(handlers: Handlers) -> Callable[[Sequence[Request]], list[Any]]:
-    """Return what answers requests of one kind, in their order; each type documents its answer.
-
-    There is at most one request per conversation, beside pictures that are encoded ahead.
-    """
-
-    @torch.inference_mode()
-    def answer(requests: Sequence[Request]) -> list[Any]:
-        if not requests:
-            return []
-        [kind] = {type(request) for request in requests}
-        return handlers[kind](requests)
-
-    return answer
-
-
 class Executor:
     """Weights, the stores their caches live in, and `answer`, which takes requests of one kind.
 
@@ -154,8 +139,15 @@ class Executor:
             Vocode: self._vocode,
             OpenVoice: self._open_voices,
         }
-        self.answer = answering(self._handlers)
         self.memory_at_start = self._capture() if self._has_graphs else None
+
+    @property
+    def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
+        """Answer requests of one kind, in their order; each request type documents its answer.
+
+        There is at most one per conversation, beside pictures that are encoded ahead.
+        """
+        return partial(_answer, self._handlers)
 
     @property
     def device(self) -> torch.device:
@@ -318,6 +310,14 @@ class Executor:
         if self.vocoder is None:
             raise MissingVoiceError(NO_VOICE)
         return self.vocoder
+
+
+@torch.inference_mode()
+def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
+    if not requests:
+        return []
+    [kind] = {type(request) for request in requests}
+    return handlers[kind](requests)
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

@@ -218,34 +218,26 @@ def resume(steps: Steps[T], answer: Any) -> Request | Emit:
 
 def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
     """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
-    answer: Any = None
+    task = Task(steps)
     try:
         while True:
-            request = resume(steps, answer)
-            if isinstance(request, Emit):
-                yield request.value
-                answer = None
-                continue
-            try:
-                [answer] = executor.answer([request])
-            except Exception as error:
-                answer = error
-    except StopIteration as end:
-        result: T = end.value
-        return result
+            run_pass(executor, [task])
+            if task.state is TaskState.EMITTED:
+                yield task.take()
+            elif task.has_ended:
+                result: T = task.take()
+                return result
     finally:
-        steps.close()
+        task.close()
 
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:
     """Drive one conversation to its end and return its result; emitted values are dropped."""
-    stream = stream_alone(steps, executor)
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    task = Task(steps)
+    while not task.has_ended:
+        run_pass(executor, [task])
+    result: T = task.take()
+    return result
 
 
 def _answers(executor: Answers, requests: list[Request]) -> list[Any]:

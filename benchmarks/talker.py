@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 import numpy as np
+import torch
 
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
@@ -105,7 +106,9 @@ class Talker:
     def prepare(self, answers: Answers, inputs: Inputs) -> None:
         """Feed the prompt and open the voice."""
         rig, session = self.rig, self.session
-        stream = rig.executor.open_stream(rig.voice, session.sampler.generator)
+        assert rig.executor.vocoder is not None
+        with torch.inference_mode():
+            stream = rig.executor.vocoder.new_state(rig.voice, session.sampler.generator)
         n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
         prefix = duplex_prefix()
         missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + duplex_suffix()))

@@ -70,7 +70,7 @@ from MiniCPMO45.processing.mel import MelState
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import LEAST_CONVERSATIONS, CacheKind, LoadOptions
 from MiniCPMO45.token2wav.vocoder import Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.token2wav.voices import VoiceLibrary
 
 logger = logging.getLogger(__name__)
@@ -188,19 +188,6 @@ class Executor:
             sampler=SamplerState(generator),
         )
 
-    @torch.inference_mode()
-    def open_stream(
-        self, voice: VoiceBase, generator: torch.Generator | None = None
-    ) -> SpeechStream:
-        """Return a stream of speech at the start of a turn.
-
-        Without a generator its excitation has no noise.
-
-        Raises:
-            MissingVoiceError: the checkpoint has no vocoder.
-        """
-        return self._vocoder().new_state(voice, generator)
-
     @property
     def _has_graphs(self) -> bool:
         return self.device.type == "cuda" and HAS_TRITON
@@ -300,11 +287,10 @@ class Executor:
         return list(read_back(torch.cat(waves)).split([len(wave) for wave in waves]))
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
-        if self.voices is None:
+        vocoder, voices = self._vocoder(), self.voices
+        if voices is None:
             raise MissingVoiceError(NO_VOICE)
-        return [
-            self.open_stream(self.voices.base_of(each.audio), each.generator) for each in requests
-        ]
+        return [vocoder.new_state(voices.base_of(each.audio), each.generator) for each in requests]
 
     def _vocoder(self) -> Token2Wav:
         if self.vocoder is None:

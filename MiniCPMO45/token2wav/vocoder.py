@@ -29,7 +29,6 @@ from MiniCPMO45.token2wav.vocoder_state import (
     ChunkInput,
     ChunkShape,
     ColumnRings,
-    FlowSchedule,
     SpeechStream,
     StreamMemory,
     Vocode,
@@ -213,9 +212,8 @@ class Program(Capturable[Tensor]):
 
 @dataclass(frozen=True)
 class ProgramKey:
-    """What a program is made for: ODE steps, streams, codes and history."""
+    """What a program is made for: streams, codes and history."""
 
-    n_steps: int
     n_rows: int
     shape: ChunkShape
     has_overlap: bool = True
@@ -235,7 +233,8 @@ class Token2Wav:
             hift.pack(dtype)
         fixed = self.options.has_fixed_sizes
         self._has_fixed_sizes = is_on_card if fixed is None else fixed
-        self._schedules: dict[int, FlowSchedule] = {}
+        with torch.inference_mode(False):  # it outlives the call
+            self._schedule = flow.make_schedule(self.options.flow_steps)
         self._programs: dict[ProgramKey, Program] = {}
 
     @property
@@ -247,7 +246,6 @@ class Token2Wav:
         self,
         voice: VoicePrompt,
         *,
-        n_steps: int | None = None,
         noise: Tensor | None = None,
         lookahead: Sequence[int] = LOOKAHEAD,
     ) -> VoiceBase:
@@ -261,18 +259,16 @@ class Token2Wav:
             ValueError: the noise does not even cover the prompt.
         """
         check_voice_length(voice.frames)
-        flow, steps, voice = self.flow, n_steps or self.options.flow_steps, voice.to(self.device)
+        flow, voice = self.flow, voice.to(self.device)
         if noise is None:
             n_frames = voice.frames + HISTORY_FRAMES + UPSAMPLING * LARGEST_CALL_CODES
             noise = draw_flow_noise(n_frames, self.config.flow.output_size)
-        memory = StreamMemory.allocate(
-            self.config, steps, voice.frames, device=self.device, dtype=flow.dtype
-        )
+        memory = self._memory(voice.frames)
         speaker = flow.project_speaker(voice.speaker)
-        base = VoiceBase(voice.frames, steps, speaker, noise.to(self.device), memory)
+        base = VoiceBase(voice.frames, speaker, noise.to(self.device), memory)
         n_codes = voice.codes.shape[1]
         shape = ChunkShape(n_codes, 0, is_exact=not self._has_fixed_sizes)
-        batch = self._batch(ProgramKey(steps, 1, shape))
+        batch = self._batch(ProgramKey(1, shape))
         batch.prompt = voice.mel
         codes = [*voice.codes[0].tolist(), *lookahead]
         batch.load([ChunkInput(codes, n_codes, base, memory, rings_for(voice.frames, 0))])
@@ -285,8 +281,15 @@ class Token2Wav:
 
     @torch.no_grad()
     def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
-        """Allocate a stream; without a generator its excitation has no noise."""
-        return SpeechStream.open(base, self.config, generator)
+        """Allocate a stream at the start of a turn, beside its voice.
+
+        Without a generator its excitation has no noise.
+        """
+        memory = self._memory(base.frames + HISTORY_FRAMES)
+        rings = rings_for(base.frames, HISTORY_FRAMES)
+        stream = SpeechStream(base, memory, rings, generator=generator)
+        stream.reset()
+        return stream
 
     def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
         return self.stream_many([Vocode(state, codes, is_last)])[0]
@@ -308,9 +311,8 @@ class Token2Wav:
         groups: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
             check_codes(len(call.codes), call.is_last, call.state.has_started)
-            alike = (call.n_codes, call.state.has_started)
-            group = (call.state.base.n_steps, None if self._has_fixed_sizes else alike)
-            groups.setdefault(group, []).append(index)
+            alike = None if self._has_fixed_sizes else (call.n_codes, call.state.has_started)
+            groups.setdefault(alike, []).append(index)
         answers: dict[int, Tensor] = {}
         for indices in groups.values():
             for start in range(0, len(indices), ROWS[-1]):
@@ -322,9 +324,7 @@ class Token2Wav:
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Capturable[Tensor]]:
         """Return the usual chunks, to be captured before the first call."""
         keys = [
-            ProgramKey(
-                self.options.flow_steps, n_rows, ChunkShape(n_codes, HISTORY, is_exact=False)
-            )
+            ProgramKey(n_rows, ChunkShape(n_codes, HISTORY, is_exact=False))
             for n_rows in sorted(rows, reverse=True)
             for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]
@@ -351,13 +351,12 @@ class Token2Wav:
     def _key_of(self, calls: Sequence[Vocode]) -> ProgramKey:
         """What a batch needs: the next fixed size, or its own."""
         states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
-        n_steps = states[0].base.n_steps
         if self._has_fixed_sizes:
             shape = ChunkShape(_smallest(CHUNK_CODES, n_codes), HISTORY, is_exact=False)
-            return ProgramKey(n_steps, _smallest(ROWS, len(calls)), shape)
+            return ProgramKey(_smallest(ROWS, len(calls)), shape)
         history = max(state.noise_offset for state in states)
         shape = ChunkShape(n_codes, history, is_exact=True)
-        return ProgramKey(n_steps, len(calls), shape, has_overlap=states[0].has_started)
+        return ProgramKey(len(calls), shape, has_overlap=states[0].has_started)
 
     def _finish(self, call: Vocode, after: ColumnRings, samples: Tensor) -> Tensor:
         """Adopt a chunk in its stream and cut out what it says."""
@@ -382,11 +381,11 @@ class Token2Wav:
         return Program(self.flow, self.hift, self._batch(key), has_overlap=key.has_overlap)
 
     def _batch(self, key: ProgramKey) -> ChunkBatch:
-        if key.n_steps not in self._schedules:
-            with torch.inference_mode(False):  # it outlives the call
-                self._schedules[key.n_steps] = self.flow.make_schedule(key.n_steps)
-        schedule = self._schedules[key.n_steps]
-        return ChunkBatch(self.config, key.shape, key.n_rows, schedule, self.flow.dtype)
+        return ChunkBatch(self.config, key.shape, key.n_rows, self._schedule, self.flow.dtype)
+
+    def _memory(self, columns: int) -> StreamMemory:
+        steps, dtype = self.options.flow_steps, self.flow.dtype
+        return StreamMemory.allocate(self.config, steps, columns, device=self.device, dtype=dtype)
 
 
 def _smallest(sizes: Sequence[int], needed: int) -> int:

@@ -276,7 +276,6 @@ class VoiceBase:
     """
 
     frames: int
-    n_steps: int
     speaker: Tensor
     noise: Tensor
     memory: StreamMemory
@@ -302,20 +301,6 @@ class SpeechStream:
     has_started: bool = False
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
-
-    @classmethod
-    def open(
-        cls, base: VoiceBase, config: Token2WavConfig, generator: torch.Generator | None = None
-    ) -> SpeechStream:
-        """Allocate a stream at the start of a turn, beside its voice."""
-        like, columns = base.memory.estimator, base.frames + HISTORY_FRAMES
-        memory = StreamMemory.allocate(
-            config, base.n_steps, columns, device=like.device, dtype=like.dtype
-        )
-        rings = rings_for(base.frames, HISTORY_FRAMES)
-        stream = cls(base, memory, rings, generator=generator)
-        stream.reset()
-        return stream
 
     @property
     def noise_offset(self) -> int:

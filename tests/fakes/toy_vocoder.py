@@ -118,7 +118,6 @@ class FlowStreams:
         self.bases = [
             VoiceBase(
                 n_frames,
-                n_steps,
                 torch.randn(1, flow.output_size, generator=generator),
                 torch.randn(1, flow.output_size, n_frames, generator=generator),
                 StreamMemory.allocate(

@@ -76,11 +76,12 @@ def ordered(cache: Tensor, ring: ColumnRing) -> Tensor:
 
 
 def recorded_caches(
-    vocoder: Token2Wav, n_steps: int, memory: StreamMemory, rings: ColumnRings
+    vocoder: Token2Wav, memory: StreamMemory, rings: ColumnRings
 ) -> dict[str, Tensor]:
     estimator, of_codes, of_frames = (
         ordered(cache, ring) for cache, ring in zip(memory.caches, rings, strict=True)
     )
+    n_steps = vocoder.options.flow_steps
     tails = TailLayout.of(vocoder.config, n_steps).split(memory.tails)
     of_steps = tails["convolution"]  # [N, depth, convolution, row, tap, C]
     return {

@@ -80,7 +80,9 @@ def _compare_prompt(
 ) -> None:
     """The caches after the voice prompt, in the recording's layout."""
     filled = [ring.append(ring.capacity)[1] for ring in rings_for(base.frames, 0)]
-    found = recorded_caches(vocoder, base.n_steps, base.memory, (filled[0], filled[1], filled[2]))
+    found = recorded_caches(
+        vocoder, vocoder.options.flow_steps, base.memory, (filled[0], filled[1], filled[2])
+    )
     actual = {}
     for name in recorded:
         steps = [int(step) for step in re.findall(r"\d+", name)]
@@ -117,7 +119,7 @@ def _compare_streaming(
 def _compare_settings(
     file: str, vocoder: Token2Wav, base: VoiceBase, meta: dict, report: Report
 ) -> None:
-    report.exact(f"{file}_meta/ode_steps", base.n_steps, meta["ode_steps"])
+    report.exact(f"{file}_meta/ode_steps", vocoder.options.flow_steps, meta["ode_steps"])
     report.exact(f"{file}_meta/cfg_rate", vocoder.config.flow.cfg_rate, meta["cfg_rate"])
     report.exact(f"{file}_meta/prompt_len", base.frames // 2, meta["prompt_len"])
 
@@ -209,7 +211,7 @@ def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:
 
 
 def _cache_shapes(vocoder: Token2Wav, state: SpeechStream) -> dict[str, list[int]]:
-    caches = recorded_caches(vocoder, state.base.n_steps, state.memory, state.rings)
+    caches = recorded_caches(vocoder, state.memory, state.rings)
     return {name: list(tensor.shape) for name, tensor in caches.items()}
 
 

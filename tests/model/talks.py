@@ -38,7 +38,7 @@ class Talk:
         self.duplex: DuplexCapability = toy.duplex()
         self.session: Session = executor.open_session(f"talk {number}", seed=100 + number)
         self.settings = replace(BASE, window=WINDOWS[number % 3], temperature=0.7 + 0.1 * number)
-        self.voice = executor.open_stream(toy.voice, self.session.sampler.generator)
+        self.voice = toy.open_voice(self.session.sampler.generator)
         self.number = number
         self.heard: list[Heard] = []
 

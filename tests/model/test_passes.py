@@ -123,7 +123,7 @@ def requests_of(kind: type, toy: Toy, executor: Executor) -> tuple[Request, Requ
         right = EncodeStream(torch.zeros(80, 102), caches[0], 0, 2)
         return right, EncodeStream(torch.zeros(1, 1), caches[1], 0, 2)
     if kind is Vocode:
-        streams = [executor.open_stream(toy.voice) for _ in range(2)]
+        streams = [toy.open_voice() for _ in range(2)]
         return Vocode(streams[0], (0,) * 28, False), Vocode(streams[1], (0,) * 3, False)
     decisions = greedy_decisions(toy, 2)
     logits = torch.zeros(toy.config.vocab_size)

@@ -235,15 +235,6 @@ def test_more_streams_than_a_batch_holds_are_all_answered(
         torch.testing.assert_close(answers[i], answers[i % 2], atol=WAVE_TOLERANCE, rtol=0.0)
 
 
-def test_streams_of_other_step_counts_are_answered_in_one_call(vocoder: Token2Wav) -> None:
-    bases = [vocoder.set_up(toy_voice(), n_steps=n) for n in (2, 4)]
-    assert [base.memory.estimator.shape[0] for base in bases] == [2 * 2, 4 * 2]
-    streams = [vocoder.new_state(base) for base in bases]
-    answers = vocoder.stream_many([Vocode(stream, toy_codes(WHOLE)) for stream in streams])
-    alone = [vocoder.stream(vocoder.new_state(base), toy_codes(WHOLE)) for base in bases]
-    assert_near(answers, alone, atol=WAVE_TOLERANCE, rtol=0.0)
-
-
 def test_the_voice_is_shared_and_never_written_to(vocoder: Token2Wav) -> None:
     base = vocoder.set_up(toy_voice())
     watched = [*base.memory.caches, base.memory.tails, base.noise, base.speaker]

@@ -93,7 +93,9 @@ def largest_errors(card: Token2Wav, plain: Token2Wav) -> tuple[float, float]:
             assert stream.noise_offset == state.noise_offset
             wave_error = max(wave_error, float((ours.cpu() - theirs).abs().max()))
             mel, other = (
-                TailLayout.of(plain.config, each.base.n_steps).split(each.memory.tails)["mel"]
+                TailLayout.of(plain.config, plain.options.flow_steps).split(each.memory.tails)[
+                    "mel"
+                ]
                 for each in (stream, state)
             )
             mel_error = max(mel_error, float((mel.cpu() - other).abs().max()))

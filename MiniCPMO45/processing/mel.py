@@ -179,58 +179,6 @@ def _hann_window() -> Tensor:
     return torch.hann_window(N_FFT, periodic=True, device="cpu")
 
 
-SHORT_PIECE_SAMPLES = 16_000  # a shorter last piece is joined with what follows
-
-
-@dataclass(frozen=True)
-class SampleBuffer:
-    """Samples in pieces.
-
-    Attributes:
-        pieces: float32 [n] each, oldest first; never written to.
-    """
-
-    pieces: tuple[Tensor, ...] = ()
-    length: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        return sum(piece.nbytes for piece in self.pieces)
-
-    def append(self, samples: Tensor) -> SampleBuffer:
-        """Return the buffer with more samples [n] behind."""
-        pieces, length = self.pieces, self.length + len(samples)
-        if pieces and len(pieces[-1]) < SHORT_PIECE_SAMPLES:
-            samples = torch.cat((pieces[-1], samples))
-            pieces = pieces[:-1]
-        return SampleBuffer((*pieces, samples), length)
-
-    def drop(self, count: int) -> SampleBuffer:
-        """Return the buffer without its first `count` samples, whose memory is let go."""
-        kept = []
-        skipped = count
-        for piece in self.pieces:
-            if skipped < len(piece):
-                kept.append(piece[skipped:].clone() if skipped else piece)
-            skipped = max(0, skipped - len(piece))
-        return SampleBuffer(tuple(kept), self.length - count)
-
-    def between(self, start: int, stop: int) -> Tensor:
-        """Return samples [start, stop) as one tensor, as far as they exist."""
-        found = []
-        end = self.length
-        for piece in reversed(self.pieces):
-            begin = end - len(piece)
-            if begin < stop and start < end:
-                found.append(piece[max(0, start - begin) : stop - begin])
-            if begin <= start:
-                break
-            end = begin
-        if len(found) == 1:
-            return found[0]
-        return torch.cat(found[::-1]) if found else torch.zeros(0)
-
-
 # Source of all four: docs/specification/model.md#4.5.
 DYNAMIC_FLOOR_FROM_SAMPLES = 5 * SAMPLE_RATE_HZ
 DROP_FROM_SAMPLES = 30 * SAMPLE_RATE_HZ
@@ -245,13 +193,14 @@ class MelState:
     """What one stream remembers. Mel frames are counted from the start of the stream.
 
     Attributes:
+        samples: audio that was not dropped [n].
         base_frames: first mel frame of the buffer; earlier audio was dropped.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be returned [80, k].
         core_end: one past the last frame that was returned, without convolution context.
     """
 
-    buffer: SampleBuffer = SampleBuffer()
+    samples: Tensor = field(default_factory=lambda: torch.zeros(0))
     base_frames: int = 0
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
@@ -259,23 +208,14 @@ class MelState:
     core_end: int = 0
 
     @property
-    def buffer_len_samples(self) -> int:
-        return self.buffer.length
-
-    @property
-    def samples(self) -> Tensor:
-        """Audio in the buffer as one tensor [n]."""
-        return self.buffer.between(0, self.buffer.length)
-
-    @property
     def full_frames(self) -> int:
         """Frames of the buffer, counting one whose window reaches over the end."""
-        return self.buffer_len_samples // HOP_SAMPLES
+        return len(self.samples) // HOP_SAMPLES
 
     @property
     def stable_frames(self) -> int:
         """Frames of the buffer that more audio will not change."""
-        inside = (self.buffer_len_samples - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
+        inside = (len(self.samples) - HALF_WINDOW_SAMPLES) // HOP_SAMPLES + 1
         return max(0, min(self.full_frames, inside))
 
     @property
@@ -291,12 +231,12 @@ class MelState:
     @property
     def floor(self) -> LogFloor:
         """Where quiet bins are cut off now: a short buffer says too little about loudness."""
-        is_short = self.buffer_len_samples < DYNAMIC_FLOOR_FROM_SAMPLES
+        is_short = len(self.samples) < DYNAMIC_FLOOR_FROM_SAMPLES
         return LogFloor.FIXED if is_short else LogFloor.DYNAMIC
 
     @property
     def nbytes(self) -> int:
-        return self.buffer.nbytes + self.loudest.nbytes + self.frames.nbytes
+        return self.samples.nbytes + self.loudest.nbytes + self.frames.nbytes
 
     def clone(self) -> MelState:
         """Return a state that goes its own way; tensors are never written to, and are shared."""
@@ -319,10 +259,10 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
 
     Source: docs/specification/model.md#4.5.
     """
-    state.buffer = state.buffer.append(as_samples(samples).cpu())
+    state.samples = torch.cat((state.samples, as_samples(samples).cpu()))
     _drop_old_audio(state)
     nothing = state.frames[:, :0]
-    if state.buffer_len_samples < MIN_REFLECT_SAMPLES:
+    if len(state.samples) < MIN_REFLECT_SAMPLES:
         return nothing
     unstable = _add_frames(state)
     chunk_frames = UNIT_SAMPLES // HOP_SAMPLES
@@ -337,11 +277,11 @@ def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False
 
 
 def _drop_old_audio(state: MelState) -> None:
-    length = state.buffer_len_samples
+    length = len(state.samples)
     if length < DROP_FROM_SAMPLES:
         return
     n_frames = min(DROP_SAMPLES, length - KEEP_AT_LEAST_SAMPLES) // HOP_SAMPLES
-    state.buffer = state.buffer.drop(n_frames * HOP_SAMPLES)
+    state.samples = state.samples[n_frames * HOP_SAMPLES :].clone()
     state.base_frames += n_frames
     if state.frames_start < state.base_frames + MIRRORED_FRAMES:  # far behind: begin anew
         state.frames_start = state.base_frames
@@ -349,7 +289,7 @@ def _drop_old_audio(state: MelState) -> None:
         state.loudest = state.loudest[:0]
         return
     # The buffer now starts elsewhere, and its first windows see themselves mirrored there.
-    mirrored = _log10_frames(state.buffer, 0, MIRRORED_FRAMES)
+    mirrored = _log10_frames(state.samples, 0, MIRRORED_FRAMES)
     state.loudest = torch.cat([mirrored.amax(0), state.loudest[n_frames + MIRRORED_FRAMES :]])
 
 
@@ -358,7 +298,7 @@ def _add_frames(state: MelState) -> Tensor:
     first = state.frames_stop - state.base_frames
     if first >= state.full_frames:
         return state.frames[:, :0]
-    new = _log10_frames(state.buffer, first, state.full_frames)
+    new = _log10_frames(state.samples, first, state.full_frames)
     n_stable = state.stable_frames - first
     state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
     state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
@@ -379,13 +319,13 @@ def _forget_frames(state: MelState, before: int) -> None:
     state.frames_start += n_old
 
 
-def _log10_frames(buffer: SampleBuffer, first: int, stop: int) -> Tensor:
-    """Frames [first, stop) of a buffer whose edges are mirrored: [80, stop - first]."""
+def _log10_frames(samples: Tensor, first: int, stop: int) -> Tensor:
+    """Frames [first, stop) of audio whose edges are mirrored: [80, stop - first]."""
     begin = first * HOP_SAMPLES - HALF_WINDOW_SAMPLES
     end = (stop - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
-    over = (max(0, -begin), max(0, end - buffer.length))
+    over = (max(0, -begin), max(0, end - len(samples)))
     # One sample more: half a window mirrors around it.
-    piece = buffer.between(max(0, begin), end + 1)
+    piece = samples[max(0, begin) : end + 1]
     if any(over):
         piece = F.pad(piece[None], over, mode="reflect")[0]
     return log10_mel(piece, stop - first)

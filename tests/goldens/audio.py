@@ -208,7 +208,7 @@ def _mel_note(state: MelState, mel: Tensor) -> dict[str, Any]:
         "T_full": state.full_frames,
         "base_T": state.base_frames,
         "stable_T_global": state.stable_frames_global,
-        "buffer_len_samples": state.buffer_len_samples,
+        "buffer_len_samples": len(state.samples),
         "left_samples_dropped": state.base_frames * HOP_SAMPLES,
         "core_start": state.core_end - UNIT_SAMPLES // HOP_SAMPLES,
         "core_end": state.core_end,

@@ -90,7 +90,7 @@ def test_a_stream_follows_the_recorded_trace() -> None:
         if unit in TRACE:
             seen = (
                 mel.shape[1],
-                state.buffer_len_samples,
+                len(state.samples),
                 state.full_frames,
                 state.stable_frames_global,
                 state.base_frames,

@@ -64,6 +64,6 @@ class Preparing:
 
     def _steps(self, session: Session, voice: np.ndarray) -> Steps[None]:
         vocoder = yield OpenVoice(voice, session.sampler.generator)
-        yield from self._duplex.prepare(
+        yield from self._duplex.feed_prompt(
             session, duplex_prefix(), duplex_suffix(), voice_sample=voice, vocoder=vocoder
         )

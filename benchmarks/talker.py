@@ -112,7 +112,7 @@ class Talker:
         n_samples = round(self.script.voice_sample_s * SAMPLE_RATE_HZ)
         prefix = duplex_prefix()
         missing = self.prompt_tokens - len(rig.tokenizer.encode(prefix + duplex_suffix()))
-        steps = self._duplex.prepare(
+        steps = self._duplex.feed_prompt(
             session,
             prefix + (" " + FILLER) * missing,
             duplex_suffix(),
@@ -143,7 +143,7 @@ class Talker:
 
     def finalize(self) -> Steps[None]:
         """Close the unit."""
-        return self._duplex.finalize(self.session)
+        return self._duplex.close_unit(self.session)
 
     def close(self) -> None:
         """Free everything."""

@@ -1,4 +1,4 @@
-"""Full duplex: the one-second unit loop of prepare, prefill, generate and finalize.
+"""Full duplex: the one-second unit loop of prompt, prefill, generate and close.
 
 Every method is a generator of requests over one `Session`; the capability keeps nothing of a
 conversation. Source: docs/specification/model.md#6.
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
@@ -36,7 +36,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.model.audio_encoder import EncodeStream
 from MiniCPMO45.modes.prompt_input import Frame, PromptCache, picture_pieces, prompt_key
-from MiniCPMO45.modes.speech import Stopwatch, UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.modes.speech import TIMING, Stopwatch, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.processing.mel import (
     CONTEXT_FRAMES,
     FIRST_PAD_SAMPLES,
@@ -45,7 +45,7 @@ from MiniCPMO45.processing.mel import (
     clip_mels,
     push,
 )
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
@@ -154,102 +154,15 @@ class UnitDraft:
     barge_in: bool = False
 
 
-class UnitDecoder:
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy) -> None:
-        self.tokenizer = tokenizer
-        self.tokens = tokenizer.special
-        self.policy = policy
-
-    def decode(
-        self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
-    ) -> Steps[UnitDraft]:
-        """Decide tokens until the unit ends.
-
-        `logits` [vocabulary] follow the unit's input. `force_listen` ends a running turn first;
-        `force_speak` speaks unless the model has to listen. The terminator is not in the cache yet.
-
-        Source: docs/specification/model.md#6.4.
-        """
-        turn, settings, draft = session.turn, session.settings, UnitDraft()
-        override = turn.force_next_listen or force_listen
-        turn.force_next_listen = False
-        is_early = turn.decisions < settings.force_listen_count and not force_speak
-        force = override or is_early
-        turn.decisions += 1
-        if override and not turn.has_ended:
-            yield from self._interrupt(session)
-            draft.barge_in = True
-        decision = None if force else self._decision(session)
-        last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
-        token: int | None = None
-        for step in range(last):
-            if session.stop.is_set():
-                return draft
-            if step == 0 and decision is not None:
-                if force_speak:
-                    token = self.policy.settle(self.tokens.speak, decision.history)
-                else:
-                    token = yield ChooseToken(logits, decision)
-            token = self.tokens.listen if token is None else token
-            if self._ends_unit(session, draft, token, step):
-                return draft
-            if token == self.tokens.listen:
-                token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
-            turn.has_ended = False
-            if step > 0 and self._is_full([*draft.ids, token]):
-                draft.terminator = self.tokens.chunk_eos
-                return draft
-            output = yield LlmForward(
-                session.kv,
-                (TokenIds((token,)),),
-                wants_logits=False,
-                decision=decision if step + 1 < last else None,
-            )
-            draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
-            if step > 0:
-                draft.ids.append(token)
-                draft.hidden.append(output.hidden[-1])
-            token = output.token
-        draft.terminator = self.tokens.chunk_eos
-        return draft
-
-    def _decision(self, session: Session) -> TextDecision:
-        sampler = session.sampler
-        return TextDecision(self.policy, sampler.history, session.settings, sampler.generator)
-
-    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
-        """Whether `token` ends the unit instead of being fed; completes the draft if so."""
-        tokens = self.tokens
-        if draft.end_of_turn:
-            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
-            return True
-        if token == tokens.listen and not session.turn.has_ended:
-            return False
-        draft.is_listen = token == tokens.listen
-        if draft.is_listen:
-            draft.end_of_turn = False
-        if token in tokens.chunk_terminators:
-            draft.terminator = token
-            return True
-        return False
-
-    def _interrupt(self, session: Session) -> Steps[None]:
-        """End the running turn in the cache and forget its speech."""
-        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
-        session.turn.has_ended = True
-        session.reset_speech()
-        session.sampler.history.clear()
-
-    def _is_full(self, ids: list[int]) -> bool:
-        text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return len(text) >= MAX_UNIT_CHARACTERS
-
-
 EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
 
 
 class DuplexCapability:
-    """The unit loop over any session."""
+    """The unit loop over any session.
+
+    What it holds is the same for all conversations of a model: `prompts` are those fed last,
+    `defaults` the settings of conversations that bring none.
+    """
 
     def __init__(
         self,
@@ -258,17 +171,20 @@ class DuplexCapability:
         policy: UnitPolicy,
         *,
         defaults: DuplexSettings | None = None,
+        prompts: PromptCache | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
-        self.tokens = tokenizer.special
-        self.decoder = UnitDecoder(tokenizer, policy)
+        self.policy = policy
         self.defaults = defaults or DuplexSettings()
-        self.prompts = PromptCache()
-        self.speech_timing = SpeechTiming()
+        self.prompts = PromptCache() if prompts is None else prompts
         self._speech_end = config.tts_config.speech_eos_id
 
-    def prepare(
+    @property
+    def tokens(self) -> SpecialTokens:
+        return self.tokenizer.special
+
+    def feed_prompt(
         self,
         session: Session,
         prefix: str,
@@ -365,13 +281,13 @@ class DuplexCapability:
         listen.
 
         Returns:
-            The unit's result; its terminators reach the cache in `finalize`.
+            The unit's result; its terminators reach the cache in `close_unit`.
         """
         watch, turn = Stopwatch(time.perf_counter), session.turn
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
             return self._listen(session, watch, end_of_turn=session.stop.is_set())
-        draft = yield from self.decoder.decode(session, logits, force_listen, force_speak)
+        draft = yield from self.decode(session, logits, force_listen, force_speak)
         watch.lap("llm")
         text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
         turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)
@@ -383,7 +299,7 @@ class DuplexCapability:
         return UnitResult(
             is_listen=False,
             text=text,
-            audio_waveform=self._silence() if speech.waveform is None else speech.waveform,
+            audio_waveform=_silence() if speech.waveform is None else speech.waveform,
             end_of_turn=draft.end_of_turn,
             n_tokens=len(draft.ids),
             n_tts_tokens=speech.n_codes,
@@ -392,7 +308,7 @@ class DuplexCapability:
             **self._shared_fields(session, watch),
         )
 
-    def finalize(self, session: Session) -> Steps[None]:
+    def close_unit(self, session: Session) -> Steps[None]:
         """Close the unit and keep the window; harmless when no unit is open.
 
         What ends the unit in the cache is fed together with the next unit's input, unless the
@@ -413,6 +329,90 @@ class DuplexCapability:
         if units_to_drop(window, settings):
             yield from self._write_closing(session)
             yield from maintain_units(session.kv, window, settings)
+
+    def decode(
+        self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
+    ) -> Steps[UnitDraft]:
+        """Decide tokens until the unit ends.
+
+        `logits` [vocabulary] follow the unit's input. `force_listen` ends a running turn first;
+        `force_speak` speaks unless the model has to listen. The terminator is not in the cache yet.
+
+        Source: docs/specification/model.md#6.4.
+        """
+        turn, settings, draft = session.turn, session.settings, UnitDraft()
+        override = turn.force_next_listen or force_listen
+        turn.force_next_listen = False
+        is_early = turn.decisions < settings.force_listen_count and not force_speak
+        force = override or is_early
+        turn.decisions += 1
+        if override and not turn.has_ended:
+            yield from self._interrupt(session)
+            draft.barge_in = True
+        decision = None if force else self._decision(session)
+        last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
+        token: int | None = None
+        for step in range(last):
+            if session.stop.is_set():
+                return draft
+            if step == 0 and decision is not None:
+                if force_speak:
+                    token = self.policy.settle(self.tokens.speak, decision.history)
+                else:
+                    token = yield ChooseToken(logits, decision)
+            token = self.tokens.listen if token is None else token
+            if self._ends_unit(session, draft, token, step):
+                return draft
+            if token == self.tokens.listen:
+                token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
+            turn.has_ended = False
+            if step > 0 and self._is_full([*draft.ids, token]):
+                draft.terminator = self.tokens.chunk_eos
+                return draft
+            output = yield LlmForward(
+                session.kv,
+                (TokenIds((token,)),),
+                wants_logits=False,
+                decision=decision if step + 1 < last else None,
+            )
+            draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
+            if step > 0:
+                draft.ids.append(token)
+                draft.hidden.append(output.hidden[-1])
+            token = output.token
+        draft.terminator = self.tokens.chunk_eos
+        return draft
+
+    def _decision(self, session: Session) -> TextDecision:
+        sampler = session.sampler
+        return TextDecision(self.policy, sampler.history, session.settings, sampler.generator)
+
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+        """Whether `token` ends the unit instead of being fed; completes the draft if so."""
+        tokens = self.tokens
+        if draft.end_of_turn:
+            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
+            return True
+        if token == tokens.listen and not session.turn.has_ended:
+            return False
+        draft.is_listen = token == tokens.listen
+        if draft.is_listen:
+            draft.end_of_turn = False
+        if token in tokens.chunk_terminators:
+            draft.terminator = token
+            return True
+        return False
+
+    def _interrupt(self, session: Session) -> Steps[None]:
+        """End the running turn in the cache and forget its speech."""
+        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
+        session.turn.has_ended = True
+        session.reset_speech()
+        session.sampler.history.clear()
+
+    def _is_full(self, ids: list[int]) -> bool:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return len(text) >= MAX_UNIT_CHARACTERS
 
     def _write_closing(self, session: Session) -> Steps[None]:
         closing = TokenIds(session.turn.closing)
@@ -453,14 +453,11 @@ class DuplexCapability:
     ) -> UnitResult:
         return UnitResult(
             is_listen=True,
-            audio_waveform=self._silence(),
+            audio_waveform=_silence(),
             end_of_turn=end_of_turn,
             barge_in=barge_in,
             **self._shared_fields(session, watch),
         )
-
-    def _silence(self) -> np.ndarray:
-        return np.zeros(self.speech_timing.sample_rate_hz, np.float32)
 
     def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
         slices = session.turn.vision_slices
@@ -474,3 +471,7 @@ class DuplexCapability:
             "vision_slices": slices,
             "vision_tokens": slices * self.config.query_num,
         }
+
+
+def _silence() -> np.ndarray:
+    return np.zeros(TIMING.sample_rate_hz, np.float32)

@@ -152,7 +152,7 @@ class Stage:
             vocoder = None
             if conversation.speaks and voice is not None:
                 vocoder = yield OpenVoice(voice, session.sampler.generator)
-            yield from duplex.prepare(
+            yield from duplex.feed_prompt(
                 session,
                 duplex_prefix(conversation.system or DUPLEX_SYSTEM_PROMPT),
                 duplex_suffix(""),
@@ -163,7 +163,7 @@ class Stage:
             for number in range(conversation.most_units):
                 yield from duplex.streaming_prefill(session, conversation.scene(number, log))
                 log.units.append((yield from duplex.streaming_generate(session)))
-                yield from duplex.finalize(session)
+                yield from duplex.close_unit(session)
                 if conversation.is_over(log):
                     break
         finally:

@@ -114,7 +114,7 @@ def _unit(context: ViewContext, session: Session, *, speaks: bool) -> Steps[None
     seen = SlicedPicture(model.executor.prepare_slices(cut.slices))
     yield from model.duplex.streaming_prefill(session, SECOND, [seen])
     yield from model.duplex.streaming_generate(session, not speaks, speaks)
-    yield from model.duplex.finalize(session)
+    yield from model.duplex.close_unit(session)
 
 
 BYTES_PER_MB = 1_000_000

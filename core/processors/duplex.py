@@ -23,11 +23,11 @@ from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.modes import OnSound
 from core.processors.content import MS_PER_S, decode_frames, duplex_settings, read_voice
-from core.processors.view import View, model_errors
+from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
+from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
 from MiniCPMO45.modes.prompt_input import (
     EncodedPicture,
     PreparedFrame,
@@ -45,10 +45,22 @@ SPEAK_MARKS = 2  # the decision to speak, and what ends the unit
 Outcome = tuple[PrefillResult, UnitResult | None]
 
 
-class DuplexView(View):
-    """A full-duplex conversation."""
+class DuplexView(View, DuplexCapability):
+    """A full-duplex conversation: the unit loop of the model, and an engine that runs it."""
 
     mode = ProcessorMode.DUPLEX
+
+    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
+        View.__init__(self, context, session)
+        model = context.model.duplex
+        DuplexCapability.__init__(
+            self,
+            model.config,
+            model.tokenizer,
+            model.policy,
+            defaults=model.defaults,
+            prompts=model.prompts,
+        )
 
     # --- the conversation ---
 
@@ -80,8 +92,7 @@ class DuplexView(View):
         context = self.context
         self._check_voices(ref_audio, tts_audio)
         heard = context.default_voice if ref_audio is None else ref_audio
-        defaults = context.model.duplex.defaults
-        chosen = defaults if config is None else duplex_settings(config, defaults)
+        chosen = self.defaults if config is None else duplex_settings(config, self.defaults)
         settings = replace(chosen, early_audio=early_audio)
         session = await self._start(session_id)
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
@@ -140,7 +151,7 @@ class DuplexView(View):
 
     async def finish_unit(self) -> None:
         """Close the unit and keep the window; harmless when no unit is open."""
-        await self.context.run(self.context.model.duplex.finalize(self.session))
+        await self.context.run(self.close_unit(self.session))
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> EncodedPicture:
         """Encode an RGB picture ahead of its unit; `unit` takes the result in its place.
@@ -225,7 +236,7 @@ class DuplexView(View):
         if audio is None and audio_path is not None:
             audio = read_audio(audio_path)
         frames = run_inline(self._sliced(decode_frames(frame_list or ()), max_slice_nums))
-        steps = self.context.model.duplex.streaming_prefill(session, audio, frames)
+        steps = self.streaming_prefill(session, audio, frames)
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
@@ -237,7 +248,7 @@ class DuplexView(View):
 
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
         """Do the same as `generate`; costs in seconds, sound as an array."""
-        steps = self.context.model.duplex.streaming_generate(self.session, force_listen)
+        steps = self.streaming_generate(self.session, force_listen)
         return run_inline(self.context.run(steps))
 
     def finalize(self) -> None:
@@ -257,7 +268,7 @@ class DuplexView(View):
         model, vocoder = self.context.model, None
         if settings.generate_audio and spoken is not None and model.can_speak:
             vocoder = yield OpenVoice(spoken, session.sampler.generator)
-        yield from model.duplex.prepare(
+        yield from self.feed_prompt(
             session, prefix, suffix, settings=settings, voice_sample=heard, vocoder=vocoder
         )
 
@@ -269,11 +280,10 @@ class DuplexView(View):
         force_listen: bool,
         force_speak: bool,
     ) -> Steps[Outcome]:
-        duplex = self.context.model.duplex
-        fed = yield from duplex.streaming_prefill(session, audio, pictures)
+        fed = yield from self.streaming_prefill(session, audio, pictures)
         if not fed.success:
             return fed, None
-        return fed, (yield from duplex.streaming_generate(session, force_listen, force_speak))
+        return fed, (yield from self.streaming_generate(session, force_listen, force_speak))
 
     async def _sliced(
         self,
@@ -288,7 +298,7 @@ class DuplexView(View):
 
         def slice_all() -> list[PreparedFrame]:
             with model_errors():
-                pictures = slice_pictures(frames, limit, model.duplex.config.slice_config)
+                pictures = slice_pictures(frames, limit, self.config.slice_config)
             return [
                 SlicedPicture(model.executor.prepare_slices(each.slices))
                 if isinstance(each, SlicedPicture)

@@ -87,7 +87,7 @@ class _Replay:
         prefix = before + "<|audio_start|>"
         self.report.exact(f"{self.file}_meta/prefix", duplex_prefix(), prefix)
         self._do(
-            self.duplex.prepare(
+            self.duplex.feed_prompt(
                 self.session,
                 prefix,
                 duplex_suffix(),
@@ -131,7 +131,7 @@ class _Replay:
         )
         pending = session.turn.pending
         lengths.append(session.kv.length)
-        self._do(self.duplex.finalize(session), tag + FINALIZE)
+        self._do(self.duplex.close_unit(session), tag + FINALIZE)
         lengths.append(session.kv.length)
         carried = session.window.carried_ids
         marked = session.window.marker_ids + carried if carried else ()

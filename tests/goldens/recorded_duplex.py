@@ -15,7 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import UnitPolicy, draw, penalise_repetition
 from MiniCPMO45.engine.session import Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
-from MiniCPMO45.modes.duplex import DuplexCapability, UnitDecoder, UnitDraft
+from MiniCPMO45.modes.duplex import DuplexCapability, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
 
@@ -59,8 +59,34 @@ class RecordedUnitPolicy(UnitPolicy):
         return self.said[-1]
 
 
-class RecordedDecoder(UnitDecoder):
-    """Decoding with D21 and D22: text after a turn's end goes on, an interruption keeps codes."""
+class RecordedDuplex(DuplexCapability):
+    """The unit loop that closes a unit at once and recomputes carried text per dropped unit.
+
+    With D21 and D22: text after a turn's end goes on, an interruption keeps codes.
+    """
+
+    def __init__(
+        self,
+        config: MiniCPMOConfig,
+        tokenizer: MiniCPMOTokenizerFast,
+        policy: UnitPolicy,
+        settings: DuplexSettings,
+    ) -> None:
+        self.window = settings.window
+        idle = replace(settings, window=replace(settings.window, mode=WindowMode.OFF))
+        super().__init__(config, tokenizer, policy, defaults=idle)
+
+    def close_unit(self, session: Session) -> Steps[None]:
+        """Close the unit in a pass of its own, then keep the window (section 6.6)."""
+        yield from super().close_unit(session)
+        if not session.turn.closing:
+            return
+        yield from self._write_closing(session)
+        if self.window.mode is WindowMode.BASIC:
+            yield from maintain_units(session.kv, session.window, self.window)
+            return
+        for _ in range(units_to_drop(session.window, self.window)):
+            yield from self._carry_one(session)
 
     def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
         has_ended, draft.end_of_turn = draft.end_of_turn, False
@@ -75,34 +101,6 @@ class RecordedDecoder(UnitDecoder):
         if session.speech.vocoder is not None:
             with torch.inference_mode():
                 session.speech.vocoder.reset()
-
-
-class RecordedDuplex(DuplexCapability):
-    """The unit loop that closes a unit at once and recomputes carried text per dropped unit."""
-
-    def __init__(
-        self,
-        config: MiniCPMOConfig,
-        tokenizer: MiniCPMOTokenizerFast,
-        policy: UnitPolicy,
-        settings: DuplexSettings,
-    ) -> None:
-        self.window = settings.window
-        idle = replace(settings, window=replace(settings.window, mode=WindowMode.OFF))
-        super().__init__(config, tokenizer, policy, defaults=idle)
-        self.decoder = RecordedDecoder(tokenizer, policy)
-
-    def finalize(self, session: Session) -> Steps[None]:
-        """Close the unit in a pass of its own, then keep the window (section 6.6)."""
-        yield from super().finalize(session)
-        if not session.turn.closing:
-            return
-        yield from self._write_closing(session)
-        if self.window.mode is WindowMode.BASIC:
-            yield from maintain_units(session.kv, session.window, self.window)
-            return
-        for _ in range(units_to_drop(session.window, self.window)):
-            yield from self._carry_one(session)
 
     def _carry_one(self, session: Session) -> Steps[None]:
         """Drop the oldest unit and feed the carried text again, changed or not (section 6.9)."""

@@ -77,7 +77,7 @@ class Bench:
         return result
 
     def finalize(self) -> None:
-        self.do(self.duplex.finalize(self.session))
+        self.do(self.duplex.close_unit(self.session))
 
     def unit(self, *decisions: int, force_listen: bool = False, **options: Any) -> UnitResult:
         assert self.prefill(*decisions, **options).success

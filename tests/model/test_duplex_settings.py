@@ -47,7 +47,7 @@ def test_a_session_keeps_its_own_settings(toy: Toy) -> None:
 def test_a_session_without_settings_takes_the_defaults(toy: Toy) -> None:
     bench = Bench(toy, defaults=OWN)
     session = bench.executor.open_session()
-    bench.do(bench.duplex.prepare(session, "a", "b"))
+    bench.do(bench.duplex.feed_prompt(session, "a", "b"))
     assert session.settings == OWN
 
 

@@ -161,7 +161,7 @@ def test_a_conversation_changes_nothing_of_the_capability(toy: Toy, make: MakeEx
     executor = make()
     talk = Talk(toy, executor, 0)
     duplex = talk.duplex
-    parts = (duplex, duplex.decoder, duplex.decoder.policy)
+    parts = (duplex, duplex.policy)
     before = [{name: id(value) for name, value in vars(part).items()} for part in parts]
     defaults = duplex.defaults
     run_alone(talk.whole(), executor)

@@ -147,7 +147,7 @@ def test_the_toy_model_goes_on_from_a_copied_prompt_as_from_a_fed_one(toy: Toy) 
 def test_a_prompt_that_failed_is_not_kept(toy: Toy) -> None:
     executor, duplex = toy.executor(), toy.duplex()
     session = executor.open_session("toy", seed=0)
-    steps = duplex.prepare(session, "a", "b")
+    steps = duplex.feed_prompt(session, "a", "b")
     assert isinstance(next(steps), LlmForward)
     with pytest.raises(RuntimeError, match="full"):
         steps.throw(RuntimeError("full"))

@@ -26,15 +26,14 @@ UNITS = 8
 class ClosingAtOnce(DuplexCapability):
     """The unit loop that feeds what ends a unit in a pass of its own."""
 
-    def finalize(self, session: Session) -> Steps[None]:
-        yield from super().finalize(session)
+    def close_unit(self, session: Session) -> Steps[None]:
+        yield from super().close_unit(session)
         if session.turn.closing:
             yield from self._write_closing(session)
 
 
 def closing_at_once(duplex: DuplexCapability) -> ClosingAtOnce:
-    policy = duplex.decoder.policy
-    return ClosingAtOnce(duplex.config, duplex.tokenizer, policy, defaults=duplex.defaults)
+    return ClosingAtOnce(duplex.config, duplex.tokenizer, duplex.policy, defaults=duplex.defaults)
 
 
 def test_closing_a_unit_runs_no_pass(bench: Bench, tokens: SpecialTokens) -> None:

@@ -145,7 +145,7 @@ def prepare(
     vocoder: SpeechStream | None = None,
     voice_sample: np.ndarray | None = None,
 ) -> Steps[None]:
-    return duplex.prepare(
+    return duplex.feed_prompt(
         session,
         duplex_prefix(),
         duplex_suffix(),
@@ -158,7 +158,7 @@ def prepare(
 def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Steps[UnitResult]:
     yield from duplex.streaming_prefill(session, unit.audio, unit.frames)
     result = yield from duplex.streaming_generate(session, unit.force_listen)
-    yield from duplex.finalize(session)
+    yield from duplex.close_unit(session)
     return result
 
 

@@ -118,7 +118,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
     prefix = duplex_prefix(session.talk.system_text)
     settings = DuplexSettings(force_listen_count=0, generate_audio=False)
     run_alone(
-        duplex.prepare(served, prefix, duplex_suffix(), settings=settings, voice_sample=voice),
+        duplex.feed_prompt(served, prefix, duplex_suffix(), settings=settings, voice_sample=voice),
         executor,
     )
     for unit in range(session.n_units):
@@ -127,7 +127,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
         whole = np.pad(heard, (0, UNIT_SAMPLES - len(heard)))  # the last 5 ms are beyond the end
         assert run_alone(duplex.streaming_prefill(served, whole), executor).success
         run_alone(duplex.streaming_generate(served), executor)
-        run_alone(duplex.finalize(served), executor)
+        run_alone(duplex.close_unit(served), executor)
 
     assert not script.decisions
     torch.testing.assert_close(torch.stack(script.logits), expected, atol=2e-3, rtol=1e-3)

@@ -13,6 +13,7 @@ from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import run_pass
 from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
@@ -20,11 +21,10 @@ from MiniCPMO45.modes.duplex import PrefillResult, UnitResult
 FED = PrefillResult(True, vision_slices=2, cost_feed=0.011, cost_all=0.020)
 
 
-class Duplex:
-    """A capability whose model needs 32 tokens for a slice of a picture."""
+class Duplex(DuplexView):
+    """A view whose model needs 32 tokens for a slice of a picture."""
 
-    def __init__(self, made: UnitResult) -> None:
-        self.made = made
+    made: UnitResult
 
     def streaming_prefill(self, *_: Any) -> Steps[PrefillResult]:
         yield from ()
@@ -36,12 +36,14 @@ class Duplex:
 
 
 def step(made: UnitResult) -> DuplexGenerateResult:
-    model = SimpleNamespace(duplex=Duplex(made))
+    shared = dict.fromkeys(("tokenizer", "policy", "defaults", "prompts"))
+    model = SimpleNamespace(duplex=SimpleNamespace(config=MiniCPMOConfig(), **shared))
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
     settings = SimpleNamespace(chunk_ms=1_000)
     speech = SimpleNamespace(vocoder=None)
     session = SimpleNamespace(settings=settings, speech=speech, cached_tokens=9)
-    view = DuplexView(ViewContext(cast(Any, model), engine), cast(Session, session))
+    view = Duplex(ViewContext(cast(Any, model), engine), cast(Session, session))
+    view.made = made
     done = run_inline(view.unit(np.zeros(16_000, np.float32)))
     assert done is not None
     return done

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from core.engine.passes import run_alone
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds
-from MiniCPMO45.modes.duplex import UnitDecoder, UnitDraft
+from MiniCPMO45.modes.duplex import DuplexCapability, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels, one_hot
@@ -43,7 +44,7 @@ class Bench:
         self.size = len(tokenizer)
         self.executor = ScriptedExecutor(self.size)
         policy = UnitPolicy(self.tokens, torch.device("cpu"))
-        self.decoder = UnitDecoder(tokenizer, policy)
+        self.decoder = DuplexCapability(MiniCPMOConfig(), tokenizer, policy)
         self.session: Session = self.executor.open_session()
         self.session.settings = SETTINGS
         self.voice = ToneVoice()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -141,7 +141,7 @@ class Executor:
         }
         self.memory_at_start = self._capture() if self._has_graphs else None
 
-    @property
+    @cached_property
     def answer(self) -> Callable[[Sequence[Request]], list[Any]]:
         """Answer requests of one kind, in their order; each request type documents its answer.
 

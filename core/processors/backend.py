@@ -44,12 +44,10 @@ from core.schemas.worker import (
     Suggestion,
 )
 from MiniCPMO45.engine.executor import Executor
-from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
 from MiniCPMO45.loading.checkpoint import TINY_VARIANT
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.prompt_input import SlicedPicture, slice_pictures
 from MiniCPMO45.settings import Weights
 
 WARM_UP_TOKENS: Final = 12
@@ -86,35 +84,28 @@ def measure_units(
     try:
         for view in views:
             view.prepare()
-        sessions = [view.session for view in views]
         return {
-            count: min(_round_s(context, sessions[:count], now_s) for _ in range(ROUNDS))
-            for count in (1, len(sessions))
+            count: min(_round_s(views[:count], now_s) for _ in range(ROUNDS))
+            for count in (1, len(views))
         }
     finally:
         for view in views:
             view.cleanup()
 
 
-def _round_s(context: ViewContext, sessions: list[Session], now_s: Callable[[], float]) -> float:
-    """Return the seconds until each session has had a unit."""
+def _round_s(views: list[DuplexView], now_s: Callable[[], float]) -> float:
+    """Return the seconds until each conversation has had a unit."""
     began_s = now_s()
-    run_together(
-        context.model.executor,
-        [_unit(context, session, speaks=index % 2 == 0) for index, session in enumerate(sessions)],
-    )
+    units = [_unit(view, speaks=index % 2 == 0) for index, view in enumerate(views)]
+    run_together(views[0].context.model.executor, units)
     return now_s() - began_s
 
 
-def _unit(context: ViewContext, session: Session, *, speaks: bool) -> Steps[None]:
-    model = context.model
-    picture = Image.new("RGB", PICTURE_SIZE)
-    [cut] = slice_pictures([picture], 1, model.duplex.config.slice_config)
-    assert isinstance(cut, SlicedPicture), "it was not seen before"
-    seen = SlicedPicture(model.executor.prepare_slices(cut.slices))
-    yield from model.duplex.streaming_prefill(session, SECOND, [seen])
-    yield from model.duplex.streaming_generate(session, not speaks, speaks)
-    yield from model.duplex.close_unit(session)
+def _unit(view: DuplexView, *, speaks: bool) -> Steps[None]:
+    session, picture = view.session, Image.new("RGB", PICTURE_SIZE)
+    yield from view.streaming_prefill(session, SECOND, [picture])
+    yield from view.streaming_generate(session, not speaks, speaks)
+    yield from view.close_unit(session)
 
 
 BYTES_PER_MB = 1_000_000

@@ -115,14 +115,14 @@ def read_headers(folder: Path) -> dict[str, StoredTensor]:
     if missing:
         raise CheckpointError(
             f"{len(missing)} of {len(files)} weight files are missing from {folder}: "
-            f"{_names(missing)}. Download the checkpoint completely."
+            f"{shorten(missing)}. Download the checkpoint completely."
         )
     found = {name: stored for file in files for name, stored in _read_header(file).items()}
     misplaced = [n for n, f in weight_map.items() if n not in found or found[n].file.name != f]
     if misplaced:
         raise CheckpointError(
             f"{INDEX_FILE} of {folder} places {len(misplaced)} tensors in files that do not hold "
-            f"them: {_names(misplaced)}. Download the index and the weight files again."
+            f"them: {shorten(misplaced)}. Download the index and the weight files again."
         )
     return found
 
@@ -249,7 +249,7 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     if wrong:
         raise CheckpointError(
             f"The overlay {path} does not fit the model: {len(wrong)} of its {len(values)} tensors "
-            f"have another shape: {_names(wrong)}. Use the overlay made for this model."
+            f"have another shape: {shorten(wrong)}. Use the overlay made for this model."
         )
     ignored = [str(name) for name in values if name not in shapes]
     if ignored:
@@ -257,7 +257,7 @@ def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
             "%s: %d of its tensors are not the model's and are ignored: %s",
             path,
             len(ignored),
-            _names(ignored),
+            shorten(ignored),
         )
     return known
 
@@ -276,30 +276,44 @@ def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None =
 def _require_match(
     shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], folder: Path
 ) -> None:
-    kinds = {
-        "missing": [name for name in shapes if name not in stored],
-        "unexpected": [name for name in stored if name not in shapes],
-        "of another shape": [
-            f"{name} {list(stored[name].shape)} instead of {list(shape)}"
-            for name, shape in shapes.items()
-            if name in stored and stored[name].shape != shape
-        ],
-        "of a type that weights cannot have": [
-            f"{name} {stored[name].dtype}"
-            for name in shapes
-            if name in stored and stored[name].dtype not in _FLOATS
-        ],
-    }
-    if any(kinds.values()):
-        listed = "\n".join(f"  {len(v)} {kind}: {_names(v)}" for kind, v in kinds.items() if v)
+    unusable = [
+        f"{name} {stored[name].dtype}"
+        for name in shapes
+        if name in stored and stored[name].dtype not in _FLOATS
+    ]
+    found = {name: tensor.shape for name, tensor in stored.items()}
+    misfits = list_misfits(shapes, found, {"of a type that weights cannot have": unusable})
+    if misfits:
         raise CheckpointError(
             f"The tensors of {folder} are not the model's: {len(shapes)} are expected, "
-            f"{len(stored)} were found.\n{listed}\nDownload the checkpoint again, or use the "
+            f"{len(stored)} were found.\n{misfits}\nDownload the checkpoint again, or use the "
             "configuration that belongs to it."
         )
 
 
-def _names(names: Iterable[str]) -> str:
+def list_misfits(
+    wanted: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+    more: Mapping[str, list[str]] | None = None,
+) -> str:
+    """Return a line for each way in which tensors do not fit, empty if all do.
+
+    `more` has the names of other ways; long lists are cut.
+    """
+    kinds = {
+        "missing": [name for name in wanted if name not in given],
+        "unexpected": [name for name in given if name not in wanted],
+        "of another shape": [
+            f"{name} {list(given[name])} instead of {list(shape)}"
+            for name, shape in wanted.items()
+            if name in given and given[name] != shape
+        ],
+        **(more or {}),
+    }
+    return "\n".join(f"  {len(v)} {kind}: {shorten(v)}" for kind, v in kinds.items() if v)
+
+
+def shorten(names: Iterable[str]) -> str:
     listed = list(names)
     more = len(listed) - _LISTED_NAMES
     return ", ".join(listed[:_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")

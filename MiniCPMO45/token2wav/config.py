@@ -6,7 +6,7 @@ Defaults are the published checkpoint. Source: docs/specification/model.md#1.8.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -160,19 +160,6 @@ class Token2WavConfig:
         )
 
 
-def list_differences(found: object, expected: object, path: str = "") -> list[str]:
-    """Name every field in which two records differ: `encoder.num_blocks: 4, expected 6`."""
-    if not is_dataclass(found) or not is_dataclass(expected):
-        return [] if found == expected else [f"{path}: {found!r}, expected {expected!r}"]
-    return [
-        line
-        for name in (each.name for each in fields(found))
-        for line in list_differences(
-            vars(found)[name], vars(expected)[name], f"{path}.{name}" if path else name
-        )
-    ]
-
-
 def _require(where: str, values: Mapping[str, Any], required: Mapping[str, Any]) -> None:
     wrong = [
         f"{where}.{name}={values[name]!r} (supported: {wanted!r})"
@@ -200,16 +187,16 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def parse_flow_yaml(text: str) -> FlowConfig:
-    """Parse the text of `flow.yaml`, whose top level is the flow or has it under `flow`.
+def read_flow_yaml(path: Path) -> FlowConfig:
+    """Read `flow.yaml`, whose top level is the flow or has it under `flow`.
 
     Whatever it does not name keeps the published value.
 
     Raises:
-        ValueError: the text is not a YAML mapping, or names an unsupported variant.
+        ValueError: the file is not a YAML mapping, or names an unsupported variant.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(path.read_text(encoding="utf8"), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"flow.yaml is not valid YAML: {error}") from error
     if not isinstance(root, yaml.MappingNode):
@@ -219,10 +206,6 @@ def parse_flow_yaml(text: str) -> FlowConfig:
     if not isinstance(inner, dict):
         raise ValueError("flow.yaml: `flow` is not a mapping")
     return FlowConfig.from_dict(inner)
-
-
-def read_flow_yaml(path: Path) -> FlowConfig:
-    return parse_flow_yaml(path.read_text(encoding="utf8"))
 
 
 def _plain(node: yaml.Node) -> Any:

@@ -17,16 +17,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from MiniCPMO45.loading.checkpoint import expected_shapes, list_misfits
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import LoadOptions
-from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences, read_flow_yaml
+from MiniCPMO45.token2wav.config import Token2WavConfig, read_flow_yaml
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 logger = logging.getLogger(__name__)
 
-_LISTED_NAMES = 40  # in an error; the total is always given
 _PREFIXES = ("module.", "generator.")
 _OLD_WEIGHT_NORM = {  # names of weight-norm pairs before they became parametrizations
     ".weight_g": ".parametrizations.weight.original0",
@@ -76,21 +76,12 @@ def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
     """Put tensors into a module built on the meta device.
 
     Raises:
-        CheckpointError: one message that names what is missing, unexpected or of
-            another shape.
+        CheckpointError: some are missing, unexpected or of another shape; one error lists them.
     """
-    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    given = {name: tuple(value.shape) for name, value in tensors.items()}
-    lines = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in given]
-    lines += [f"unexpected {name} {shape}" for name, shape in given.items() if name not in wanted]
-    lines += [
-        f"{name} has shape {shape}, expected {wanted[name]}"
-        for name, shape in given.items()
-        if name in wanted and wanted[name] != shape
-    ]
-    if lines:
-        shown = "; ".join(lines[:_LISTED_NAMES])
-        raise CheckpointError(f"{source} does not fit in {len(lines)} tensors: {shown}")
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    misfits = list_misfits(expected_shapes(module), given)
+    if misfits:
+        raise CheckpointError(f"The tensors of {source} do not fit.\n{misfits}")
     module.load_state_dict(dict(tensors), strict=True, assign=True)
 
 
@@ -125,9 +116,8 @@ def read_config(folder: Path) -> Token2WavConfig:
     if not (folder / "flow.yaml").is_file():
         return published
     config = Token2WavConfig(flow=read_flow_yaml(folder / "flow.yaml"))
-    differences = list_differences(config, published)
-    if differences:
-        logger.warning("vocoder sizes differ from the published ones: %s", "; ".join(differences))
+    if config != published:
+        logger.warning("the vocoder's sizes differ from the published ones: %s", config.flow)
     return config
 
 

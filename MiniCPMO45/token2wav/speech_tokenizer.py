@@ -13,6 +13,8 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from MiniCPMO45.loading.checkpoint import expected_shapes, list_misfits, shorten
+
 HEAD_SIZE = 64  # fixed by the rotary table, whatever the width
 ROPE_BASE = 10_000.0
 MLP_FACTOR = 4  # hidden width of the MLP over the model's width
@@ -250,7 +252,7 @@ def read_speech_tokenizer(path: Path) -> dict[str, Tensor]:
         name for name, tensor in initializers.items() if name not in placed and _is_weight(tensor)
     )
     if left:
-        raise SpeechTokenizerFileError(f"{path}: no place for the initializers {_shorten(left)}")
+        raise SpeechTokenizerFileError(f"{path}: no place for the initializers {shorten(left)}")
     _check(path, weights)
     return weights
 
@@ -304,22 +306,8 @@ def _check(path: Path, weights: dict[str, Tensor]) -> None:
     except ValueError as error:
         raise SpeechTokenizerFileError(f"{path}: {error}") from error
     with torch.device("meta"):
-        expected = SpeechTokenizer(config).state_dict()
-    missing = sorted(expected.keys() - weights.keys())
-    unknown = sorted(weights.keys() - expected.keys())
-    if missing or unknown:
-        raise SpeechTokenizerFileError(
-            f"{path}: missing {_shorten(missing)}; not part of the model {_shorten(unknown)}"
-        )
-    for name, tensor in weights.items():
-        if tensor.shape != expected[name].shape:
-            raise SpeechTokenizerFileError(
-                f"{path}: {name} has shape {list(tensor.shape)}, "
-                f"its neighbours say {list(expected[name].shape)}"
-            )
-
-
-def _shorten(names: list[str]) -> str:
-    shown = 5
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return (", ".join(names[:shown]) or "nothing") + more
+        expected = expected_shapes(SpeechTokenizer(config))
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    misfits = list_misfits(expected, given)
+    if misfits:
+        raise SpeechTokenizerFileError(f"The weights of {path} do not fit.\n{misfits}")

@@ -80,9 +80,7 @@ def _compare_prompt(
 ) -> None:
     """The caches after the voice prompt, in the recording's layout."""
     filled = [ring.append(ring.capacity)[1] for ring in rings_for(base.frames, 0)]
-    found = recorded_caches(
-        vocoder, vocoder.options.flow_steps, base.memory, (filled[0], filled[1], filled[2])
-    )
+    found = recorded_caches(vocoder, base.memory, (filled[0], filled[1], filled[2]))
     actual = {}
     for name in recorded:
         steps = [int(step) for step in re.findall(r"\d+", name)]

@@ -114,9 +114,12 @@ def _double(model: ModelProto) -> None:
     ("change", "message"),
     [
         (_add_stranger, "no place for the initializers stranger"),
-        (_rename_node, r"missing encoder\.blocks\.0\.attn\.key\.weight; .*keys\.weight"),
-        (_drop_block_weight, r"missing encoder\.blocks\.1\.attn\.out\.bias; .*nothing"),
-        (_widen, r"encoder\.blocks\.0\.attn\.query\.bias has shape \[5\]"),
+        (
+            _rename_node,
+            r"missing: encoder\.blocks\.0\.attn\.key\.weight\n.* unexpected: .*keys\.weight",
+        ),
+        (_drop_block_weight, r"1 missing: encoder\.blocks\.1\.attn\.out\.bias$"),
+        (_widen, r"encoder\.blocks\.0\.attn\.query\.bias \[5\] instead of"),
         (_double, "two nodes give encoder.blocks.0.attn.value.weight"),
     ],
 )

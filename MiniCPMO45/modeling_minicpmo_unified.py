@@ -65,7 +65,7 @@ class UnifiedModel:
                 text says what to do.
         """
         options.report("reading the checkpoint")
-        folder = find_checkpoint(source, hub=options.hub)
+        folder = find_checkpoint(source)
         model = MiniCPMOForConditionalGeneration.from_folder(
             folder,
             dtype=options.dtype,
@@ -115,9 +115,8 @@ def _load_executor(
     model: MiniCPMOForConditionalGeneration, folder: Path, options: LoadOptions
 ) -> Executor:
     assets = folder / TOKEN2WAV_FOLDER
-    if not options.with_speech or not assets.is_dir():
-        if options.with_speech:
-            logger.warning("%s is missing; replies will be text only", assets)
+    if not assets.is_dir():
+        logger.warning("%s is missing; replies will be text only", assets)
         return Executor(model, options=options)
     vocoder = load_token2wav(assets, options, device=options.device)
     voices = VoiceLibrary(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
@@ -142,8 +142,6 @@ class LoadOptions:
     dtype: torch.dtype = torch.float32
     weights: Weights = Weights.BF16
     overlay: Path | None = None
-    hub: Literal["huggingface", "modelscope"] = "huggingface"
-    with_speech: bool = True
     flow_steps: int = 5
     flow_dtype: torch.dtype | None = None
     has_fixed_sizes: bool | None = None

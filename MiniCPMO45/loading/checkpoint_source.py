@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
@@ -25,9 +23,6 @@ class CheckpointError(Exception):
 CONFIG_FILE = "config.json"
 HUGGINGFACE_ID = "openbmb/MiniCPM-o-4_5"
 MODELSCOPE_ID = "OpenBMB/MiniCPM-o-4_5"
-
-Hub = Literal["huggingface", "modelscope"]
-Fetch = Callable[[Sequence[str]], str]
 
 NEEDED_FILES = (
     "*.json",
@@ -61,7 +56,6 @@ def find_checkpoint(
     source: str | Path,
     *,
     revision: str | None = None,
-    hub: Hub = "huggingface",
     cache_dir: str | Path | None = None,
     token: str | bool | None = None,
     local_files_only: bool = False,
@@ -73,9 +67,9 @@ def find_checkpoint(
     `HF_HOME`, `HF_ENDPOINT`, ...). The configuration comes first, so that a checkpoint that cannot
     be used is refused before its weights are fetched.
 
-    A `Path` is always a folder. A revision is a branch, tag or commit of a hub id; "modelscope"
-    needs the package of that name. None for the token takes the stored login of Hugging Face. The
-    folder that is returned holds at least `config.json`.
+    A `Path` is always a folder. A revision is a branch, tag or commit of a hub id. None for the
+    token takes the stored login of Hugging Face. The folder that is returned holds at least
+    `config.json`.
 
     Raises:
         CheckpointError: no such folder, hub out of reach, or a checkpoint that cannot be used.
@@ -90,16 +84,26 @@ def find_checkpoint(
     if isinstance(source, Path) or not _HUB_ID.fullmatch(source):
         raise CheckpointError(
             f"There is no folder {folder}. Give an existing checkpoint folder, or the hub id "
-            f"{MODELSCOPE_ID if hub == 'modelscope' else HUGGINGFACE_ID} to download it."
+            f"{HUGGINGFACE_ID} to download it."
         )
-    if hub == "modelscope":
-        fetch = _modelscope(source, revision, cache_dir, local_files_only)
-    else:
-        fetch = _huggingface(source, revision, cache_dir, token, local_files_only)
-    require_full_precision(
-        read_json_object(_require_config(Path(fetch([CONFIG_FILE]))) / CONFIG_FILE)
-    )
-    return _require_config(Path(fetch(NEEDED_FILES)))
+
+    def fetch(patterns: Sequence[str]) -> Path:
+        try:
+            fetched = huggingface_hub.snapshot_download(
+                source,
+                revision=revision,
+                cache_dir=cache_dir,
+                allow_patterns=list(patterns),
+                ignore_patterns=list(EXCLUDED_FILES),
+                token=token,
+                local_files_only=local_files_only,
+            )
+        except _HUGGINGFACE_FAILURES as error:
+            raise CheckpointError(_advice(source, revision, cache_dir, error)) from error
+        return _require_config(Path(fetched))
+
+    require_full_precision(read_json_object(fetch([CONFIG_FILE]) / CONFIG_FILE))
+    return fetch(NEEDED_FILES)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -134,11 +138,6 @@ def require_full_precision(config: Mapping[str, Any]) -> None:
     )
 
 
-def is_offline() -> bool:
-    """Whether the environment forbids the network (`HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`)."""
-    return hub_constants.HF_HUB_OFFLINE
-
-
 def _require_config(folder: Path) -> Path:
     if (folder / CONFIG_FILE).is_file():
         return folder
@@ -148,33 +147,7 @@ def _require_config(folder: Path) -> Path:
     )
 
 
-def _huggingface(
-    repo: str,
-    revision: str | None,
-    cache_dir: str | Path | None,
-    token: str | bool | None,
-    local_files_only: bool,
-) -> Fetch:
-    def fetch(patterns: Sequence[str]) -> str:
-        try:
-            return huggingface_hub.snapshot_download(
-                repo,
-                revision=revision,
-                cache_dir=cache_dir,
-                allow_patterns=list(patterns),
-                ignore_patterns=list(EXCLUDED_FILES),
-                token=token,
-                local_files_only=local_files_only,
-            )
-        except _HUGGINGFACE_FAILURES as error:
-            raise CheckpointError(_huggingface_advice(repo, revision, cache_dir, error)) from error
-
-    return fetch
-
-
-def _huggingface_advice(
-    repo: str, revision: str | None, cache_dir: str | Path | None, error: Exception
-) -> str:
+def _advice(repo: str, revision: str | None, cache_dir: str | Path | None, error: Exception) -> str:
     at = f" at revision {revision}" if revision else ""
     wanted = f"There is no folder {repo} here, and the checkpoint {repo}{at}"
     by_hand = f"or fetch it elsewhere with `hf download {repo} --local-dir DIR` and give DIR"
@@ -189,7 +162,7 @@ def _huggingface_advice(
             )
         case hub_errors.RevisionNotFoundError():
             return f"{wanted} does not exist. Give another revision, or none for the newest."
-    if is_offline():
+    if hub_constants.HF_HUB_OFFLINE:
         return (
             f"{wanted} is not completely in the cache {cache} while HF_HUB_OFFLINE forbids "
             f"downloading. Unset HF_HUB_OFFLINE once to fetch it, {by_hand}."
@@ -199,49 +172,6 @@ def _huggingface_advice(
         f"the proxy (HTTPS_PROXY) and the free space of {cache}; use a mirror (HF_ENDPOINT) or "
         f"ModelScope ({MODELSCOPE_ID}); {by_hand}."
     )
-
-
-def _modelscope(
-    repo: str, revision: str | None, cache_dir: str | Path | None, local_files_only: bool
-) -> Fetch:
-    try:
-        modelscope = importlib.import_module("modelscope")
-        errors = importlib.import_module("modelscope.hub.errors")
-    except ImportError as error:
-        raise CheckpointError(
-            "Fetching from ModelScope needs its package, which is not installed: run "
-            f"`pip install modelscope`, or take {HUGGINGFACE_ID} from Hugging Face."
-        ) from error
-    failures = (
-        OSError,
-        ValueError,
-        errors.NotExistError,
-        errors.NoValidRevisionError,
-        errors.RequestError,
-        errors.FileDownloadError,
-    )
-
-    def fetch(patterns: Sequence[str]) -> str:
-        try:
-            folder = modelscope.snapshot_download(
-                repo,
-                revision=revision,
-                cache_dir=None if cache_dir is None else os.fspath(cache_dir),
-                allow_patterns=list(patterns),
-                ignore_patterns=list(EXCLUDED_FILES),
-                local_files_only=local_files_only or is_offline(),
-            )
-        except failures as error:
-            offline = " HF_HUB_OFFLINE forbids downloading; unset it once." if is_offline() else ""
-            raise CheckpointError(
-                f"There is no folder {repo} here, and the checkpoint {repo} cannot be fetched from "
-                f"ModelScope ({_first_line(error)}).{offline} Check the id (the public checkpoint "
-                f"is {MODELSCOPE_ID}) and the network, or fetch it elsewhere with `modelscope "
-                f"download {repo} --local_dir DIR` and give DIR."
-            ) from error
-        return str(folder)
-
-    return fetch
 
 
 def _first_line(error: Exception) -> str:

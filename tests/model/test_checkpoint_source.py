@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from MiniCPMO45.loading import checkpoint_source
 from MiniCPMO45.loading.checkpoint import INDEX_FILE
 from MiniCPMO45.loading.checkpoint_source import (
     HUGGINGFACE_ID,
-    MODELSCOPE_ID,
     CheckpointError,
     find_checkpoint,
 )
@@ -150,34 +147,3 @@ def test_offline_never_reaches_for_the_network(
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE"):
         find_checkpoint(HUGGINGFACE_ID, cache_dir=tmp_path)
-
-
-def test_modelscope_without_its_package_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "modelscope", None)
-    with pytest.raises(CheckpointError, match="pip install modelscope"):
-        find_checkpoint(MODELSCOPE_ID, hub="modelscope")
-
-
-def fake_modelscope(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
-    hub = FakeHub(answer)
-    package, errors = types.ModuleType("modelscope"), types.ModuleType("modelscope.hub.errors")
-    package.__dict__["snapshot_download"] = hub.snapshot_download
-    for name in ("NotExistError", "NoValidRevisionError", "RequestError", "FileDownloadError"):
-        errors.__dict__[name] = type(name, (Exception,), {})
-    monkeypatch.setitem(sys.modules, "modelscope", package)
-    monkeypatch.setitem(sys.modules, "modelscope.hub.errors", errors)
-    return hub
-
-
-def test_modelscope_is_asked_when_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = fake_modelscope(monkeypatch, folder)
-    assert find_checkpoint(MODELSCOPE_ID, hub="modelscope") == folder
-    assert hub.calls[-1]["allow_patterns"] == list(checkpoint_source.NEEDED_FILES)
-
-
-def test_modelscope_out_of_reach_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_modelscope(monkeypatch, ConnectionError("no route"))
-    with pytest.raises(CheckpointError, match="ModelScope .no route.*modelscope download"):
-        find_checkpoint(MODELSCOPE_ID, hub="modelscope")

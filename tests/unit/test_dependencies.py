@@ -15,7 +15,6 @@ from tests.source_tree import ROOT, imported_modules, python_files
 REQUIREMENT = re.compile(r"^[\w.-]+")
 
 NOT_IMPORTED = {
-    "modelscope": "imported by name, and only when asked for",
     "silero-vad": "only the model file inside it is read",
     "moto": "a program",
     "opentelemetry-exporter-otlp-proto-http": "shares its import name with the SDK",

@@ -32,8 +32,6 @@ TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
 
 
 class UnifiedModel:
-    """The loaded model with its capabilities."""
-
     def __init__(
         self,
         model: MiniCPMOForConditionalGeneration,

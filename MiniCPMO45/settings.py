@@ -16,24 +16,18 @@ GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax 
 
 
 class Weights(StrEnum):
-    """How the language model's weights are kept; see `loading.checkpoint`."""
-
     BF16 = "bf16"  # as published; float32 on a CPU
     FP8 = "fp8"
     INT4 = "int4"
 
 
 class WindowMode(StrEnum):
-    """Which part of the past stays in the cache."""
-
     OFF = "off"
     BASIC = "basic"
     CONTEXT = "context"
 
 
 class CacheKind(StrEnum):
-    """How the language model's keys and values are held."""
-
     BF16 = "bf16"  # as they are computed: float32 on a CPU
     INT8 = "int8"
 

@@ -169,7 +169,6 @@ class Executor:
         return min(shares)
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
-        """Return a fresh conversation whose caches live beside the weights."""
         generator = torch.Generator(device=self.device)
         if seed is None:
             generator.seed()

@@ -110,7 +110,6 @@ class KvStore:
 
     @property
     def bytes_per_token(self) -> int:
-        """Memory of one token's keys and values in all layers."""
         return cached_bytes(self.shape, self.pool.dtype)
 
     @property
@@ -496,7 +495,6 @@ def bucket_of(count: int, buckets: Sequence[int]) -> int:
 
 
 def buckets_up_to(most: int, buckets: Sequence[int]) -> list[int]:
-    """Return the buckets up to the first that holds `most`."""
     return [bucket for bucket in buckets if bucket <= bucket_of(most, buckets)]
 
 

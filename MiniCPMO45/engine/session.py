@@ -26,8 +26,6 @@ from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 @dataclass(frozen=True)
 class Unit:
-    """One finalized duplex unit inside the cache."""
-
     index: int  # running number since the conversation began
     length: int  # cached tokens
     text_ids: tuple[int, ...]  # without control tokens; empty for a listen unit
@@ -35,8 +33,6 @@ class Unit:
 
 @dataclass(frozen=True)
 class Round:
-    """One message of a chat inside the cache."""
-
     number: int  # user turn it belongs to, from 0
     role: str  # "system", "user" or "assistant"
     length: int  # cached tokens
@@ -294,8 +290,6 @@ class TurnState:
 
 @dataclass
 class SamplerState:
-    """Randomness, and the ids decided so far for the repetition penalty."""
-
     generator: torch.Generator
     history: list[int] = field(default_factory=list)
 

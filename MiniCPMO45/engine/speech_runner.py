@@ -106,7 +106,6 @@ def _is_filtered(rule: CodeRule) -> bool:
 
 
 def _write_codes(words: np.ndarray, request: DrawCodes) -> None:
-    """Lay out one row: integers, reals, codes recent, uniform numbers."""
     rule, recent = request.rule, request.recent[-PENALTY_WINDOW:]
     CODE_WORDS.pack_into(
         words.data,

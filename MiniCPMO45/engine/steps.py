@@ -26,8 +26,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class TokenIds:
-    """Input rows given by token id."""
-
     ids: tuple[int, ...]
 
 
@@ -131,8 +129,6 @@ class TextMarkers:
 
 @dataclass(frozen=True, eq=False)
 class SpeechCodes:
-    """Speech-decoder rows: codes fed back."""
-
     ids: tuple[int, ...]
 
 

@@ -91,7 +91,6 @@ class UnitSampler:
 
 
 def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
-    """Lay out one row: integers, reals, recent ids."""
     tokens, settings = decision.policy.tokens, decision.settings
     size = settings.text_repetition_window_size
     recent = decision.history[-size:] if size > 0 else []
@@ -183,7 +182,6 @@ class HeadPass:
         self._weight = llm.lm_head.stored
 
     def score(self, hidden: Tensor) -> Scores:
-        """Score hidden states [rows, width] and choose."""
         logits = norm_linear(hidden, None, 0.0, self._weight)
         return Scores(hidden, logits, self.sampler.choose(logits))
 

@@ -53,8 +53,6 @@ _GAIN_NAME = "original0"  # weight norm's length of each row. Source: torch para
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a weight file: where it is, its element type ("BF16") and its shape."""
-
     file: Path
     dtype: str
     shape: tuple[int, ...]

@@ -53,8 +53,6 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Weights of grouped-query attention with optional norms on queries and keys."""
-
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         width, d = shape.hidden_size, shape.head_dim
@@ -74,8 +72,6 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Weights of a SwiGLU feed-forward."""
-
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         self.gate_proj = Linear(shape.hidden_size, shape.intermediate_size)
@@ -85,8 +81,6 @@ class MLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Pre-norm attention and feed-forward with residuals."""
-
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
@@ -138,8 +132,6 @@ class CausalLM(nn.Module):
 
 
 class Projector(nn.Module):
-    """From the width of one part of the model to that of another: linear, ReLU, linear."""
-
     def __init__(self, from_width: int, to_width: int) -> None:
         super().__init__()
         self.linear1 = nn.Linear(from_width, to_width)

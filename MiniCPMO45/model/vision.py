@@ -129,7 +129,6 @@ def _codes(length: int, width: int, device: torch.device, dtype: torch.dtype) ->
 def _layout(
     sizes: tuple[PatchSize, ...], length: int, buckets: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Position ids, rows, columns and mask."""
     rows = np.zeros((len(sizes), length), dtype=np.int64)
     ids, cols = np.zeros_like(rows), np.zeros_like(rows)
     mask = np.zeros(rows.shape, dtype=bool)
@@ -152,8 +151,6 @@ SUPPORTED_ACTIVATION = "gelu_pytorch_tanh"
 
 
 class SiglipVisionEmbeddings(nn.Module):
-    """Patch vectors plus learned positions."""
-
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
         self.buckets = config.image_size // config.patch_size

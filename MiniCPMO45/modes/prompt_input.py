@@ -133,7 +133,6 @@ class MessageInput:
 
 
 def _frame(session: Session, role: str, options: PieceOptions) -> Callable[[str], str]:
-    """The text around one message's content, given what the cache ends with."""
     opening = session.turn.opening
     if role == "user":
         return lambda content: prompts.user_piece(content, opening)

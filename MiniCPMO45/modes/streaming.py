@@ -229,7 +229,6 @@ class StreamingCapability:
         return len(taken)
 
     def _calls(self, reply: _Reply) -> bool:
-        """Whether a function call has begun."""
         return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
 
     def _feed_held(self, session: Session, reply: _Reply) -> Steps[None]:

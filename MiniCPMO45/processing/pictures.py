@@ -167,7 +167,6 @@ def _to_multiple(length: float, step: int) -> int:
 
 
 def require_rgb(image: Image.Image) -> None:
-    """Check the mode of a picture."""
     if image.mode != "RGB":
         raise ValueError(f"an RGB picture is needed, got mode {image.mode!r}")
 

@@ -197,7 +197,6 @@ class MiniCPMOProcessor(ProcessorMixin):
         return self._prompt(frame(_content_text(parts, options)), _media_of([parts]), options)
 
     def _prompt(self, text: str, media: _Media, options: PromptOptions) -> Prompt:
-        """Put placeholders in and turn everything into ids."""
         sounds = media.sounds
         if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(media.images), len(sounds)):
             raise ProcessingError("the chat template dropped or repeated a picture or a sound")
@@ -257,7 +256,6 @@ _Items = list[list[Part]]
 
 
 def _content_parts(content: Content) -> _Items:
-    """Content as items of parts: one part, or the parts of a film clip."""
     items = [content] if isinstance(content, str) else content
     groups = [list(item) if isinstance(item, list | tuple) else [item] for item in items]
     return [[_checked_part(part) for part in group] for group in groups]

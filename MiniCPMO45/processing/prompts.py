@@ -40,8 +40,6 @@ class PromptMode(StrEnum):
 
 
 class Language(StrEnum):
-    """Languages system prompts exist in."""
-
     EN = "en"
     ZH = "zh"
 
@@ -197,7 +195,6 @@ class Placeholder:
 
 
 def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> Placeholder:
-    """Return the placeholder of one clip."""
     ids = (special.audio_start, *(special.unk,) * n_embeddings, special.audio_end)
     return Placeholder(ids, ((1, 1 + n_embeddings),))
 

@@ -224,7 +224,6 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         return [token for token in self.encode(text) if token not in self.special.non_text_ids]
 
     def token_id(self, token: str) -> int | None:
-        """Return the id of an exact vocabulary entry, or None."""
         return self.backend_tokenizer.token_to_id(token)
 
     def render_chat(

@@ -199,7 +199,6 @@ class _Graph:
     def write(
         self, path: Path, inputs: list[onnx.ValueInfoProto], output_shape: list[int | str]
     ) -> None:
-        """Check and write the graph; its output is the last node's."""
         last = self.nodes[-1].output[0]
         outputs = [helper.make_tensor_value_info(last, TensorProto.FLOAT, output_shape)]
         tensors = [numpy_helper.from_array(value, name) for name, value in self.weights.items()]

@@ -249,7 +249,6 @@ def _carry_loudness(name: str, tensor: Tensor) -> Tensor:
 
 
 def _arrange_head(head: Tensor, vocabulary: TinyVocabulary) -> Tensor:
-    """Give words, fragments and control tokens their places among the logits."""
     n_base = len(vocabulary.base)
     head = head * LOGIT_SPREAD
     bias = torch.full((head.shape[0],), CONTROL_BIAS)

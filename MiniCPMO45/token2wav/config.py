@@ -37,8 +37,6 @@ _REQUIRED_ENCODER: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class FlowEncoderConfig:
-    """Conformer from speech codes (25/s) to mel-rate features (50/s)."""
-
     input_size: int = 512
     output_size: int = 512
     pre_lookahead_len: int = 3
@@ -102,8 +100,6 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class F0Config:
-    """Predictor of the fundamental frequency from mel frames."""
-
     in_channels: int = 80
     cond_channels: int = 512
     num_class: int = 1

@@ -212,8 +212,6 @@ class Program(Capturable[Tensor]):
 
 @dataclass(frozen=True)
 class ProgramKey:
-    """What a program is made for: streams, codes and history."""
-
     n_rows: int
     shape: ChunkShape
     has_overlap: bool = True

@@ -135,8 +135,6 @@ class _Call:
 
 @dataclass
 class Gauge:
-    """A value that the thread reads now and then."""
-
     read: Callable[[], float] = lambda: 1.0
     value: float = 1.0
     read_s: float = 0.0

@@ -138,7 +138,6 @@ class ModelCard(WireModel):
 
 
 def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
-    """Describe a loaded model."""
     with model_errors():
         folder = find_checkpoint(source)
     card = read_card(folder)
@@ -229,7 +228,6 @@ class RealBackend:
 
     @property
     def context_tokens(self) -> int | None:
-        """Longest conversation the model has positions for."""
         if self._context is None:
             return None
         return self._executor.llm_store.shape.max_position_embeddings
@@ -301,7 +299,6 @@ class RealBackend:
         gc.unfreeze()  # or libraries made with nanobind call it leaked when the program ends
 
     def facts(self) -> ModelFacts:
-        """Describe the loaded model; raises `ModelError` before loading."""
         if self._facts is None:
             raise ModelError("The model is not loaded.")
         return self._facts

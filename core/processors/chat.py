@@ -44,8 +44,6 @@ ONE_SHOT_SESSION = "chat"
 
 @dataclass(frozen=True)
 class _Question:
-    """A decoded request."""
-
     messages: list[Message]
     options: PieceOptions | None
     settings: GenerationSettings

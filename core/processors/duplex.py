@@ -168,7 +168,6 @@ class DuplexView(View, DuplexCapability):
         self.session.turn.force_next_listen = True
 
     def clear_break(self) -> None:
-        """Take `set_break` back."""
         self.session.turn.force_next_listen = False
 
     @property
@@ -182,7 +181,6 @@ class DuplexView(View, DuplexCapability):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the system prompt, voice sample included."""
         return self.session.window.preserved
 
     # --- the documented synchronous form ---

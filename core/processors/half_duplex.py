@@ -33,8 +33,6 @@ HALF_DUPLEX_SESSION = "half_duplex"
 
 
 class HalfDuplexView(StreamingView):
-    """A voice chat by turns."""
-
     # --- the conversation ---
 
     async def begin(

@@ -39,8 +39,6 @@ REPLY_FIELDS: Final = set(
 
 
 class StreamingView(TurnView):
-    """A conversation of turns over a kept cache."""
-
     mode = ProcessorMode.STREAMING
 
     # --- the conversation ---
@@ -143,7 +141,6 @@ class StreamingView(TurnView):
         )
 
     def set_rollback_point(self) -> None:
-        """Keep the present point to roll back to, instead of one kept before."""
         self.session.take_snapshot()
 
     def rollback(self) -> RollbackResult:
@@ -158,7 +155,6 @@ class StreamingView(TurnView):
         return RollbackResult(success=True, restored_position=position)
 
     def clear_rollback_point(self) -> None:
-        """Drop the rollback point."""
         if self._session is not None:
             self._session.snapshot = None
 

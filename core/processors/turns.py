@@ -53,7 +53,6 @@ class TurnView(View):
 
     @property
     def token_stats(self) -> TokenStats:
-        """Tokens of the present turn."""
         return self._stats
 
     @property

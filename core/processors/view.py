@@ -145,7 +145,6 @@ class View:
 
     @property
     def kv_cache_length(self) -> int:
-        """Tokens in the language model's cache."""
         return 0 if self._session is None else self._session.cached_tokens
 
     def stop(self) -> None:

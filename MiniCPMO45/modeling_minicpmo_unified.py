@@ -9,11 +9,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from torch import nn
-
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
-from MiniCPMO45.engine.session import Session
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.chat import ChatCapability
@@ -77,7 +74,6 @@ class UnifiedModel:
         options.report("loading the voice")
         executor = _load_executor(model, folder, options)
         processor = MiniCPMOProcessor.from_pretrained(folder)
-        logger.info("device map: %s", _device_map(model, executor))
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 
     @property
@@ -93,20 +89,6 @@ class UnifiedModel:
     def voice_used_s(self) -> float | None:
         """How much of a voice sample replies are spoken with; None if no sample is used."""
         return None if self.executor.voices is None else self.executor.voices.used_s
-
-    def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
-        return self.executor.open_session(session_id, seed=seed)
-
-
-def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> str:
-    parts = dict(model.named_children())
-    if executor.vocoder is not None:
-        parts["token2wav"] = nn.ModuleList((executor.vocoder.flow, executor.vocoder.hift))
-    places = {
-        name: sorted({str(weight.device) for weight in part.parameters()})
-        for name, part in parts.items()
-    }
-    return ", ".join(f"{name} on {' and '.join(found)}" for name, found in places.items())
 
 
 def _load_executor(

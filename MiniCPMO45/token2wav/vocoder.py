@@ -26,7 +26,6 @@ from MiniCPMO45.token2wav.vocoder_state import (
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,
     ChunkBatch,
-    ChunkInput,
     ChunkShape,
     ColumnRings,
     SpeechStream,
@@ -168,20 +167,19 @@ class Program(Capturable[Tensor]):
         shape = (n_rows, frames * config.samples_per_frame, config.nb_harmonics + 1)
         self._noise = torch.zeros(shape, device=batch.start.device)
 
-    def load(
-        self, inputs: Sequence[ChunkInput], generators: Sequence[torch.Generator | None]
-    ) -> list[ColumnRings]:
+    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
         """Write a chunk's inputs, at most S, and draw the excitation's noise.
 
         Returns:
             The rings of each stream after the chunk; the streams are not changed.
         """
-        after = self.batch.load(inputs)
-        for row, each, generator in zip(self._noise, inputs, generators, strict=False):
+        after = self.batch.load(calls)
+        for row, each in zip(self._noise, calls, strict=False):
+            generator = each.state.generator
             if generator is None:
                 row.zero_()
                 continue
-            n_frames = UPSAMPLING * each.n_codes + (OVERLAP_FRAMES if each.has_started else 0)
+            n_frames = UPSAMPLING * each.n_codes + (OVERLAP_FRAMES if each.state.has_started else 0)
             drawn = row[: n_frames * self._hift.config.samples_per_frame]
             if generator.device == row.device:
                 drawn.normal_(generator=generator)
@@ -264,12 +262,12 @@ class Token2Wav:
         memory = self._memory(voice.frames)
         speaker = flow.project_speaker(voice.speaker)
         base = VoiceBase(voice.frames, speaker, noise.to(self.device), memory)
-        n_codes = voice.codes.shape[1]
-        shape = ChunkShape(n_codes, 0, is_exact=not self._has_fixed_sizes)
+        shape = ChunkShape(voice.codes.shape[1], 0, is_exact=not self._has_fixed_sizes)
         batch = self._batch(ProgramKey(1, shape))
         batch.prompt = voice.mel
         codes = [*voice.codes[0].tolist(), *lookahead]
-        batch.load([ChunkInput(codes, n_codes, base, memory, rings_for(voice.frames, 0))])
+        stream = SpeechStream(base, memory, rings_for(voice.frames, 0))
+        batch.load([Vocode(stream, codes, is_last=not lookahead)])
         _, old, new = run_flow(flow, batch)
         before, after = batch.layout.split(old), batch.layout.split(new)
         for name in OVERLAP:
@@ -329,16 +327,15 @@ class Token2Wav:
         pieces: list[Capturable[Tensor]] = []
         for key in keys:
             program = self._kept(key)
-            program.load((), ())  # no stream's memory is touched while it is captured
+            program.load(())  # no stream's memory is touched while it is captured
             pieces.append(program)
         return pieces
 
     def _answer(self, calls: Sequence[Vocode]) -> list[Tensor]:
         make = self._kept if self._has_fixed_sizes else self._program
         program = make(self._key_of(calls))
-        inputs = [ChunkInput.of(call.state, call.codes, call.n_codes) for call in calls]
         try:
-            after = program.load(inputs, [call.state.generator for call in calls])
+            after = program.load(calls)
             samples = program.run()
         finally:
             program.batch.release()

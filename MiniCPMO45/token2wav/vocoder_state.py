@@ -64,10 +64,6 @@ class VoicePrompt:
     def frames(self) -> int:
         return self.mel.shape[1]
 
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes + self.speaker.nbytes + self.mel.nbytes
-
     def to(self, device: torch.device | str) -> VoicePrompt:
         return VoicePrompt(self.codes.to(device), self.speaker.to(device), self.mel.to(device))
 
@@ -411,22 +407,6 @@ class ChunkShape:
         return UPSAMPLING * self.codes
 
 
-@dataclass(frozen=True)
-class ChunkInput:
-    """One stream's share of a chunk; `n_codes` of the codes are consumed."""
-
-    codes: Sequence[int]
-    n_codes: int
-    base: VoiceBase
-    memory: StreamMemory
-    rings: ColumnRings
-    has_started: bool = False
-
-    @classmethod
-    def of(cls, stream: SpeechStream, codes: Sequence[int], n_codes: int) -> ChunkInput:
-        return cls(codes, n_codes, stream.base, stream.memory, stream.rings, stream.has_started)
-
-
 class ChunkBatch:
     """The inputs of a chunk of S streams.
 
@@ -474,7 +454,7 @@ class ChunkBatch:
         """Mel frames of each stream that count, int64 [S, 1]; None if all do."""
         return None if self.shape.is_exact else self.table["n_frames"]
 
-    def load(self, inputs: Sequence[ChunkInput]) -> list[ColumnRings]:
+    def load(self, calls: Sequence[Vocode]) -> list[ColumnRings]:
         """Write a chunk's inputs, at most one per row.
 
         Returns:
@@ -483,23 +463,23 @@ class ChunkBatch:
         Raises:
             ValueError: a stream's flow noise is too short.
         """
-        n = len(inputs)
-        if inputs:
-            torch.stack([self._noise_of(each) for each in inputs], out=self.start[:n])
-            torch.cat([each.base.speaker for each in inputs], out=self.speaker[:n])
+        n = len(calls)
+        if calls:
+            torch.stack([self._noise_of(each) for each in calls], out=self.start[:n])
+            torch.cat([each.state.base.speaker for each in calls], out=self.speaker[:n])
         host = self.table.on_host()
-        counts = [(len(e.codes), e.n_codes, UPSAMPLING * e.n_codes) for e in inputs]
+        counts = [(len(e.codes), e.n_codes, UPSAMPLING * e.n_codes) for e in calls]
         for name, values in zip(COUNTS, zip(*counts, strict=True), strict=False):
             host[name][:n, 0] = values
-        host["has_started"][:n, 0] = [each.has_started for each in inputs]
+        host["has_started"][:n, 0] = [each.state.has_started for each in calls]
         host["n_given"][n:] = host["has_started"][n:] = 0
         host["n_codes"][n:], host["n_frames"][n:] = self.shape.codes, self.shape.frames
-        for row, each in enumerate(inputs):
+        for row, each in enumerate(calls):
             host["codes"][row, : len(each.codes)] = each.codes
         caches = (self.estimator, self.token_rate, self.mel_rate)
-        after = [self._place(host, index, cache, inputs) for index, cache in enumerate(caches)]
+        after = [self._place(host, index, cache, calls) for index, cache in enumerate(caches)]
         unused = [self._unused] * (len(self.table.rows) - n)
-        memories = [each.memory for each in inputs] + unused
+        memories = [each.state.memory for each in calls] + unused
         addresses = {"tails": [memory.tails for memory in memories]}
         for index, cache in enumerate(caches):
             addresses[cache.column("address")] = [memory.caches[index] for memory in memories]
@@ -510,9 +490,9 @@ class ChunkBatch:
         """Drop the streams of the last `load`, which a run needs before it."""
         self.table.release()
 
-    def _noise_of(self, each: ChunkInput) -> Tensor:
-        offset, needed = each.rings[0].length, UPSAMPLING * each.n_codes
-        part = each.base.noise[0, :, offset : offset + self.shape.frames].T
+    def _noise_of(self, call: Vocode) -> Tensor:
+        offset, needed = call.state.noise_offset, UPSAMPLING * call.n_codes
+        part = call.state.base.noise[0, :, offset : offset + self.shape.frames].T
         if part.shape[0] < needed:
             raise ValueError(f"the flow noise ends at frame {offset + part.shape[0]}")
         missing = self.shape.frames - part.shape[0]
@@ -523,19 +503,19 @@ class ChunkBatch:
         host: dict[str, NDArray[np.int64]],
         index: int,
         cache: ColumnCache,
-        inputs: Sequence[ChunkInput],
+        calls: Sequence[Vocode],
     ) -> list[ColumnRing]:
         """Fill in one cache of every stream; returns its rings after the chunk."""
-        n = len(inputs)
-        rings = [each.rings[index] for each in inputs]
+        n = len(calls)
+        rings = [each.state.rings[index] for each in calls]
         capacity, length = host[cache.column("capacity")], host[cache.column("length")]
-        capacity[:n, 0] = [each.memory.caches[index].shape[3] for each in inputs]
+        capacity[:n, 0] = [each.state.memory.caches[index].shape[3] for each in calls]
         length[:n, 0] = [ring.length for ring in rings]
         capacity[n:], length[n:] = 0, 0
         places, ages = host[cache.column("targets")], host[cache.column("ages")]
         places[:] = DROPPED
         after = []
-        for row, (each, ring) in enumerate(zip(inputs, rings, strict=True)):
+        for row, (each, ring) in enumerate(zip(calls, rings, strict=True)):
             n_new = each.n_codes * (1 if cache is self.token_rate else UPSAMPLING)
             places[row, :n_new], grown = ring.append(n_new)
             if cache is not self.estimator:

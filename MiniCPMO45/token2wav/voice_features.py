@@ -6,7 +6,7 @@ Must never read recordings or decode audio.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +180,6 @@ class SpeakerEncoder:
         if not path.is_file():
             raise FileNotFoundError(f"the speaker encoder {path} is missing")
         self.path = path
-        self._session: onnxruntime.InferenceSession | None = None
 
     def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the embedding of one speaker, float32 [1, 192], not normalised.
@@ -188,8 +187,6 @@ class SpeakerEncoder:
         Raises:
             ValueError: the graph gives another shape.
         """
-        if self._session is None:
-            self._session = self._open()
         # The published graph calls its input "input"; a re-exported one may call it otherwise.
         name = self._session.get_inputs()[0].name
         embedding = self._session.run(None, {name: filter_bank[None]})[0]
@@ -199,11 +196,8 @@ class SpeakerEncoder:
             )
         return embedding
 
-    def close(self) -> None:
-        """Free the graph; the next `embed` reads it again."""
-        self._session = None
-
-    def _open(self) -> onnxruntime.InferenceSession:
+    @cached_property
+    def _session(self) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # a short run once per voice, beside a busy model thread
         return onnxruntime.InferenceSession(

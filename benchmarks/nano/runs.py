@@ -185,7 +185,7 @@ class Stage:
             session.close()
 
     def _opened(self) -> Session:
-        session = self._model.open_session("gates", seed=self._context.seed)
+        session = self._model.executor.open_session("gates", seed=self._context.seed)
         session.settings = self._model.duplex.defaults
         return session
 

@@ -184,7 +184,7 @@ class View:
         self.cleanup()
         model = self.context.model
         seed = self.context.seed if self._seed is None else self._seed
-        session = model.open_session(session_id, seed=seed)
+        session = model.executor.open_session(session_id, seed=seed)
         session.settings = model.duplex.defaults  # the window counts in every mode
         return session
 

@@ -24,10 +24,10 @@ from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, run_flow
 from MiniCPMO45.token2wav.vocoder_state import (
     ChunkBatch,
-    ChunkInput,
     ChunkShape,
     SpeechStream,
     StreamMemory,
+    Vocode,
     VoiceBase,
     VoicePrompt,
     rings_for,
@@ -142,11 +142,12 @@ class FlowStreams:
         shape = ChunkShape(max(n_codes), history, is_exact)
         schedule = self.vocoder.flow.make_schedule(self.n_steps)
         batch = ChunkBatch(self.vocoder.config, shape, len(rows), schedule, torch.float32)
-        inputs = [
-            ChunkInput(given, n, self.bases[row], self.bases[row].memory, self.rings[row])
-            for row, given, n in zip(rows, codes, n_codes, strict=True)
-        ]
-        for row, after in zip(rows, batch.load(inputs), strict=True):
+        calls = []
+        for row, given, n in zip(rows, codes, n_codes, strict=True):
+            stream = SpeechStream(self.bases[row], self.bases[row].memory, self.rings[row])
+            calls.append(Vocode(stream, given, is_last=len(given) == n))
+            assert calls[-1].n_codes == n
+        for row, after in zip(rows, batch.load(calls), strict=True):
             self.rings[row] = after
         mel, _, new = run_flow(self.vocoder.flow, batch)
         store_tails(new, batch.table)

@@ -131,7 +131,7 @@ def test_greedy_is_the_likeliest_token_given_everything_before(toy: Toy) -> None
     reply = talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
     assert len(reply.ids) == 10 and reply.hit_limit
     for index, token in enumerate(reply.ids):
-        fresh = talk.model.open_session("again")
+        fresh = talk.model.executor.open_session("again")
         fed = (*toy.tokenizer.encode(reply.prompt), *reply.ids[:index])
         [output] = talk.recorder.answer([LlmForward(fresh.kv, (TokenIds(fed),))])
         logits = output.logits.float().clone()

@@ -113,15 +113,6 @@ def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
         processor.set_chat_mode()
 
 
-def test_the_device_map_is_told_by_component(
-    checkpoint: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        UnifiedProcessor(checkpoint, device="cpu", show_progress=False).release()
-    parts = "llm vpm resampler apm audio_projection_layer tts token2wav".split()
-    assert "device map: " + ", ".join(f"{part} on cpu" for part in parts) in caplog.text
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -160,7 +160,7 @@ class ToyTurns:
     def __init__(self, toy: Toy, *, seed: int = 0, has_voice: bool = False) -> None:
         self.model = unified(toy)
         self.recorder = Recorder(self.model.executor)
-        self.session = self.model.open_session("toy", seed=seed)
+        self.session = self.model.executor.open_session("toy", seed=seed)
         if has_voice:
             self.session.speech.vocoder = toy.open_voice(self.session.sampler.generator)
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from benchmarks.random_weights import random_weights
 from benchmarks.summary import format_table
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.engine.kv_cache import FedRows, KvStore, PassLimits
-from MiniCPMO45.engine.text_runner import TextRows, TextRunner
+from MiniCPMO45.engine.kv_cache import KvStore, PassLimits
+from MiniCPMO45.engine.steps import LlmForward, LlmOutput, TokenIds
+from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.loading.checkpoint import reserve_quantised
 from MiniCPMO45.model.transformer import CausalLM
@@ -158,11 +159,9 @@ class Fed:
         )
         rows = []
         for ids in (self._ids[:PROMPT_TOKENS], *([each] for each in self._ids[PROMPT_TOKENS:])):
-            kv.reserve(kv.length + len(ids))
-            [result] = runner.feed([TextRows(FedRows(kv, ids), wants_logits=True)])
-            kv.advance(len(ids))
-            assert result.logits is not None
-            rows.append(result.logits.float())
+            [output] = runner.feed([LlmForward(kv, (TokenIds(tuple(ids)),))])
+            assert isinstance(output, LlmOutput) and output.logits is not None
+            rows.append(output.logits.float())
         return torch.stack(rows[1:])
 
 

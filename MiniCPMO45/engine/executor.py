@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from MiniCPMO45.engine.kv_cache import (
     PassLimits,
     buckets_up_to,
     cached_bytes,
-    reserve_all,
 )
 from MiniCPMO45.engine.session import (
     AudioInputState,
@@ -40,13 +39,11 @@ from MiniCPMO45.engine.steps import (
     EncodeClips,
     EncodeImages,
     LlmForward,
-    LlmOutput,
     OpenVoice,
     Request,
-    TextDecision,
     Vocode,
 )
-from MiniCPMO45.engine.text_runner import TextRows, TextRunner, UnitSampler
+from MiniCPMO45.engine.text_runner import TextRunner
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import (
     FEWEST_PAGES,
@@ -62,7 +59,6 @@ from MiniCPMO45.kernels.device import (
     use_device,
 )
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.kernels.unit_choice import NO_TOKEN
 from MiniCPMO45.model.audio_encoder import AudioEmbedder, EncodeStream, new_audio_cache
 from MiniCPMO45.model.vision import SliceEncoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -76,8 +72,6 @@ from MiniCPMO45.token2wav.voices import VoiceLibrary
 logger = logging.getLogger(__name__)
 
 
-# What a policy may raise over logits or settings that are wrong.
-UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
 NO_VOICE = "this checkpoint was loaded without its Token2wav assets"
 
 
@@ -130,8 +124,8 @@ class Executor:
             model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
         )
         self._handlers: Handlers = {
-            LlmForward: self._run_llm,
-            ChooseToken: self._choose_tokens,
+            LlmForward: self._text.feed,
+            ChooseToken: self._text.choose,
             EncodeClips: self._encode_clips,
             EncodeStream: self._audio.embed_streams,
             EncodeImages: self._encode_images,
@@ -236,38 +230,6 @@ class Executor:
         torch.cuda.empty_cache()
         return CardMemory.of(self.device)
 
-    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
-        texts = [TextRows.of(request) for request in requests]
-        reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
-        results = self._text.feed(texts)
-        answers: list[LlmOutput | Exception] = []
-        for request, text, result in zip(requests, texts, results, strict=True):
-            text.rows.kv.advance(len(text.rows.ids))
-            hidden = result.hidden[0] if len(result.hidden) == 1 else torch.cat(result.hidden)
-            logits = result.logits if request.wants_logits else None
-            if request.decision is None:
-                answers.append(LlmOutput(logits, hidden))
-                continue
-            if result.token is not None:
-                token = _settle(result.token, request.decision)
-            else:
-                assert result.logits is not None
-                token = _decide(result.logits, request.decision)
-            decided = token if isinstance(token, Exception) else LlmOutput(logits, hidden, token)
-            answers.append(decided)
-        return answers
-
-    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
-        usual = [request for request in requests if UnitSampler.covers(request.decision)]
-        logits = [request.logits for request in usual]
-        tokens = iter(self._text.choose(logits, [request.decision for request in usual]))
-        return [
-            _settle(next(tokens), request.decision)
-            if UnitSampler.covers(request.decision)
-            else _decide(request.logits, request.decision)
-            for request in requests
-        ]
-
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]
 
@@ -303,19 +265,3 @@ def _answer(handlers: Handlers, requests: Sequence[Request]) -> list[Any]:
         return []
     [kind] = {type(request) for request in requests}
     return handlers[kind](requests)
-
-
-def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
-    """Let the policy decide; what fails is the answer, so that it fails for one conversation."""
-    try:
-        return decision.policy.decide(
-            logits, decision.history, decision.settings, decision.generator
-        )
-    except UNDECIDED as error:
-        return error
-
-
-def _settle(token: int, decision: TextDecision) -> int | Exception:
-    if token == NO_TOKEN:
-        return RuntimeError("the language model's logits are not numbers")
-    return decision.policy.settle(token, decision.history)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -27,16 +27,20 @@ from MiniCPMO45.engine.kv_cache import (
     PassLimits,
     gather_vectors,
     passes,
+    reserve_all,
 )
 from MiniCPMO45.engine.policies import KEEPS_ALL, MIN_TEMPERATURE, UnitPolicy, draw_uniforms
-from MiniCPMO45.engine.steps import LlmForward, TextDecision, TokenIds
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward, LlmOutput, TextDecision, TokenIds
 from MiniCPMO45.kernels import unit_choice
 from MiniCPMO45.kernels.device import Capturable, Staging, read_back
 from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.kernels.unit_choice import NO_TOKEN
 from MiniCPMO45.model.transformer import CausalLM
 from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GREEDY
 
+# What a policy may raise over logits or settings that are wrong.
+UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
 UNIT_FORMAT = f"={len(unit_choice.INTEGERS)}i{len(unit_choice.REALS)}f"  # recent ids follow
 UNIT_WORDS = struct.Struct(UNIT_FORMAT)
 UNUSED_TOKEN = (0, 0, 0, 1, 1, 0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # takes the likeliest token
@@ -119,17 +123,26 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TextRows:
-    """The new rows of one conversation, and what is wanted after the last of them."""
+    """The new rows of one request, and what the passes have found.
 
+    Attributes:
+        wants_logits: also where the policy takes the decision itself, which is None then.
+        hidden: states [n, width] of the rows fed, pass by pass.
+        token: not settled by the policy yet.
+    """
+
+    request: LlmForward
     rows: FedRows
-    wants_logits: bool = False
-    decision: TextDecision | None = None
+    wants_logits: bool
+    decision: TextDecision | None
+    hidden: list[Tensor] = field(default_factory=list)
+    logits: Tensor | None = None
+    token: int | None = None
 
     @classmethod
     def of(cls, request: LlmForward) -> TextRows:
-        """Lay a request out; logits take the place of a decision that the policy takes itself."""
         ids: list[int] = []
         vectors: list[tuple[int, Tensor]] = []
         for piece in request.pieces:
@@ -140,24 +153,20 @@ class TextRows:
                 ids += [0] * len(piece.rows)
         rows, decision = FedRows(request.kv, ids, vectors), request.decision
         if decision is None or UnitSampler.covers(decision):
-            return cls(rows, request.wants_logits, decision)
-        return cls(rows, wants_logits=True)
+            return cls(request, rows, request.wants_logits, decision)
+        return cls(request, rows, True, None)
 
-    @property
-    def wants_head(self) -> bool:
-        return self.wants_logits or self.decision is not None
-
-
-@dataclass(eq=False)
-class TextResult:
-    """Hidden states [n, width] of the rows fed, pass by pass, and what else was asked for.
-
-    `token` is not settled by the policy yet.
-    """
-
-    hidden: list[Tensor] = field(default_factory=list)
-    logits: Tensor | None = None
-    token: int | None = None
+    def answer(self) -> LlmOutput | Exception:
+        hidden = self.hidden[0] if len(self.hidden) == 1 else torch.cat(self.hidden)
+        logits, decision = self.logits if self.request.wants_logits else None, self.request.decision
+        if decision is None:
+            return LlmOutput(logits, hidden)
+        if self.token is not None:
+            token = _settle(self.token, decision)
+        else:
+            assert self.logits is not None
+            token = _decide(self.logits, decision)
+        return token if isinstance(token, Exception) else LlmOutput(logits, hidden, token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,77 +256,99 @@ class TextRunner:
         heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
         return [*self.decodes.captured, *heads]
 
-    def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
-        """Feed rows of different conversations; their caches have room and are not advanced."""
-        results = [TextResult() for _ in texts]
-        owners = {id(text.rows.kv): index for index, text in enumerate(texts)}
-        rows = [text.rows for text in texts]
-        for group in passes(rows, self.prefills.most, self.decodes.most):
-            indices = [owners[id(part.kv)] for part in group]
+    def feed(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
+        """Feed rows of different conversations; their caches grow at the end, or not at all.
+
+        Raises:
+            CacheFullError: a conversation would exceed the context length, or the memory.
+        """
+        texts = [TextRows.of(request) for request in requests]
+        reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
+        owners = {id(text.rows.kv): text for text in texts}
+        for group in passes([text.rows for text in texts], self.prefills.most, self.decodes.most):
             is_decode = all(len(part.ids) == 1 and not part.vectors for part in group)
             run = self._decode if is_decode else self._prefill
-            run(group, [texts[index] for index in indices], [results[index] for index in indices])
-        return results
+            run(group, [owners[id(part.kv)] for part in group])
+        for text in texts:
+            text.rows.kv.advance(len(text.rows.ids))
+        return [text.answer() for text in texts]
 
-    def choose(self, logits: Sequence[Tensor], decisions: Sequence[TextDecision]) -> list[int]:
+    def choose(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
         """Choose a token from logits [vocabulary] of each conversation.
 
         Raises:
             ValueError: logits are not of the vocabulary's size; no generator was drawn from.
         """
-        tokens: list[int] = []
+        usual = [request for request in requests if UnitSampler.covers(request.decision)]
         most, shape = self.heads.most, (self._n_tokens,)
-        if wrong := [row for row in logits if row.shape != shape]:
+        if wrong := [each.logits for each in usual if each.logits.shape != shape]:
             raise ValueError(f"logits {list(wrong[0].shape)} are not {list(shape)}")
-        for start in range(0, len(logits), most):
-            some = logits[start : start + most]
+        tokens: list[int] = []
+        for start in range(0, len(usual), most):
+            some = usual[start : start + most]
             head = self.heads.of(len(some))
-            torch.stack([row.to(head.logits.dtype) for row in some], out=head.logits[: len(some)])
-            head.sampler.load(decisions[start : start + most])
+            rows = [each.logits.to(head.logits.dtype) for each in some]
+            torch.stack(rows, out=head.logits[: len(some)])
+            head.sampler.load([each.decision for each in some])
             tokens += read_back(head.choice.run()[: len(some)]).tolist()
-        return tokens
+        left = iter(tokens)
+        return [
+            _settle(next(left), each.decision)
+            if UnitSampler.covers(each.decision)
+            else _decide(each.logits, each.decision)
+            for each in requests
+        ]
 
-    def _decode(
-        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
-    ) -> None:
+    def _decode(self, group: list[FedRows], texts: list[TextRows]) -> None:
         step = self.decodes.of(len(group))
         step.packed.load(group)
         step.head.sampler.load([text.decision for text in texts])
         scores = step.run()
         states = scores.hidden[: len(group)].clone()
-        for result, state in zip(results, states.split(1), strict=True):
-            result.hidden.append(state)
-        _take(scores, texts, results)
+        for text, state in zip(texts, states.split(1), strict=True):
+            text.hidden.append(state)
+        _take(scores, texts)
 
-    def _prefill(
-        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
-    ) -> None:
+    def _prefill(self, group: list[FedRows], texts: list[TextRows]) -> None:
         counts = [len(part.ids) for part in group]
         step = self.prefills.of(sum(counts))
         step.load(group)
         hidden, last = step.run()
         states = hidden[: sum(counts)].clone()
-        for result, state in zip(results, states.split(counts), strict=True):
-            result.hidden.append(state)
-        ready = [
-            text if part.has_last else TextRows(part)
-            for part, text in zip(group, texts, strict=True)
-        ]
-        if any(text.wants_head for text in ready):
+        for text, state in zip(texts, states.split(counts), strict=True):
+            text.hidden.append(state)
+        ready = [text if part.has_last else None for part, text in zip(group, texts, strict=True)]
+        if any(text is not None and (text.wants_logits or text.decision) for text in ready):
             head = self.heads.of(len(group))
             head.hidden[: len(group)].copy_(last[: len(group)])
-            head.sampler.load([text.decision for text in ready])
-            _take(head.piece.run(), ready, results)
+            head.sampler.load([None if text is None else text.decision for text in ready])
+            _take(head.piece.run(), ready)
 
 
-def _take(scores: Scores, texts: Sequence[TextRows], results: Sequence[TextResult]) -> None:
-    if any(text.wants_logits for text in texts):
+def _take(scores: Scores, texts: Sequence[TextRows | None]) -> None:
+    if any(text is not None and text.wants_logits for text in texts):
         kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
-        for text, result, row in zip(texts, results, kept, strict=True):
-            if text.wants_logits:
-                result.logits = row
-    if any(text.decision is not None for text in texts):
+        for text, row in zip(texts, kept, strict=True):
+            if text is not None and text.wants_logits:
+                text.logits = row
+    if any(text is not None and text.decision is not None for text in texts):
         tokens = read_back(scores.tokens[: len(texts)]).tolist()
-        for text, result, token in zip(texts, results, tokens, strict=True):
-            if text.decision is not None:
-                result.token = token
+        for text, token in zip(texts, tokens, strict=True):
+            if text is not None and text.decision is not None:
+                text.token = token
+
+
+def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
+    """Let the policy decide; what fails is the answer, so that it fails for one conversation."""
+    try:
+        return decision.policy.decide(
+            logits, decision.history, decision.settings, decision.generator
+        )
+    except UNDECIDED as error:
+        return error
+
+
+def _settle(token: int, decision: TextDecision) -> int | Exception:
+    if token == NO_TOKEN:
+        return RuntimeError("the language model's logits are not numbers")
+    return decision.policy.settle(token, decision.history)

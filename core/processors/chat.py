@@ -131,20 +131,10 @@ class ChatView(TurnView):
         enable_thinking: bool = False,
         max_inp_length: int = CHAT_MAX_TOKENS,
     ) -> str:
-        """Feed a whole history into a fresh session.
+        """Feed a whole history into a fresh session; return its text, media as markers.
 
-        Args:
-            session_id: its name.
-            msgs: oldest first; the new user message last.
-            omni_mode: join parts with nothing between them instead of a line feed.
-            max_slice_nums: most slices per picture; here and below None takes the checkpoint's.
-            use_image_id: number the pictures.
-            use_tts_template: the reply can be spoken.
-            enable_thinking: let the model think before it answers.
-            max_inp_length: most tokens.
-
-        Returns:
-            The text fed, media as markers.
+        `msgs` are oldest first, the new user message last. `omni_mode` joins parts with nothing
+        between them instead of a line feed; None takes the checkpoint's rules for pictures.
 
         Raises:
             ContextFullError: the history is longer than `max_inp_length`; nothing was run.
@@ -176,17 +166,8 @@ class ChatView(TurnView):
     ) -> str | tuple[str, FloatArray]:
         """Answer a prefilled history as a whole.
 
-        Args:
-            session_id: the one prefilled.
-            max_new_tokens: most tokens of the reply.
-            do_sample: draw at random; False takes the likeliest token.
-            generate_audio: speak the reply.
-            use_tts_template: ask for a reply that can be spoken.
-            enable_thinking: let the model think before it answers.
-            tts_ref_audio: voice to speak with, [T] float32 at 16 kHz; None keeps the chosen one.
-            tts_sampling_params: how speech is drawn.
-            output_audio_path: where the spoken reply is written as a WAV file.
-            length_penalty: above 1 makes replies longer.
+        A `length_penalty` above 1 makes replies longer. `tts_ref_audio` is the voice to speak with,
+        [T] float32 at 16 kHz, None the chosen one; `output_audio_path` takes speech as a WAV file.
 
         Returns:
             The text; with it the waveform [T] float32 at 24 kHz if it was spoken.
@@ -243,11 +224,8 @@ class ChatView(TurnView):
     ) -> ChatReply:
         """Answer a decoded history in a session of its own, which is freed afterwards.
 
-        Args:
-            messages: the whole history; sound [T] float32 at 16 kHz, pictures RGB.
-            settings: how text and speech are drawn.
-            options: how the history is read; None for the checkpoint's defaults.
-            voice: to speak with, [T] float32 at 16 kHz; None for the default voice.
+        Sounds and the voice are [T] float32 at 16 kHz, pictures RGB; without a voice the default one
+        speaks, without options the history is read as the checkpoint says.
 
         Raises:
             ContextFullError: the prompt is longer than `settings.max_input_tokens`.

@@ -77,14 +77,10 @@ class DuplexView(View, DuplexCapability):
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the system prompt's text.
 
-        Args:
-            system_prompt: the model's instructions; None or empty for the trained prompt.
-            ref_audio: voice sample the model hears, [T] float32 at 16 kHz; None for the default.
-            tts_audio: voice sample it speaks with; None for `ref_audio`.
-            suffix_text: instructions after the voice sample.
-            config: settings of this conversation; None for the processor's.
-            early_audio: pass the beginning of a unit's sound on ahead; see `unit`.
-            session_id: its name.
+        The voice samples are [T] float32 at 16 kHz: `ref_audio` stands in the prompt, None for the
+        default, and `tts_audio` is spoken with, None for `ref_audio`. `suffix_text` follows the
+        sample in the prompt. With `early_audio` a unit's sound begins ahead of its result; see
+        `unit`. None takes the trained prompt, and the processor's settings.
 
         Raises:
             AudioError: a recording cannot serve as a voice.
@@ -218,17 +214,10 @@ class DuplexView(View, DuplexCapability):
         *,
         audio_path: str | Path | None = None,
     ) -> PrefillResult:
-        """Feed one unit's input; errors as of `unit`.
+        """Feed one unit's input; arguments and errors as of `unit`.
 
-        Args:
-            audio_waveform: [T] float32 at 16 kHz; one second is consumed, the rest waits.
-            frame_list: pictures of this unit, oldest first, RGB or Base64.
-            max_slice_nums: most slices per picture, for all or one per picture; None takes the
-                conversation's setting.
-            audio_path: the sound as a file, if there is no waveform.
-
-        Returns:
-            Whether the unit can be generated, and what it cost in seconds.
+        Pictures may be Base64, a slice limit may be one per picture, and the sound may be a file.
+        Returns whether the unit can be generated, and what it cost in seconds.
         """
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:

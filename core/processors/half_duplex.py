@@ -45,12 +45,8 @@ class HalfDuplexView(StreamingView):
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the text fed.
 
-        Args:
-            system_content: the model's instructions, decoded; best as text, voice sample, text.
-            voice: to speak with, [T] float32 at 16 kHz; None takes the first sound of the system
-                content, else the default voice.
-            config: settings of the conversation.
-            session_id: its name.
+        The system content is decoded, best as text, voice sample, text. `voice` is spoken with,
+        [T] float32 at 16 kHz; None takes the first sound of that content, else the default voice.
 
         Raises:
             AudioError: the recording cannot serve as a voice.

@@ -105,19 +105,10 @@ class StreamingView(TurnView):
         top_k: int | None = None,
         use_tts_template: bool | None = None,
     ) -> Generator[StreamingChunk, None, None]:
-        """Iterate over `reply`.
+        """Iterate over `reply`; what is None is as the prefill said.
 
-        Args:
-            session_id: the conversation.
-            generate_audio: speak the reply.
-            max_new_tokens: most tokens of the reply.
-            do_sample: draw at random; False takes the likeliest token.
-            enable_speculative_snapshot: keep a point to roll back to.
-            length_penalty: above 1 makes replies longer.
-            temperature: higher is more varied; None, here and below: as the prefill said.
-            top_p: nucleus.
-            top_k: candidates kept.
-            use_tts_template: ask for a reply that can be spoken.
+        A `length_penalty` above 1 makes replies longer; `enable_speculative_snapshot` keeps a point
+        to roll back to.
 
         Raises:
             OutOfOrderError: nothing was prefilled for this session.

@@ -105,13 +105,9 @@ class TurnView(View):
     ) -> list[str]:
         """Feed decoded messages one by one behind what the cache holds.
 
-        Args:
-            session_id: another one than before begins a fresh conversation.
-            messages: sound [T] float32 at 16 kHz, pictures RGB.
-            options: how they are read; `is_last_chunk` is about the last one.
-
-        Returns:
-            The text fed for each, media as markers.
+        Another `session_id` than before begins a fresh conversation. Sounds are [T] float32 at
+        16 kHz, pictures RGB; `options.is_last_chunk` is about the last message. Returns the text
+        fed for each, media as markers.
 
         Raises:
             BadPayloadError: a part of a message cannot be used.
@@ -158,10 +154,7 @@ class TurnView(View):
         `stop` ends it soon; a stream that is closed stops the reply, too. `reply_end` describes it
         afterwards. Without a vocoder the reply is text only.
 
-        Args:
-            session_id: the conversation.
-            settings: how text and speech are drawn.
-            enable_speculative_snapshot: keep a point to roll back to.
+        `enable_speculative_snapshot` keeps a point to roll back to.
 
         Raises:
             OutOfOrderError: nothing was fed into this session.

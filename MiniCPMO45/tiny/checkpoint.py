@@ -118,8 +118,9 @@ def write_speech_tokenizer_onnx(
         if module.endswith("_ln"):
             if leaf == "weight":
                 scale = graph.constant(f"{module}.weight", np.ones(shape, np.float32))
-                inputs = ["feats", scale, graph.draw(f"{module}.bias", shape, shape[0])]
-                graph.node("LayerNormalization", inputs, f"{place}/LayerNormalization")
+                shift = graph.draw(f"{module}.bias", shape, shape[0])
+                norm = "LayerNormalization"
+                graph.node(norm, ["feats", scale, shift], f"{place}/{norm}")
             continue
         is_matrix = len(shape) == 2
         own_name = f"onnx::MatMul_{len(graph.weights)}" if is_matrix else f"{module}.{leaf}"

@@ -224,8 +224,8 @@ class ChatView(TurnView):
     ) -> ChatReply:
         """Answer a decoded history in a session of its own, which is freed afterwards.
 
-        Sounds and the voice are [T] float32 at 16 kHz, pictures RGB; without a voice the default one
-        speaks, without options the history is read as the checkpoint says.
+        Sounds and the voice are [T] float32 at 16 kHz, pictures RGB. Without a voice the default
+        one speaks; without options the history is read as the checkpoint says.
 
         Raises:
             ContextFullError: the prompt is longer than `settings.max_input_tokens`.

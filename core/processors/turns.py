@@ -244,25 +244,19 @@ async def _chunks(
         async for piece in stream:
             now_s = time.perf_counter()
             try:
-                yield _chunk(index, piece.text, piece.waveform, (now_s - last_s) * MS_PER_S)
+                wave = piece.waveform
+                yield StreamingChunk(
+                    chunk_index=index,
+                    text_delta=piece.text or None,
+                    audio_data=None if wave is None or not wave.size else to_pcm(wave),
+                    duration_ms=(now_s - last_s) * MS_PER_S,
+                )
             except GeneratorExit:
                 session.stop.set()  # so that the cache holds exactly what was said
                 async for _ in stream:
                     pass
                 raise
             last_s, index = now_s, index + 1
-
-
-def _chunk(
-    index: int, text: str, waveform: FloatArray | None, duration_ms: float
-) -> StreamingChunk:
-    has_sound = waveform is not None and waveform.size > 0
-    return StreamingChunk(
-        chunk_index=index,
-        text_delta=text or None,
-        audio_data=to_pcm(waveform) if has_sound and waveform is not None else None,
-        duration_ms=duration_ms,
-    )
 
 
 def _try_voice(voice: FloatArray) -> Steps[None]:

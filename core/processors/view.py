@@ -217,19 +217,11 @@ def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     try:
         while True:
             try:
-                yield run_inline(_next(stream))
+                yield run_inline(stream.__anext__())
             except StopAsyncIteration:
                 return
     finally:
-        run_inline(_close(stream))
-
-
-async def _next(stream: AsyncGenerator[T, None]) -> T:
-    return await anext(stream)
-
-
-async def _close(stream: AsyncGenerator[T, None]) -> None:
-    await stream.aclose()
+        run_inline(stream.aclose())
 
 
 def _is_same(voice: FloatArray, own: FloatArray | None) -> bool:

@@ -90,7 +90,6 @@ class DuplexSettings:
     """How one duplex conversation decides and speaks. Source: docs/specification/model.md#6.2."""
 
     generate_audio: bool = True
-    ls_mode: str = "explicit"
     force_listen_count: int = 3
     max_new_speak_tokens_per_chunk: int = 20
     temperature: float = 0.7
@@ -106,8 +105,6 @@ class DuplexSettings:
     tts_repetition_penalty: float = 1.05
     tts_top_k: int = 0
     tts_top_p: float = 1.0
-    chunk_ms: int = 1000
-    sample_rate: int = 16_000
     max_slice_nums: int = 1
     early_audio: bool = False
     window: WindowSettings = field(default_factory=WindowSettings)

@@ -154,9 +154,6 @@ class UnitDraft:
     barge_in: bool = False
 
 
-EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
-
-
 class DuplexCapability:
     """The unit loop over any session.
 
@@ -317,8 +314,7 @@ class DuplexCapability:
         pending, turn = session.turn.pending, session.turn
         if pending is None or turn.unit_start is None:
             return
-        is_written = session.settings.ls_mode == EXPLICIT and pending.terminator is not None
-        terminator = (pending.terminator,) if is_written else ()
+        terminator = () if pending.terminator is None else (pending.terminator,)
         turn.closing = (*terminator, self.tokens.unit_end)
         said = () if pending.is_listen else pending.ids
         text_ids = [token for token in said if token not in self.tokens.non_text_ids]

@@ -25,6 +25,7 @@ from core.modes import OnSound
 from core.processors.content import MS_PER_S, decode_frames, duplex_settings, read_voice
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
+from core.schemas.limits import UNIT_MS
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.duplex import DuplexCapability, PrefillResult, UnitResult
@@ -305,7 +306,7 @@ class DuplexView(View, DuplexCapability):
             text=unit.text,
             audio_data=None if sound is None else to_pcm(sound),
             end_of_turn=unit.end_of_turn,
-            current_time=unit.current_time * self.settings.chunk_ms,
+            current_time=unit.current_time * UNIT_MS,
             cost_llm_ms=(feed_s + unit.cost_llm) * MS_PER_S,
             cost_read_ms=feed_s * MS_PER_S,
             cost_tts_prep_ms=unit.cost_tts_prep * MS_PER_S,

@@ -62,17 +62,12 @@ def test_without_a_voice_text_is_said_in_silence(toy: Toy) -> None:
     assert bench.executor.of_kind(DrawCodes) == []
 
 
-@pytest.mark.parametrize(("ls_mode", "is_written"), [("explicit", True), ("implicit", False)])
-def test_terminators_are_written_in_explicit_mode_only(
-    toy: Toy, ls_mode: str, is_written: bool
-) -> None:
-    bench = Bench(toy, replace(SETTINGS, ls_mode=ls_mode))
+def test_terminators_are_written(toy: Toy) -> None:
+    bench = Bench(toy)
     tokens = bench.tokens
     for decisions in ((tokens.listen,), (tokens.speak, bench.a, tokens.chunk_eos)):
         bench.unit(*decisions)
-        written = bench.cached[-2] == decisions[-1]
-        assert bench.cached[-1] == tokens.unit_end
-        assert written is is_written
+        assert bench.cached[-2:] == [decisions[-1], tokens.unit_end]
     assert bench.session.window.tokens == bench.session.cached_tokens
 
 

@@ -39,9 +39,8 @@ def step(made: UnitResult) -> DuplexGenerateResult:
     shared = dict.fromkeys(("tokenizer", "policy", "defaults", "prompts"))
     model = SimpleNamespace(duplex=SimpleNamespace(config=MiniCPMOConfig(), **shared))
     engine = InlineEngine(partial(run_pass, cast(Any, None)))
-    settings = SimpleNamespace(chunk_ms=1_000)
     speech = SimpleNamespace(vocoder=None)
-    session = SimpleNamespace(settings=settings, speech=speech, cached_tokens=9)
+    session = SimpleNamespace(speech=speech, cached_tokens=9)
     view = Duplex(ViewContext(cast(Any, model), engine), cast(Session, session))
     view.made = made
     done = run_inline(view.unit(np.zeros(16_000, np.float32)))

@@ -44,13 +44,6 @@ class SlicePlan:
     grid: Grid | None
     cell: Size | None
 
-    @property
-    def sizes(self) -> list[Size]:
-        """Size of every slice: the overview, then the cells row by row."""
-        if self.grid is None or self.cell is None:
-            return [self.source]
-        return [self.source] + [self.cell] * (self.grid[0] * self.grid[1])
-
 
 @dataclass(frozen=True, eq=False)
 class Patches:

@@ -176,10 +176,6 @@ class DuplexView(View, DuplexCapability):
         """Most slices per picture where a unit does not say otherwise."""
         return self.settings.max_slice_nums
 
-    @property
-    def prompt_tokens(self) -> int:
-        return self.session.window.preserved
-
     # --- the documented synchronous form ---
 
     def prepare(

@@ -152,9 +152,6 @@ class View:
         if self._session is not None:
             self._session.stop.set()
 
-    def is_stopped(self) -> bool:
-        return self._session is not None and self._session.stop.is_set()
-
     def can_rollback(self) -> bool:
         return self._session is not None and self._session.can_rollback
 

@@ -41,7 +41,7 @@ def test_units_need_a_prepared_conversation_and_their_order(view: DuplexView) ->
     for call in (lambda: view.prefill(SECOND), view.generate, view.finalize, view.set_break):
         with pytest.raises(NotPreparedError):
             call()
-    assert not view.is_stopped()
+    assert not view.session.stop.is_set()
     view.prepare()
     assert view.prefill(SECOND).success
     with pytest.raises(OutOfOrderError):
@@ -59,12 +59,12 @@ def test_the_prompt_stands_around_the_voice(view: DuplexView) -> None:
     assert prompt == (
         "<|im_start|>system\nStreaming Omni Conversation.\n<|audio_start|><|audio_end|><|im_end|>"
     )
-    default = view.prompt_tokens
+    default = view.session.window.preserved
     assert view.kv_cache_length == default
     prompt = view.prepare("Be kind.", ref_audio=speech(2.0), suffix_text="Always.")
     assert prompt == ("<|im_start|>system\nBe kind.\n<|audio_start|><|audio_end|>Always.<|im_end|>")
     tokens = len(view.context.model.processor.tokenizer.encode(prompt))
-    assert view.prompt_tokens == tokens + 20
+    assert view.session.window.preserved == tokens + 20
 
 
 def test_a_speaking_unit_has_text_sound_and_costs(view: DuplexView) -> None:
@@ -119,14 +119,14 @@ def test_a_break_makes_the_next_unit_listen(view: DuplexView) -> None:
 def test_stop_and_cleanup_end_a_conversation(view: DuplexView) -> None:
     view.prepare()
     view.stop()
-    assert view.is_stopped()
+    assert view.session.stop.is_set()
     refused = view.prefill(SECOND)
     assert (refused.success, refused.reason) == (False, "stopped")
     assert view.generate().is_listen
     view.cleanup()
     assert view.kv_cache_length == 0
     view.prepare()
-    assert not view.is_stopped()
+    assert not view.session.stop.is_set()
     assert run_unit(view) is not None
 
 

@@ -103,9 +103,9 @@ def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) ->
     stream = view.generate("a", generate_audio=False)  # each token is a chunk
     next(stream)
     view.stop()
-    assert view.is_stopped()
+    assert view.session.stop.is_set()
     _, result = finish(view, stream)
-    assert result.stopped and not view.is_stopped()
+    assert result.stopped and not view.session.stop.is_set()
     prefill(view, "a", "go on")
     assert finish(view, view.generate("a", max_new_tokens=4, do_sample=False))[1].generated_tokens
 
@@ -117,7 +117,7 @@ def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> Non
     next(stream)
     stream.close()
     session = view.session
-    assert not view.is_stopped()
+    assert not view.session.stop.is_set()
     assert sum(each.length for each in session.window.rounds) == session.kv.length
     before = view.kv_cache_length
     fed = prefill(view, "a", "go on")

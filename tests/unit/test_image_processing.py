@@ -56,9 +56,16 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
     return Image.fromarray(pixels)
 
 
+def sizes_of(plan: SlicePlan) -> list[tuple[int, int]]:
+    """Size of every slice: the overview, then the cells row by row."""
+    if plan.grid is None or plan.cell is None:
+        return [plan.source]
+    return [plan.source] + [plan.cell] * (plan.grid[0] * plan.grid[1])
+
+
 def patch_grids(plan: SlicePlan) -> list[tuple[int, int]]:
     """Rows and columns of patches of every slice."""
-    return [(height // 14, width // 14) for width, height in plan.sizes]
+    return [(height // 14, width // 14) for width, height in sizes_of(plan)]
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}x{row[1]}")
@@ -70,7 +77,7 @@ def test_published_table(row: tuple) -> None:
     cells = [cell] * (grid[0] * grid[1]) if grid else []
     assert plan.grid == grid
     assert patch_grids(plan) == [source, *cells]
-    assert len(plan.sizes) * TOKENS_PER_SLICE == tokens
+    assert len(sizes_of(plan)) * TOKENS_PER_SLICE == tokens
 
 
 @given(width=sides, ratio=ratios, limit=limits)
@@ -79,9 +86,11 @@ def test_slices_lie_on_the_patch_grid_and_stay_within_the_limit(
 ) -> None:
     height = max(1, round(width / ratio))
     plan = plan_slices(width, height, limit, CONFIG)
-    assert all(side % CONFIG.patch_size == 0 and side > 0 for size in plan.sizes for side in size)
-    assert 1 <= len(plan.sizes) <= 1 + limit
-    assert (plan.grid is None) == (len(plan.sizes) == 1)
+    assert all(
+        side % CONFIG.patch_size == 0 and side > 0 for size in sizes_of(plan) for side in size
+    )
+    assert 1 <= len(sizes_of(plan)) <= 1 + limit
+    assert (plan.grid is None) == (len(sizes_of(plan)) == 1)
 
 
 @given(width=sides, ratio=ratios, limit=limits)

@@ -228,7 +228,7 @@ class AudioInputState:
 
     def clone(self) -> AudioInputState:
         return replace(
-            self, mel=self.mel.clone(), cache=self.cache.clone(), pending=self.pending.clone()
+            self, mel=replace(self.mel), cache=self.cache.clone(), pending=self.pending.clone()
         )
 
     @property

@@ -272,16 +272,6 @@ class UnitShape:
     context: int
     n_new: int
 
-    @classmethod
-    def of_unit(cls) -> UnitShape:
-        mel_frames = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
-        context = (CONTEXT_FRAMES + 1) // CONV_STRIDE
-        return cls(mel_frames, context, encoder_frame_count(mel_frames) - 2 * context)
-
-    @classmethod
-    def around(cls, item: EncodeStream) -> UnitShape:
-        return cls(item.mel.shape[1], item.context, item.n_new)
-
     def offset(self, item: EncodeStream) -> int:
         """Return how many mel frames of padding are in front of an item."""
         return CONV_STRIDE * (self.context - item.context)
@@ -292,7 +282,9 @@ class UnitShape:
         return item.context <= self.context and is_short
 
 
-UNIT = UnitShape.of_unit()
+UNIT_FRAMES = UNIT_SAMPLES // HOP_SAMPLES + 2 * CONTEXT_FRAMES
+UNIT_CONTEXT = (CONTEXT_FRAMES + 1) // CONV_STRIDE
+UNIT = UnitShape(UNIT_FRAMES, UNIT_CONTEXT, encoder_frame_count(UNIT_FRAMES) - 2 * UNIT_CONTEXT)
 
 
 class AudioEmbedder:
@@ -366,7 +358,8 @@ class AudioEmbedder:
             answers.update(zip(indices, embedded, strict=True))
         for index, item in enumerate(items):
             if index not in answers:  # longer than a unit: a pass of its own
-                inputs = UnitInputs(self.encoder, 1, UnitShape.around(item))
+                shape = UnitShape(item.mel.shape[1], item.context, item.n_new)
+                inputs = UnitInputs(self.encoder, 1, shape)
                 [answers[index]] = self._feed([item], inputs)
         return [answers[index] for index in range(len(items))]
 

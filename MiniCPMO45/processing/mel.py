@@ -7,7 +7,7 @@ and tensors in a state are replaced and never written to, so states may share th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -192,6 +192,8 @@ MIRRORED_FRAMES = 2  # frames at the start of the buffer whose window reaches ov
 class MelState:
     """What one stream remembers. Mel frames are counted from the start of the stream.
 
+    Tensors are replaced and never written to, so `dataclasses.replace` makes a state of its own.
+
     Attributes:
         samples: audio that was not dropped [n].
         base_frames: first mel frame of the buffer; earlier audio was dropped.
@@ -224,11 +226,6 @@ class MelState:
         return self.base_frames + self.stable_frames
 
     @property
-    def frames_stop(self) -> int:
-        """Number of the first frame that was not computed as stable yet."""
-        return self.frames_start + self.frames.shape[1]
-
-    @property
     def floor(self) -> LogFloor:
         """Where quiet bins are cut off now: a short buffer says too little about loudness."""
         is_short = len(self.samples) < DYNAMIC_FLOOR_FROM_SAMPLES
@@ -237,10 +234,6 @@ class MelState:
     @property
     def nbytes(self) -> int:
         return self.samples.nbytes + self.loudest.nbytes + self.frames.nbytes
-
-    def clone(self) -> MelState:
-        """Return a state that goes its own way; tensors are never written to, and are shared."""
-        return replace(self)
 
 
 def push(state: MelState, samples: np.ndarray | Tensor, *, is_last: bool = False) -> Tensor:
@@ -295,7 +288,7 @@ def _drop_old_audio(state: MelState) -> None:
 
 def _add_frames(state: MelState) -> Tensor:
     """Compute what is new, keep the stable part and return the rest [80, 0 or 1]."""
-    first = state.frames_stop - state.base_frames
+    first = state.frames_start + state.frames.shape[1] - state.base_frames  # not known as stable
     if first >= state.full_frames:
         return state.frames[:, :0]
     new = _log10_frames(state.samples, first, state.full_frames)

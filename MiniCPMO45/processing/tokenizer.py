@@ -105,22 +105,11 @@ class SpecialTokens:
         return frozenset((self.listen, self.chunk_eos, self.chunk_tts_eos))
 
     @property
-    def unit_controls(self) -> frozenset[int]:
-        """Control ids a duplex unit may hold; none of them is text."""
-        return self.chunk_terminators | {
-            self.unit_start,
-            self.unit_end,
-            self.speak,
-            self.tts_bos,
-            self.tts_eos,
-            self.tts_pad,
-            self.turn_eos,
-        }
-
-    @property
     def non_text_ids(self) -> frozenset[int]:
-        """Ids left out when spoken text is carried over: special ones and unit controls."""
-        return self.special_ids | self.unit_controls
+        """Ids left out when spoken text is carried over: special ones and a unit's controls."""
+        marks = (self.unit_start, self.unit_end, self.speak, self.turn_eos)
+        speech = (self.tts_bos, self.tts_eos, self.tts_pad)
+        return self.special_ids | self.chunk_terminators | {*marks, *speech}
 
     def spoken_count(self, ids: Sequence[int]) -> int:
         """Return how many tokens of a reply are said aloud: those before a function call."""

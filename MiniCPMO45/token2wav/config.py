@@ -62,10 +62,6 @@ class EstimatorConfig:
     head_dim: int = 64
     hidden_size: int = 512
 
-    @property
-    def mlp_size(self) -> int:
-        return int(self.hidden_size * self.mlp_ratio)
-
 
 @dataclass(frozen=True)
 class FlowConfig:

@@ -125,7 +125,7 @@ class DiTBlock(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.attn = Attention(config)
-        self.mlp = Mlp(width, config.mlp_size)
+        self.mlp = Mlp(width, int(width * config.mlp_ratio))
         self.conv = CausalConvBlock(width)
         self.adaLN_modulation = nn.Sequential(
             nn.SiLU(), nn.Linear(width, MODULATION_CHUNKS * width)

@@ -34,13 +34,6 @@ class PackedLinear:
         """Convert; shares memory with the checkpoint's tensors where the type is theirs."""
         return cls(weight.detach().to(dtype).contiguous(), bias.detach().to(dtype))
 
-    @classmethod
-    def of_convolution(cls, convolution: nn.Conv1d, dtype: torch.dtype) -> PackedLinear:
-        """Turn a convolution into a product over its taps side by side, the oldest first."""
-        weight = convolution.weight.permute(0, 2, 1).flatten(1)  # [out, taps * in]
-        assert convolution.bias is not None
-        return cls.of(weight, convolution.bias, dtype)
-
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
@@ -75,7 +68,8 @@ class TapConvolution(nn.Conv1d):
 
     def pack(self, dtype: torch.dtype) -> None:
         """Keep the weights as a matrix in the type to compute in."""
-        self.packed = PackedLinear.of_convolution(self, dtype)
+        assert self.bias is not None
+        self.packed = PackedLinear.of(self._matrix(), self.bias, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [S, T + taps - 1, C_in] to [S, T, C_out]."""
@@ -88,8 +82,11 @@ class TapConvolution(nn.Conv1d):
     def product(self, rows: Tensor) -> Tensor:
         """Map rows [..., taps * C_in], the oldest tap first, to [..., C_out]."""
         if self.packed is None:
-            return F.linear(rows, self.weight.permute(0, 2, 1).flatten(1), self.bias)
+            return F.linear(rows, self._matrix(), self.bias)
         return self.packed(rows.to(self.packed.weight.dtype))
+
+    def _matrix(self) -> Tensor:
+        return self.weight.permute(0, 2, 1).flatten(1)  # [out, taps * in], the oldest tap first
 
 
 def pack_all(module: nn.Module, dtype: torch.dtype) -> None:

@@ -192,8 +192,6 @@ MIRRORED_FRAMES = 2  # frames at the start of the buffer whose window reaches ov
 class MelState:
     """What one stream remembers. Mel frames are counted from the start of the stream.
 
-    Tensors are replaced and never written to, so `dataclasses.replace` makes a state of its own.
-
     Attributes:
         samples: audio that was not dropped [n].
         base_frames: first mel frame of the buffer; earlier audio was dropped.

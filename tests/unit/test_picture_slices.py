@@ -17,6 +17,7 @@ from MiniCPMO45.processing.pictures import (
     slice_image,
     to_patches,
 )
+from tests.unit.test_image_processing import sizes_of
 
 CONFIG = SliceConfig()
 
@@ -32,10 +33,10 @@ def test_slices_have_the_planned_sizes(width: int, height: int, limit: int) -> N
     plan = plan_slices(width, height, limit, CONFIG)
     sliced = slice_image(noise(width, height), limit, CONFIG)
     assert sliced.grid == plan.grid
-    assert [each.extent for each in sliced.slices] == plan.sizes
-    grids = [(height // 14, width // 14) for width, height in plan.sizes]
+    assert [each.extent for each in sliced.slices] == sizes_of(plan)
+    grids = [(height // 14, width // 14) for width, height in sizes_of(plan)]
     assert [each.size for each in sliced.slices] == grids
-    assert [picture.size for picture in render_slices(sliced.slices)] == plan.sizes
+    assert [picture.size for picture in render_slices(sliced.slices)] == sizes_of(plan)
 
 
 def test_cells_put_together_are_the_enlarged_picture() -> None:

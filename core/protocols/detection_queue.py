@@ -55,7 +55,7 @@ class DetectionQueue:
         self._limits = limits
         self._ready_s = 0.0  # when `prepared` was sent
         self._to_ignore_samples = COLD_START_SAMPLES
-        self._waiting: deque[tuple[int, Detect]] = deque()  # each with its samples
+        self._waiting: deque[bytes] = deque()
         self._waiting_samples = 0
         self._is_detecting = False
         self._happenings: deque[Happening] = deque()
@@ -71,8 +71,8 @@ class DetectionQueue:
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
-        self._waiting.append((samples, Detect(chunk, ignored)))
-        self._waiting_samples += samples
+        self._waiting.append(chunk.audio_base64[ignored * SAMPLE_BYTES :])
+        self._waiting_samples += samples - ignored
         effects = self.detect_next()
         if self._is_too_much_waiting():
             while self._is_too_much_waiting():
@@ -85,7 +85,7 @@ class DetectionQueue:
         if self._is_detecting or not self._waiting:
             return []
         self._is_detecting = True
-        return [self._take_oldest()]
+        return [Detect(self._take_oldest())]
 
     def found(self, happenings: tuple[Happening, ...]) -> None:
         """Handle what detection found in its chunk.
@@ -114,9 +114,9 @@ class DetectionQueue:
     def drop_segments(self) -> None:
         self._happenings.clear()
 
-    def _take_oldest(self) -> Detect:
-        samples, oldest = self._waiting.popleft()
-        self._waiting_samples -= samples
+    def _take_oldest(self) -> bytes:
+        oldest = self._waiting.popleft()
+        self._waiting_samples -= len(oldest) // SAMPLE_BYTES
         return oldest
 
     def _is_too_much_waiting(self) -> bool:

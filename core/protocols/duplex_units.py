@@ -295,7 +295,7 @@ class DuplexUnits:
         if self._detecting is not None:
             return []
         self._detecting = self._backlog.next_undetected()
-        return [] if self._detecting is None else [Detect(self._detecting)]
+        return [] if self._detecting is None else [Detect(self._detecting.audio)]
 
     def detected(self) -> None:
         if self._detecting is not None:

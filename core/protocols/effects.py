@@ -30,7 +30,6 @@ ServerMessage = (
 PrefillMessage = (
     streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare | chat.ChatSocketRequest
 )
-ChunkMessage = half_duplex.AudioChunk | duplex.AudioChunk
 
 
 # --- carried out by the loop ---
@@ -110,7 +109,7 @@ class Step:
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
     must_speak: bool = False  # whatever the client asks for
-    written: AudioFormat | None = None  # realtime: how the client reads its sound
+    written: AudioFormat | None = None  # OpenAI's protocols: what the client's audio is written in
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +175,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Detect:
-    """Look for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
+    """Look for speech in audio that follows the last. Ends in `Detected`."""
 
-    chunk: ChunkMessage = field(repr=False)
-    skip_samples: int = 0
+    samples: bytes = field(repr=False)  # little-endian float32, mono, 16 kHz
 
 
 @dataclass(frozen=True, slots=True)

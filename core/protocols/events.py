@@ -108,7 +108,7 @@ class TimerFired(Event):
 
     @property
     def kind(self) -> str:
-        return f"{self.name}_timer"
+        return self.name + "_timer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class SoundReady(Event):
 
     Attributes:
         pcm: little-endian float32 at 24 kHz; what follows is in the unit's result.
-        sound: realtime: the same as the client reads it.
+        sound: the same in the format of `Step.written`.
     """
 
     pcm: bytes
@@ -173,7 +173,7 @@ class StepDone(Event):
         prefill_ms: time to encode the unit's sound and pictures.
         was_fed: False when there was too little audio and the model was not asked.
         kv_tokens: tokens in the KV cache.
-        sound: realtime: the result's sound as the client reads it.
+        sound: the result's audio in the format of `Step.written`.
     """
 
     result: DuplexGenerateResult

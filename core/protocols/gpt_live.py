@@ -42,8 +42,7 @@ from core.protocols.gpt_live_events import (
     passed_on,
 )
 from core.protocols.machine import SessionNames
-from core.protocols.paced_sender import LATE_MAX_S
-from core.protocols.paced_session import PacedSession
+from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.rebase import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
@@ -121,8 +120,6 @@ class GptLiveMachine:
 
     def handle(self, event: Event) -> list[Effect]:
         self._units.seen.clear()
-        if self.is_closed:
-            return []
         if isinstance(event, Received):
             self._session.last_said_s = event.at_s
         row = ROWS.get((self.phase, event.kind))
@@ -142,7 +139,8 @@ class GptLiveMachine:
             early_audio=True,
         )
         said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
-        return self._said(self._units.prepare(first, said, event.at_s))
+        written = settings.audio.format
+        return self._said(self._units.prepare(first, written, said, event.at_s))
 
     def started(self, event: PrefillDone) -> list[Effect]:
         """Tell the session's settings, and begin to send sound."""
@@ -252,7 +250,7 @@ class GptLiveMachine:
             session.usage_due_s += USAGE_PERIOD_S
             effects.append(self._events.usage(units.input.received_ms, units.kv_share))
         effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
-        if units.is_active and at_s - session.last_said_s > IDLE_S:
+        if at_s - session.last_said_s > IDLE_S and units.is_active:
             session.closing = "expired"
             return [*effects, *self._said(units.handle(Received(Stop(), at_s=at_s)))]
         if units.input.is_starved(at_s):  # otherwise each append has begun what was due

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from core.protocols.duplex_context import DuplexPhase
 from core.protocols.effects import Effect, Send
-from core.protocols.paced_sender import Piece
+from core.protocols.paced_session import Piece
 from core.protocols.rebase import Append
 from core.protocols.tables import SAME, Row
 from core.schemas.gpt_live import SessionChanges, SessionSettings
@@ -20,11 +20,11 @@ from core.schemas.gpt_live_server import (
     ContextWindow,
     ErrorEvent,
     InfoEvent,
+    OutputAudioDelta,
     Problem,
     SessionClosed,
     SessionEvent,
     SessionResource,
-    Spoken,
     TranscriptDelta,
     Usage,
     UsageUpdated,
@@ -104,7 +104,7 @@ class LiveEvents:
         return Send(event)
 
     def spoken(self, piece: Piece) -> list[Send]:
-        sound = Send(Spoken(samples=piece.samples))
+        sound = Send(OutputAudioDelta(piece.samples))
         if not piece.text:
             return [sound]
         words = TranscriptDelta(

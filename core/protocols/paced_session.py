@@ -1,29 +1,160 @@
 """A session over the duplex machine at the pace of the clock: audio in, audio and text out.
 
-What protocols of continuous speech share; the rules of units are the duplex machine's. Pure.
+What protocols of continuous speech share; the rules of units are the duplex machine's. Pure: time
+comes in as an argument. Text is sent with the audio that speaks it, silence where there is none.
+Bounded: audio that is more than `LONGEST_S` ahead is left out, the newest first.
 """
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Detect, Effect, Prefill, Send
-from core.protocols.events import Detected, Received
+from core.protocols.effects import Detect, Effect, Prefill, Send, Step
+from core.protocols.events import MS_PER_S, Detected, Received, SoundReady, StepDone
 from core.protocols.machine import SessionNames
-from core.protocols.paced_sender import PacedSender, Piece
 from core.protocols.rebase import USER_SPOKE, CountTokens, Speaker
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 from core.schemas.queue import UserTranscript
+from core.schemas.realtime_session import AudioFormat
+
+PIECE_MS: Final = 40  # a piece that was sent is played to its end, even if the user interrupts it
+SILENCE_MS: Final = 100  # of nothing there is nothing to interrupt
+LONGEST_S: Final = 60  # ours: of audio that waits; no unit makes more than a few seconds
+LATE_MAX_S: Final = 20.0  # ours: a client that reads so much more slowly is disconnected
+# A word with the space before it; in writing without spaces, a character.
+WORD: Final = re.compile(
+    r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)|\s+$"
+)
+EARLY_S: Final = 1e-3  # a timer that fires so early has fired in time
 
 START_S: Final = 30.0  # ours: for a client to begin
 STOP_S: Final = 1.0  # ours: for the unit under way to end
 # Ours: after a burst that was no speech, lest an echo that returns chops the model up.
 HOLD_AGAIN_S: Final = 2.0
+
+
+class Piece(NamedTuple):
+    """What is sent at once.
+
+    Attributes:
+        samples: in the client's format, `PIECE_MS` long, or `SILENCE_MS` of silence.
+        text: what is spoken in it.
+        start_ms: where it begins, counted from the beginning of the session.
+        end_ms: where its text will have been spoken; without text, where its audio ends.
+    """
+
+    samples: bytes
+    text: str
+    start_ms: int
+    end_ms: int
+
+
+class PacedSender:
+    """What the model said and the client has not been sent yet, in the client's format.
+
+    Attributes:
+        is_held: silence is sent in place of what waits.
+    """
+
+    def __init__(self, written: AudioFormat | None = None) -> None:
+        written = written or AudioFormat()
+        self._bytes_per_ms = written.bytes_per_s // MS_PER_S
+        self._silence = written.silence(SILENCE_MS)
+        self._due_s = inf  # when the next piece leaves
+        self._sent_ms = 0
+        self._held_ms = 0  # of it, silence that was sent because audio was held
+        self.is_held = False
+        self._waiting = bytearray()
+        # Each with the bytes at which it begins and ends to be spoken.
+        self._words: deque[tuple[int, int, str]] = deque()
+        self._unit_from: int | None = None  # byte at which the audio of the present unit begins
+
+    @property
+    def is_audible(self) -> bool:
+        return bool(self._waiting)
+
+    def begin(self, at_s: float) -> None:
+        """Start the clock, or continue where it stood: the next piece is due now."""
+        self._due_s = at_s
+
+    def wait_s(self, at_s: float) -> float:
+        """Return how long it is until the next piece is due."""
+        return max(0.0, self._due_s - at_s)
+
+    def put(self, samples: bytes) -> None:
+        """Add audio of the present unit: what follows is played after it."""
+        if self._unit_from is None:
+            self._unit_from = self._end_bytes
+        room = LONGEST_S * MS_PER_S * self._bytes_per_ms - len(self._waiting)
+        self._waiting += samples[:room]
+
+    def end_unit(self, text: str) -> None:
+        """Add the text of the present unit, whose audio is complete: spread it over that."""
+        first = self._end_bytes if self._unit_from is None else self._unit_from
+        length, self._unit_from = self._end_bytes - first, None
+        for word in WORD.finditer(text):
+            start, end = (first + length * at // len(text) for at in word.span())
+            self._words.append((start, end, word[0]))
+
+    def due(self, at_s: float) -> list[Piece]:
+        """Take out what has to leave by now, in order; ask first whether it `is_too_late`."""
+        pieces: list[Piece] = []
+        while self._due_s <= at_s + EARLY_S:
+            pieces.append(self._next_piece())
+        return pieces
+
+    def hold(self) -> None:
+        """Send silence from the next piece on, and keep what waits, until `release`."""
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
+
+    def is_too_late(self, at_s: float) -> bool:
+        """Whether the client has not read what was due for longer than `LATE_MAX_S`."""
+        return at_s - self._due_s > LATE_MAX_S
+
+    def drop(self) -> None:
+        """Forget what has not left, audio and text."""
+        self.release()
+        self._waiting.clear()
+        self._words.clear()
+        self._unit_from = None
+
+    @property
+    def _played_bytes(self) -> int:
+        return (self._sent_ms - self._held_ms) * self._bytes_per_ms
+
+    @property
+    def _end_bytes(self) -> int:
+        return self._played_bytes + len(self._waiting)
+
+    def _next_piece(self) -> Piece:
+        samples, text, size = self._silence, "", PIECE_MS * self._bytes_per_ms
+        if self.is_held:
+            samples = samples[:size]
+            self._held_ms += PIECE_MS
+        elif self._waiting:  # the last piece is filled with silence
+            samples = bytes(self._waiting[:size]) + samples[: max(0, size - len(self._waiting))]
+            del self._waiting[:size]
+        start_ms, length_ms = self._sent_ms, len(samples) // self._bytes_per_ms
+        end_ms = self._sent_ms = start_ms + length_ms
+        self._due_s += length_ms / MS_PER_S
+        if self._words and not self.is_held:
+            played = self._played_bytes
+            while self._words and self._words[0][0] < played:
+                _, end, word = self._words.popleft()
+                text += word
+                end_ms = max(end_ms, self._sent_ms + (end - played) // self._bytes_per_ms)
+        return Piece(samples, text, start_ms, end_ms)
 
 
 class PacedSession(UnitSession):
@@ -43,12 +174,19 @@ class PacedSession(UnitSession):
         self._is_played_over = False  # a recording is played instead of the model's sound
         self._is_paused = False
         self._may_hold_from_s = 0.0
+        self._format = AudioFormat()
         self.sender = PacedSender()
 
     def prepare(
-        self, first: duplex.Prepare, said: Sequence[tuple[Speaker, str]], at_s: float
+        self,
+        first: duplex.Prepare,
+        written: AudioFormat,
+        said: Sequence[tuple[Speaker, str]],
+        at_s: float,
     ) -> list[Effect]:
         """Feed the system prompt, with what was said before the session."""
+        self._format = written
+        self.sender = PacedSender(written)
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)
@@ -64,8 +202,7 @@ class PacedSession(UnitSession):
     def resume(self, at_s: float) -> None:
         """Let the clocks continue where they stood."""
         self._is_paused = False
-        self.input.begin(at_s)
-        self.sender.resume(at_s)
+        self.begin(at_s)
 
     def append_audio(self, samples: bytes, at_s: float) -> list[Effect]:
         if self._is_played_over:
@@ -146,19 +283,21 @@ class PacedSession(UnitSession):
             return []
         piece = self.input.take_undetected()
         self._is_detecting = piece is not None
-        return [] if piece is None else [Detect(duplex.AudioChunk(audio=piece))]
+        return [] if piece is None else [Detect(piece)]
 
     def _kept(self, effect: Effect) -> Effect | None:
         is_sent = not self.drops_unit and not self._is_played_over
         match effect:
             case Prefill(duplex.Prepare() as prompt):
                 return self._with_detector(prompt)
-            case Send(duplex.ResultPart(audio_data=sound)):
+            case Step():
+                return replace(effect, written=self._format)
+            case Send(duplex.ResultPart()):
                 if is_sent:
-                    self.sender.put(sound)
+                    self.sender.put(self._written)
             case Send(duplex.Result() as result):
                 if is_sent:
-                    self.sender.put(result.audio_data)
+                    self.sender.put(self._written)
                     self.sender.end_unit(result.text)
                 self._note(result)
             case Send(UserTranscript(text=text)):
@@ -170,6 +309,13 @@ class PacedSession(UnitSession):
             case _:
                 return effect
         return None
+
+    @property
+    def _written(self) -> bytes:
+        """Audio of the engine's present event, in the client's format."""
+        event, _ = self.seen[-1]
+        assert isinstance(event, SoundReady | StepDone)
+        return event.sound
 
     def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
         """Ask for a prompt to be fed, and for detection of pieces shorter than a unit."""

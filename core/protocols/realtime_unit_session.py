@@ -47,6 +47,12 @@ class RealtimeUnitSession(UnitSession):
         """A unit or a prompt is on its way through the engine."""
         return self.machine.is_preparing or self.machine.unit is not UnitPhase.IDLE
 
+    @property
+    def waits_for_audio(self) -> bool:
+        """Nothing can begin before more of the user's audio comes."""
+        is_asked = self.rebase.is_stale or self.rebase.is_speech_due
+        return self.has_begun and not is_asked and not self.input.has_unit
+
     def begin(self, first: duplex.Prepare, at_s: float) -> list[Effect]:
         self.has_begun = True
         self.input.begin(at_s)

@@ -170,7 +170,7 @@ class UnitResponses(ResponseMachine):
         if not self._is_live:
             return []
         self._units.input.append(samples, self._state.now_s)
-        return self._go_on()
+        return [] if self._units.waits_for_audio else self._go_on()
 
     def _show(self, parts: Iterable[Content]) -> list[Effect]:
         """Let the model see pictures with its next unit."""

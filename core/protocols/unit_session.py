@@ -72,8 +72,12 @@ class InputAudioBuffer:
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
         self._take(bytes(max(0, now - self._received_bytes)))
 
+    @property
+    def has_unit(self) -> bool:
+        return len(self._unit) >= UNIT_BYTES
+
     def take_unit(self) -> bytes | None:
-        if len(self._unit) < UNIT_BYTES:
+        if not self.has_unit:
             return None
         unit = bytes(self._unit[:UNIT_BYTES])
         del self._unit[:UNIT_BYTES]

@@ -6,6 +6,7 @@ An optional field that has no value is absent, never null. Settings of what the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -13,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from core.schemas import limits
 from core.schemas.common import ReferenceAudio, WireModel
 from core.schemas.openai_errors import parse_client_event
+from core.schemas.realtime_session import AudioFormat
 
 MODEL_MAX_CHARS: Final = 256
 INITIAL_ITEMS_MAX: Final = 128  # the original's
@@ -38,21 +40,18 @@ class ClientEvent(LiveEvent):
     event_id: str | None = Field(None, max_length=512, description="The client's name for it.")
 
 
-class PcmFormat(WireModel):
+class PcmFormat(AudioFormat):
     """16-bit little-endian samples."""
 
     type: Literal["audio/pcm"] = Field("audio/pcm", description="Encoding.")
     rate: Literal[16_000, 24_000] = Field(PCM_RATE_HZ, description="Samples per second.")
 
 
-class G711Format(WireModel):
+class G711Format(AudioFormat):
     """G.711, as telephones have it."""
 
     type: Literal["audio/pcmu", "audio/pcma"] = Field(description="Encoding: μ-law or A-law.")
     rate: Literal[8_000] = Field(G711_RATE_HZ, description="Samples per second.")
-
-
-AudioFormat = Annotated[PcmFormat | G711Format, Field(discriminator="type")]
 
 
 class VoiceId(WireModel):
@@ -75,7 +74,9 @@ class AudioOutput(WireModel):
 class Audio(WireModel):
     """Sound of both directions."""
 
-    format: AudioFormat = Field(default_factory=PcmFormat, description="Of both directions.")
+    format: PcmFormat | G711Format = Field(
+        default_factory=PcmFormat, discriminator="type", description="Of both directions."
+    )
     output: AudioOutput = Field(default_factory=AudioOutput, description="How the model speaks.")
 
 
@@ -227,20 +228,22 @@ class NotOffered(ClientEvent):
     ] = Field(description="Kind of event.")
 
 
-class AudioReceived(LiveEvent):
-    """Stands for the sound of an append, decoded for the model. Never sent."""
+@dataclass(frozen=True, slots=True)
+class AudioReceived:
+    """The audio of an append, decoded for the model: little-endian float32, mono, 16 kHz."""
 
-    type: Literal["audio_received"] = Field("audio_received", description="Kind of event.")
-    samples: bytes = Field(repr=False, description="Little-endian float32, mono, 16 kHz.")
-    event_id: str | None = Field(None, description="The client's name for it.")
+    samples: bytes = field(repr=False)
+    event_id: str | None = None
+    type: str = "audio_received"
 
 
-class Fixture(LiveEvent):
-    """Stands for the sound of a recording to be played. Never sent."""
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """The audio of a recording to be played, in the session's format."""
 
-    type: Literal["fixture"] = Field("fixture", description="Kind of event.")
-    samples: bytes = Field(repr=False, description="Little-endian float32, mono, 24 kHz.")
-    event_id: str | None = Field(None, description="The client's name for it.")
+    samples: bytes = field(repr=False)
+    event_id: str | None = None
+    type: str = "fixture"
 
 
 SpokenEvent = Annotated[

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
+from pybase64 import b64encode_as_string
 from pydantic import Field
 
 from core.schemas.common import WireModel
@@ -41,25 +43,19 @@ class SessionEvent(ServerEvent):
     session: SessionResource = Field(description="The session.")
 
 
-class OutputAudioDelta(LiveEvent):
-    """40 ms of what the model says, or 100 ms of zeros while it says nothing."""
+@dataclass(frozen=True, slots=True)
+class OutputAudioDelta:
+    """40 ms of what the model says, or 100 ms of silence while it says nothing.
 
-    type: Literal["session.output_audio.delta"] = Field(
-        "session.output_audio.delta", description="Kind of event."
-    )
-    delta: str = Field(description="Base64 of samples in the session's format.")
+    Not a model of pydantic's, as there are 25 of them in a second of speech.
+    """
+
+    samples: bytes = field(repr=False)  # in the session's format
+    type: str = "session.output_audio.delta"
 
     def to_json(self) -> str:
-        return f'{{"type":"{self.type}","delta":"{self.delta}"}}'  # Base64 needs no escapes
-
-
-class Spoken(LiveEvent):
-    """Stands for an `OutputAudioDelta` whose sound is not encoded yet."""
-
-    type: Literal["session.output_audio.delta"] = Field(
-        "session.output_audio.delta", description="Kind of event."
-    )
-    samples: bytes = Field(repr=False, description="Little-endian float32, mono, 24 kHz.")
+        # Base64 needs no escapes.
+        return f'{{"type":"{self.type}","delta":"{b64encode_as_string(self.samples)}"}}'
 
 
 class TranscriptDelta(ServerEvent):
@@ -147,7 +143,7 @@ class InfoEvent(ServerEvent):
 
 ServerMessage = (
     SessionEvent
-    | Spoken
+    | OutputAudioDelta
     | TranscriptDelta
     | Acknowledged
     | UsageUpdated

@@ -5,6 +5,7 @@ The flat spellings of the protocol's beta are accepted beside the present ones.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -44,17 +45,21 @@ class AudioFormat(WireModel):
     def is_pcm(self) -> bool:
         return self.type == "audio/pcm"
 
-    @property
+    @cached_property
     def rate_hz(self) -> int:
         return (self.rate or limits.OUTPUT_SAMPLE_RATE_HZ) if self.is_pcm else TELEPHONE_RATE_HZ
 
-    @property
+    @cached_property
     def sample_bytes(self) -> int:
         return 2 if self.is_pcm else 1
 
-    @property
+    @cached_property
     def bytes_per_s(self) -> int:
         return self.rate_hz * self.sample_bytes
+
+    def silence(self, duration_ms: int) -> bytes:
+        sample = {"audio/pcm": b"\0\0", "audio/pcmu": b"\xff", "audio/pcma": b"\xd5"}[self.type]
+        return sample * (duration_ms * self.rate_hz // 1_000)
 
     @classmethod
     def of_beta(cls, name: BetaFormat) -> AudioFormat:

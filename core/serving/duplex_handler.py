@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from core.audio import FloatArray, check_pcm, decode_voice, to_pcm
+from core.audio import FloatArray, check_pcm, decode_voice, from_pcm, to_pcm
 from core.engine import WorkCancelledError
 from core.errors import NotPreparedError, OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
@@ -38,7 +38,9 @@ from core.protocols.events import (
     StepDone,
 )
 from core.schemas import duplex, half_duplex
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.detection import BargeInDetector, TurnDetector
+from core.serving.openai_clients import ReplyWriter
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
@@ -132,6 +134,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
         self._unit_slices: int | None = None  # the last unit's limit; the next one's is the same
+        self._writer: ReplyWriter | None = None  # of the model's turn
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -202,8 +205,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         for problem in problems:
             await emit(Noticed(problem))
 
+        if self._writer is None and effect.written is not None:
+            self._writer = ReplyWriter(effect.written)
+        writer = self._writer
+
         async def emit_sound(sound: FloatArray) -> None:
-            await emit(SoundReady(to_pcm(sound)))
+            written = b"" if writer is None else writer.write(sound)
+            await emit(SoundReady(to_pcm(sound), written))
 
         made = await view.unit(
             samples,
@@ -216,9 +224,19 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         )
         if made is None:
             return StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
-        return StepDone(
-            made, made.prefill_ms, made.kv_cache_length, made.vision_slices, made.vision_tokens
-        )
+        written = self._rest_of_unit(made)
+        counts = (made.kv_cache_length, made.vision_slices, made.vision_tokens)
+        return StepDone(made, made.prefill_ms, *counts, sound=written)
+
+    def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
+        """Return the unit's audio in the client's format; a turn's end is written whole."""
+        writer = self._writer
+        if made.is_listen or made.end_of_turn:
+            self._writer = None  # another turn, perhaps in another format
+        if writer is None or made.is_listen:
+            return b""
+        written = writer.write(from_pcm(made.audio_data)) if made.audio_data else b""
+        return written + writer.finish() if made.end_of_turn else written
 
     async def _finalize(self, emit: Emit) -> None:
         view = self._view
@@ -279,11 +297,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         barge_in, turns = self._detector, self._turns
         assert isinstance(effect, Detect)
-        chunk = effect.chunk
-        assert isinstance(chunk, duplex.AudioChunk), "the only chunks of this protocol"
+        pcm = effect.samples
 
         def detect() -> tuple[tuple[Happening, ...], tuple[Happening, ...]]:
-            samples = check_pcm(chunk.audio)
+            samples = check_pcm(pcm)
             begun = () if barge_in is None else barge_in.detect(samples)
             return begun, () if turns is None else turns.detect(samples)
 

@@ -13,17 +13,16 @@ from typing import Final
 
 import numpy as np
 import soundfile
-from pybase64 import b64decode, b64encode_as_string
+from pybase64 import b64decode
 
-from core.audio import FloatArray, StreamResampler, from_pcm, resample, to_pcm
+from core.audio import FloatArray, StreamResampler, resample, to_pcm
 from core.errors import AudioCorruptError, AudioError
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import ServerMessage
-from core.protocols.events import MS_PER_S, ClientMessage
+from core.protocols.events import ClientMessage
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
 from core.protocols.machine import SessionNames
-from core.protocols.paced_sender import SILENCE
 from core.protocols.realtime_items import Sound
 from core.protocols.rebase import CountTokens
 from core.schemas.gpt_live import (
@@ -34,7 +33,6 @@ from core.schemas.gpt_live import (
     SessionStart,
     parse_event,
 )
-from core.schemas.gpt_live_server import OutputAudioDelta, Spoken
 from core.schemas.limits import EVENT_LIMIT_BYTES, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
@@ -46,28 +44,16 @@ G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsnd
 PCM_BYTES: Final = 2
 PCM_SCALE: Final = 32_768.0
 PCM_MAX: Final = 32_767
-KEPT_MS: Final = 10  # of resampled output; a resampler keeps 2 ms back
 GROUP_CHARS: Final = 4  # Base64 characters for three bytes
 
 
 class ClientSound:
-    """Both streams of one client, in Base64.
+    """What one client says, in Base64."""
 
-    Attributes:
-        is_resampled: output goes through a resampler, which keeps some of it back.
-    """
-
-    def __init__(self, kind: str, rate_hz: int) -> None:
-        """Take `audio/pcm` (16 bit, little-endian), `audio/pcmu` or `audio/pcma`; mono."""
-        self._kind = kind
-        self._rate_hz = rate_hz
-        self._sample_bytes = PCM_BYTES if kind == PCM else 1
+    def __init__(self, written: AudioFormat) -> None:
+        self._format = written
         self._half = b""  # of a sample whose other half is still to come
-        self._heard = StreamResampler(rate_hz, INPUT_SAMPLE_RATE_HZ)
-        self._rate = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
-        # What is kept here gives each piece its length.
-        self.is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
-        self._kept = np.zeros(rate_hz * KEPT_MS // MS_PER_S, np.float32)
+        self._heard = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
     def decode(self, text: str, longest_s: float) -> FloatArray:
         """Return what a client says next, [T] float32 at 16 kHz; it may be nothing yet.
@@ -79,23 +65,16 @@ class ClientSound:
         Raises:
             AudioCorruptError: it is not Base64; the stream continues without it.
         """
-        most_bytes = int(longest_s * self._rate_hz) * self._sample_bytes
+        written = self._format
+        most_bytes = int(longest_s * written.rate_hz) * written.sample_bytes
         try:
             raw = b64decode(text[: most_bytes // 3 * GROUP_CHARS], validate=True)
         except (binascii.Error, ValueError) as error:
             raise AudioCorruptError("The audio is not valid Base64.") from error
         raw = self._half + raw
-        whole = len(raw) - len(raw) % self._sample_bytes
+        whole = len(raw) - len(raw) % written.sample_bytes
         self._half = raw[whole:]
-        return self._heard.feed(decoded(raw[:whole], self._kind, self._rate_hz))
-
-    def encode(self, samples: FloatArray) -> str:
-        """Return Base64 of samples [T] float32 at 24 kHz, which keeps their length."""
-        if self.is_resampled:
-            sound = np.concatenate([self._kept, self._rate.feed(samples)])
-            length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
-            samples, self._kept = sound[:length], sound[length:]
-        return b64encode_as_string(encoded(samples, self._kind, self._rate_hz))
+        return self._heard.feed(decoded(raw[:whole], written.type, written.rate_hz))
 
 
 def decode_pcm(text: str) -> FloatArray:
@@ -171,7 +150,7 @@ class GptLiveCodec:
 
     def __init__(self) -> None:
         self._sound: ClientSound | None = None  # the session has no format yet
-        self._silence: str | None = None  # `SILENCE` as it is sent, most of what is
+        self._format = AudioFormat()
 
     def endpoint(self) -> Endpoint:
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
@@ -183,30 +162,20 @@ class GptLiveCodec:
             match event:
                 case InputAudioAppend(audio=audio, event_id=name):
                     if self._sound is None:
-                        return AudioReceived(samples=b"", event_id=name)
-                    heard = self._sound.decode(audio, APPEND_MAX_S)
-                    return AudioReceived(samples=to_pcm(heard), event_id=name)
+                        return AudioReceived(b"", name)
+                    return AudioReceived(to_pcm(self._sound.decode(audio, APPEND_MAX_S)), name)
                 case FixturePlay(audio=audio, event_id=name):
-                    samples = decode_pcm(audio)
-                    return Fixture(samples=to_pcm(samples), event_id=name)
+                    writer = ReplyWriter(self._format)
+                    return Fixture(writer.write(decode_pcm(audio)) + writer.finish(), name)
                 case SessionStart() if self._sound is None:
-                    wanted = event.session.audio.format
-                    self._sound = ClientSound(wanted.type, wanted.rate)
+                    self._format = event.session.audio.format
+                    self._sound = ClientSound(self._format)
         except AudioError as error:
             name = event.event_id
             raise FieldError("invalid_value", error.message, "audio", name) from error
         return event
 
     def write(self, message: ServerMessage) -> str:
-        if isinstance(message, Spoken):
-            assert self._sound is not None, "the session has begun"
-            is_silence = message.samples is SILENCE and not self._sound.is_resampled
-            if is_silence and self._silence is not None:
-                return self._silence
-            sound = self._sound.encode(from_pcm(message.samples))
-            text = OutputAudioDelta(delta=sound).to_json()
-            self._silence = text if is_silence else self._silence
-            return text
         if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
             message = LiveEvents(live_names("", ""), 0).failed(message).message
         return message.to_json()

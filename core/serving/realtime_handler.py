@@ -37,8 +37,6 @@ from core.protocols.events import (
     GenerateDone,
     ItemTranscribed,
     Noticed,
-    SoundReady,
-    StepDone,
     TurnFailed,
 )
 from core.protocols.realtime_items import Content, Sound
@@ -55,8 +53,6 @@ from core.schemas.common import (
     TextContent,
     TokenStats,
 )
-from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.realtime_session import AudioFormat
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
 from core.serving.detection import WindowDetector
 from core.serving.duplex_handler import DuplexHandler
@@ -87,7 +83,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     ) -> None:
         super().__init__(runtime, owner, lease)
         self._units = DuplexHandler(runtime, owner, None, frames)
-        self._writer: ReplyWriter | None = None  # of the turn that units make
         self._detector: WindowDetector | None = None
         self._fed: list[Key] = []  # what the cache holds
         self._marked: int | None = None  # how much of it lies before the last reply
@@ -141,34 +136,12 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _unit(self, effect: WorkEffect, emit: Emit) -> None:
         if self._view is not None:
             await self._drop_cache()
-        if isinstance(effect, Step) and self._writer is None:
-            self._writer = ReplyWriter(effect.written or AudioFormat())
-
-        async def emit_written(event: Event) -> None:
-            match event:
-                case SoundReady(pcm):
-                    event = replace(event, sound=self._written(pcm))
-                case StepDone(result) if not result.is_listen:
-                    event = replace(event, sound=self._written(result.audio_data, result))
-                case StepDone():
-                    self._writer = None  # another turn, perhaps in another format
-            await emit(event)
-
         try:
-            await self._units.perform(effect, emit_written)
+            await self._units.perform(effect, emit)
         except OmniError as error:
             if not isinstance(effect, Prefill):
                 raise
             await emit(TurnFailed(error))
-
-    def _written(self, pcm: bytes | None, result: DuplexGenerateResult | None = None) -> bytes:
-        """Return sound of a unit as the client reads it; the end of a turn is written whole."""
-        writer = self._writer
-        assert writer is not None, "a unit is under way"
-        sound = writer.write(from_pcm(pcm)) if pcm else b""
-        if result is not None and result.end_of_turn:
-            sound, self._writer = sound + writer.finish(), None
-        return sound
 
     # --- the turn engine ---
 

@@ -273,11 +273,10 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
         if isinstance(effect, Detect):
-            chunk, skipped = effect.chunk, effect.skip_samples
-            assert isinstance(chunk, half_duplex.AudioChunk), "the only chunks of this protocol"
+            samples = effect.samples
 
             def detect() -> tuple[Happening, ...]:
-                return detector.detect(check_pcm(chunk.audio_base64)[skipped:])
+                return detector.detect(check_pcm(samples))
 
             await emit(Detected(await self._threads.detect(detect)))
         else:

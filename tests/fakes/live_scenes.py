@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from core.audio import encode_wire_audio
+from core.audio import encode_wire_audio, from_pcm
 from core.errors import OmniError
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Finalize, Prefill, Send, Step
@@ -28,9 +28,9 @@ from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionNames
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
-from core.schemas.gpt_live_server import Spoken
+from core.schemas.gpt_live_server import OutputAudioDelta
 from core.serving.fake_backend import tone
-from core.serving.openai_clients import GptLiveCodec
+from core.serving.openai_clients import GptLiveCodec, ReplyWriter
 from tests.fakes.scenes import DUPLEX, Scene
 
 LISTEN = DuplexGenerateResult(is_listen=True)
@@ -50,7 +50,7 @@ class LiveScene:
     Attributes:
         stage: checks each step against the table.
         told: events of the server, as JSON, without sound.
-        sound: all sound the client was sent, float32.
+        sound: all sound the client was sent, 16 bits at 24 kHz.
         plan: what the model does in the next units; then it listens.
         prompts: what was fed as a system prompt.
         steps: the units.
@@ -99,7 +99,10 @@ class LiveScene:
                 case Step():
                     self.steps.append(asked)
                     unit = self.plan.pop(0) if self.plan else LISTEN
-                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens))
+                    assert asked.written is not None
+                    pcm = from_pcm(unit.audio_data or b"")
+                    sound = ReplyWriter(asked.written).write(pcm)
+                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens, sound=sound))
                 case Finalize():
                     self.tell(FinalizeDone(kv_tokens=self.kv_tokens))
                 case Detect():
@@ -132,7 +135,7 @@ class LiveScene:
         return self.told[before:]
 
     def _hear(self, effect: Send) -> None:
-        if isinstance(effect.message, Spoken):
+        if isinstance(effect.message, OutputAudioDelta):
             self.sound += effect.message.samples
             return
         self.told.append(json.loads(effect.message.to_json()))

@@ -92,7 +92,7 @@ class LiveTalk:
                 raise ValueError(line)
         sound = bytes(scene.sound[before:])
         if sound:
-            pieces = [sound[at : at + 9_600] for at in range(0, len(sound), 9_600)]
+            pieces = [sound[at : at + 4_800] for at in range(0, len(sound), 4_800)]
             audible = sum(any(piece) for piece in pieces)
             kind = "session.output_audio.delta"
             self.told.append({"type": kind, "pieces": len(pieces), "audible": audible})

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocols.paced_sender import (
-    BYTES_PER_MS,
+from core.protocols.paced_session import (
     LATE_MAX_S,
-    LONGEST_BYTES,
-    PIECE_BYTES,
+    LONGEST_S,
     PIECE_MS,
-    SHORT_SILENCE,
-    SILENCE,
     SILENCE_MS,
     PacedSender,
 )
+from core.schemas.realtime_session import AudioFormat
 
+BYTES_PER_MS = 48
 SECOND = 1_000 * BYTES_PER_MS
+PIECE_BYTES = PIECE_MS * BYTES_PER_MS
+SILENCE = bytes(SILENCE_MS * BYTES_PER_MS)
 
 
 def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
@@ -47,7 +48,7 @@ def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
         if now_s >= next_unit_s:
             next_unit_s += 1.0 + draws.uniform(-0.2, 0.3)
             if draws.random() < 0.6:
-                sound = bytes([draws.randrange(1, 255)]) * draws.randrange(4, SECOND + 4, 4)
+                sound = bytes([draws.randrange(1, 255)]) * draws.randrange(2, SECOND + 2, 2)
                 spoken += sound
                 sender.put(sound)
                 sender.end_unit("some words")
@@ -65,6 +66,16 @@ def test_silence_is_exact_zeros() -> None:
     assert third.samples == SILENCE
 
 
+@pytest.mark.parametrize(("kind", "zero"), [("audio/pcmu", b"\xff"), ("audio/pcma", b"\xd5")])
+def test_silence_of_a_telephone_is_its_own_zero(kind: Any, zero: bytes) -> None:
+    sender = PacedSender(AudioFormat(type=kind))
+    sender.begin(0.0)
+    sender.put(b"\1" * 8)
+    first, second = sender.due(0.1)
+    assert first.samples == b"\1" * 8 + zero * (PIECE_MS * 8 - 8)
+    assert second.samples == zero * SILENCE_MS * 8
+
+
 def test_held_sound_makes_room_for_silence_and_follows_it() -> None:
     sender = PacedSender()
     sender.begin(0.0)
@@ -72,7 +83,7 @@ def test_held_sound_makes_room_for_silence_and_follows_it() -> None:
     sender.end_unit("one two")
     sender.hold()
     (held,) = sender.due(0.0)
-    assert (held.samples, held.text) == (SHORT_SILENCE, "")
+    assert (held.samples, held.text) == (bytes(PIECE_BYTES), "")
     sender.release()
     pieces = sender.due(0.08)
     assert [piece.samples for piece in pieces] == [b"\1" * PIECE_BYTES] * 2
@@ -134,7 +145,7 @@ def test_what_waits_is_bounded() -> None:
     for _ in range(70):
         sender.put(bytes(SECOND))
     pieces = [piece for second in range(60) for piece in sender.due(second + 0.97)]
-    assert sum(len(piece.samples) for piece in pieces) == LONGEST_BYTES
+    assert sum(len(piece.samples) for piece in pieces) == LONGEST_S * SECOND
     assert not sender.is_audible
 
 
@@ -147,11 +158,11 @@ def test_what_waits_for_longer_than_it_may_is_too_late() -> None:
     assert len(sender.due(6.0 + LATE_MAX_S)) == LATE_MAX_S * 1_000 / SILENCE_MS
 
 
-@given(st.text(max_size=60), st.integers(0, SECOND // 4))
+@given(st.text(max_size=60), st.integers(0, SECOND // 2))
 def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
     sender = PacedSender()
     sender.begin(0.0)
-    sender.put(bytes(samples * 4))
+    sender.put(bytes(samples * 2))
     sender.end_unit(text)
     assert "".join(piece.text for piece in sender.due(3.0)) == text
 

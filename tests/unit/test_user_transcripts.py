@@ -138,7 +138,7 @@ def test_full_duplex_writes_down_the_segments_that_detection_cuts(
         handler = DuplexHandler(bench.runtime, owner, lease)
         await handler._prepare(duplex.Prepare(transcribe=True), bench.emit)
         bench.transcriber.gate.set()
-        await handler.detect(Detect(duplex.AudioChunk(audio=CHUNK)), bench.emit)
+        await handler.detect(Detect(SECOND), bench.emit)
         await asyncio.gather(*handler._transcripts)
         assert bench.transcripts() == ["I speak for 1.0 s."]
         await handler.release()

@@ -79,10 +79,15 @@ class Talk:
     """One protocol's machine with an engine that answers at once."""
 
     def __init__(
-        self, machine: Machine, read: Callable[[str], Any], write: Callable[[Any], str]
+        self,
+        machine: Machine,
+        read: Callable[[str], Any],
+        write: Callable[[Any], str],
+        unit: DuplexGenerateResult,
     ) -> None:
-        """Open the socket."""
+        """Open the socket; `unit` is what the engine makes of each."""
         self._machine, self._read, self._write = machine, read, write
+        self._unit = unit
         self._now_s = 0.0
         self._pace_s = float("inf")  # when the timer of that name fires
         self._listener = WindowDetector(cast(SileroVad, NothingHeard()))
@@ -106,9 +111,9 @@ class Talk:
                 case Prefill():
                     self.happen(PrefillDone(kv_tokens=10))
                 case Step():
-                    written = effect.written
-                    sound = b"" if written is None else self._writer.write(SPOKEN)
-                    self.happen(StepDone(UNIT, kv_tokens=10, sound=sound))
+                    is_written = effect.written is not None and not self._unit.is_listen
+                    sound = self._writer.write(SPOKEN) if is_written else b""
+                    self.happen(StepDone(self._unit, kv_tokens=10, sound=sound))
                 case Finalize():
                     self.happen(FinalizeDone(kv_tokens=10))
                 case Detect():
@@ -134,9 +139,10 @@ def noise(rate_hz: int) -> FloatArray:
 
 
 SPOKEN: Final = noise(OUTPUT_SAMPLE_RATE_HZ)
-UNIT: Final = DuplexGenerateResult(
+SPEAKS: Final = DuplexGenerateResult(
     is_listen=False, text="I am speaking now.", audio_data=to_pcm(SPOKEN)
 )
+LISTENS: Final = DuplexGenerateResult(is_listen=True)
 
 
 def appends(kind: str) -> list[str]:
@@ -147,10 +153,10 @@ def appends(kind: str) -> list[str]:
     return [json.dumps({"type": kind, "audio": b64encode_as_string(piece)}) for piece in pieces]
 
 
-def native() -> Way:
+def native(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in our own protocol."""
     machine = DuplexMachine(SessionNames("adx_1"), DuplexLimits())
-    talk = Talk(machine, DUPLEX.read, DUPLEX.write)
+    talk = Talk(machine, DUPLEX.read, DUPLEX.write, result)
     talk.say(json.dumps({"type": "prepare"}))
     sound = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
     text = json.dumps({"type": "audio_chunk", "audio_base64": sound})
@@ -163,13 +169,13 @@ def native() -> Way:
     return unit
 
 
-def live() -> Way:
+def live(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in GPT-Live."""
     words = GptLiveCodec()
     machine = live_machine(
         SessionNames("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
     )
-    talk = Talk(machine, words.parse, words.write)
+    talk = Talk(machine, words.parse, words.write, result)
     talk.say(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
     texts = appends("session.input_audio.append")
 
@@ -182,10 +188,11 @@ def live() -> Way:
     return unit
 
 
-def realtime() -> Way:
+def realtime(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in Realtime where the model decides when to speak."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
-    talk = Talk(RealtimeMachine(SessionNames("rt_1"), start), REALTIME.read, REALTIME.write)
+    machine = RealtimeMachine(SessionNames("rt_1"), start)
+    talk = Talk(machine, REALTIME.read, REALTIME.write, result)
     rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
     talk.say(json.dumps({"type": "session.update", "session": rules}))
     texts = appends("input_audio_buffer.append")
@@ -251,22 +258,24 @@ def measure(ways: dict[str, Way], units: int) -> dict[str, Cost]:
 
 def main(units: int = 300) -> None:
     """Measure all, and print medians."""
-    ways = {
-        "/ws/duplex": native(),
-        "/v1/live/sessions": live(),
-        "at least, in 10 pieces each way": floor(PIECES),
-        "/v1/realtime, semantic_vad": realtime(),
-        "at least, in 10 pieces and 5 back": floor(DELTAS),
-    }
-    rows: list[list[str]] = []
-    ours = (0.0, 0.0)
-    for name, cost in measure(ways, units).items():
-        found = [median(times[WARM_UP:]) * 1_000 for times in (cost.units, cost.answers)]
-        ours = ours if rows else (found[0], found[1])
-        cells = [(f"{ms:.3f}", f"{ms - base:+.3f}") for ms, base in zip(found, ours, strict=True)]
-        rows.append([name, *cells[0], *cells[1]])
-    header = ["a unit of", "CPU, ms", "added", "its answer, ms", "added"]
-    print(format_table(header, rows))
+    for result in (SPEAKS, LISTENS):
+        ways = {
+            "/ws/duplex": native(result),
+            "/v1/live/sessions": live(result),
+            "at least, in 10 pieces each way": floor(PIECES),
+            "/v1/realtime, semantic_vad": realtime(result),
+            "at least, in 10 pieces and 5 back": floor(DELTAS),
+        }
+        rows: list[list[str]] = []
+        ours = (0.0, 0.0)
+        for name, cost in measure(ways, units).items():
+            found = [median(times[WARM_UP:]) * 1_000 for times in (cost.units, cost.answers)]
+            ours = ours if rows else (found[0], found[1])
+            cells = [(f"{ms:.3f}", f"{ms - at:+.3f}") for ms, at in zip(found, ours, strict=True)]
+            rows.append([name, *cells[0], *cells[1]])
+        what = "listening" if result.is_listen else "speaking"
+        header = [f"a {what} unit of", "CPU, ms", "added", "its answer, ms", "added"]
+        print(format_table(header, rows))
 
 
 if __name__ == "__main__":

@@ -144,36 +144,31 @@ GENERATING, CANCELLING = (ChatPhase.GENERATING,), (ChatPhase.CANCELLING,)
 OPEN: Final = (*WAITING, *PREFILLING, *GENERATING, *CANCELLING)
 CLOSED: Final = ChatPhase.CLOSED
 DONE: Final = "Send(done) Release Close"
+MACHINE: Final = ChatMachine
 
 TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
-    Row(WAITING, "opened", SAME, "StartTimer(prepare)", ChatMachine.open),
-    Row(WAITING, "chat", ChatPhase.PREFILLING, "StopTimer(prepare) Prefill", ChatMachine.ask),
-    Row(WAITING, "prepare_timer", CLOSED, FAILURE, ChatMachine.time_out),
-    Row(
-        PREFILLING,
-        "prefill_done",
-        ChatPhase.GENERATING,
-        "Send(prefill_done) Generate",
-        ChatMachine.prefilled,
-    ),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", ChatMachine.piece),
-    Row(GENERATING, "generate_done", CLOSED, DONE, ChatMachine.generated),
-    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, ChatMachine.failed),
+    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.open),
+    Row(WAITING, "chat", "prefilling", "StopTimer(prepare) Prefill", MACHINE.ask),
+    Row(WAITING, "prepare_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row(PREFILLING, "prefill_done", "generating", "Send(prefill_done) Generate", MACHINE.prefilled),
+    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row(GENERATING, "generate_done", CLOSED, DONE, MACHINE.generated),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, MACHINE.failed),
     *(
         row
         for stop in ("stop", "stop_requested")
         for row in (
-            Row(WAITING, stop, CLOSED, "Release Close", ChatMachine.close),
-            Row(PREFILLING, stop, ChatPhase.CANCELLING, "Interrupt", ChatMachine.cancel),
-            Row(GENERATING, stop, SAME, "Interrupt", ChatMachine.interrupt),
-            Row(CANCELLING, stop, SAME, "", ChatMachine.ignore),
+            Row(WAITING, stop, CLOSED, "Release Close", MACHINE.close),
+            Row(PREFILLING, stop, "cancelling", "Interrupt", MACHINE.cancel),
+            Row(GENERATING, stop, SAME, "Interrupt", MACHINE.interrupt),
+            Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
         )
     ),
     *(
-        Row(CANCELLING, end, CLOSED, DONE, ChatMachine.cancelled)
+        Row(CANCELLING, end, CLOSED, DONE, MACHINE.cancelled)
         for end in ("prefill_done", "turn_failed")
     ),
-    Row(OPEN, "engine_failed", CLOSED, ENDING, ChatMachine.engine_failed),
+    Row(OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(OPEN, CLOSED),
 )
 """All transitions of a worker's `/ws/chat`."""

@@ -41,7 +41,6 @@ from core.protocols.queueing import (
     NOT_CLOSED,
     OPEN,
     QUEUED,
-    RELAYING,
     TABLE,
     WAITING,
     QueueingLimits,
@@ -162,7 +161,7 @@ AS_BEFORE: Final = frozenset(
     "queue_refused worker_closed worker_failed disconnected shutting_down".split()
 )
 EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", WAITING[0], "StartTimer(wait) Enqueue", MACHINE.wait),
+    Row(OPEN, "opened", "waiting", "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
     Row(WAITING, "enqueued", SAME, "Send(queued) StartTimer(wait)", MACHINE.enqueued),
@@ -171,16 +170,16 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(
         WAITING,
         "assigned",
-        CONNECTING[0],
+        "connecting",
         "StopTimer(wait) Send(queue_done) ConnectWorker",
         MACHINE.reach,
     ),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
-    Row(CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", MACHINE.begin),
+    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.begin),
     Row(
         CONNECTING,
         "worker_missed",
-        f"{WAITING[0]} {CLOSED}",
+        f"waiting {CLOSED}",
         "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close",
         MACHINE.queue_again,
     ),

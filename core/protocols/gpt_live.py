@@ -347,13 +347,13 @@ CLIENT_ROWS: Final = (
 TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
 TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
-    Row(WAITING, "session.start", PREPARING[0], "StopTimer(prepare) Prefill", MACHINE.start),
+    Row(WAITING, "session.start", "preparing", "StopTimer(prepare) Prefill", MACHINE.start),
     Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
     *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
     Row(
         PREPARING,
         "prefill_done",
-        ACTIVE[0],
+        "active",
         f"Send(session.started) StartTimer(session) {SOUND} {UNITS}",
         MACHINE.started,
     ),

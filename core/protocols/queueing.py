@@ -305,82 +305,63 @@ LET_GO: Final = "CancelTicket ReleaseWorker"
 FAILED: Final = f"Send(error) {LET_GO} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
+MACHINE: Final = QueueingMachine
 
 TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
-    Row(OPEN, "opened", f"{SAME} {WAITING[0]}", "StartTimer(idle) Enqueue", QueueingMachine.open),
-    Row(OPEN, "prefill", WAITING[0], "StopTimer(idle) Enqueue", QueueingMachine.begin_turn),
-    Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", QueueingMachine.time_out),
-    Row(OPEN, "other", SAME, "Send(warning)", QueueingMachine.unknown),
+    Row(OPEN, "opened", f"{SAME} waiting", "StartTimer(idle) Enqueue", MACHINE.open),
+    Row(OPEN, "prefill", "waiting", "StopTimer(idle) Enqueue", MACHINE.begin_turn),
+    Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", MACHINE.time_out),
+    Row(OPEN, "other", SAME, "Send(warning)", MACHINE.unknown),
     *(
-        Row(OPEN, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
+        Row(OPEN, kind, SAME, "Send(warning)", MACHINE.out_of_order)
         for kind in ("stop", "generate")
     ),
-    Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", QueueingMachine.enqueued),
-    Row(
-        WAITING,
-        "position_changed",
-        SAME,
-        f"Send(queue_update) {AGAIN}",
-        QueueingMachine.position_changed,
-    ),
-    Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", QueueingMachine.report),
-    Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", QueueingMachine.refuse),
+    Row(WAITING, "enqueued", SAME, f"Send(queued) {AGAIN}", MACHINE.enqueued),
+    Row(WAITING, "position_changed", SAME, f"Send(queue_update) {AGAIN}", MACHINE.position_changed),
+    Row(WAITING, "queue_update_timer", SAME, f"ReportPosition {AGAIN}", MACHINE.report),
+    Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", MACHINE.refuse),
     Row(
         WAITING,
         "assigned",
-        CONNECTING[0],
+        "connecting",
         "StopTimer(queue_update) Send(queue_done) ConnectWorker",
-        QueueingMachine.assigned,
+        MACHINE.assigned,
     ),
-    Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", QueueingMachine.assigned_too_late),
-    Row(QUEUED, "prepare", SAME, "Send(warning)", QueueingMachine.hold),
+    Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
+    Row(QUEUED, "prepare", SAME, "Send(warning)", MACHINE.hold),
     *(
-        Row(QUEUED, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
+        Row(QUEUED, kind, SAME, "Send(warning)", MACHINE.out_of_order)
         for kind in ("prefill", "generate")
     ),
-    Row(QUEUED, "other", SAME, "Send(warning)", QueueingMachine.unknown),
+    Row(QUEUED, "other", SAME, "Send(warning)", MACHINE.unknown),
     Row(
         QUEUED,
         "stop",
-        f"{OPEN[0]} {CLOSED}",
+        f"open {CLOSED}",
         f"Send(stopped) Send(done) {LET_GO} {REOPEN} Close",
-        QueueingMachine.stop,
+        MACHINE.stop,
     ),
-    Row((*OPEN, *QUEUED), "close", CLOSED, f"{LET_GO} Close", QueueingMachine.close),
-    Row(
-        CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", QueueingMachine.connected
-    ),
+    Row((*OPEN, *QUEUED), "close", CLOSED, f"{LET_GO} Close", MACHINE.close),
+    Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
     Row(
         CONNECTING,
         "worker_missed",
-        f"{WAITING[0]} {CLOSED}",
+        f"waiting {CLOSED}",
         "Send(error) ReleaseWorker Enqueue Close",
-        QueueingMachine.worker_missed,
+        MACHINE.worker_missed,
     ),
-    Row(
-        RELAYING,
-        "turn_ended",
-        f"{SAME} {OPEN[0]}",
-        f"{LET_GO} {REOPEN}",
-        QueueingMachine.turn_ended,
-    ),
-    Row(RELAYING, "worker_closed", CLOSED, f"{LET_GO} Close", QueueingMachine.worker_closed),
-    Row(
-        (*CONNECTING, *RELAYING),
-        "worker_failed",
-        CLOSED,
-        FAILED,
-        QueueingMachine.worker_failed,
-    ),
+    Row(RELAYING, "turn_ended", f"{SAME} open", f"{LET_GO} {REOPEN}", MACHINE.turn_ended),
+    Row(RELAYING, "worker_closed", CLOSED, f"{LET_GO} Close", MACHINE.worker_closed),
+    Row((*CONNECTING, *RELAYING), "worker_failed", CLOSED, FAILED, MACHINE.worker_failed),
     Row(
         NOT_CLOSED,
         "rejected",
         f"{SAME} {CLOSED}",
         f"Send(warning) Send(error) {LET_GO} Close",
-        QueueingMachine.reject,
+        MACHINE.reject,
     ),
-    Row(NOT_CLOSED, "disconnected", CLOSED, LET_GO, QueueingMachine.leave),
-    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, QueueingMachine.shut_down),
+    Row(NOT_CLOSED, "disconnected", CLOSED, LET_GO, MACHINE.leave),
+    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, MACHINE.shut_down),
 )
 """All transitions of the gateway's side; what a client says while relaying is passed on unread."""
 

@@ -309,7 +309,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
     Row(
         OPENING,
         "opened",
-        RealtimePhase.IDLE,
+        "idle",
         "Send(session) Send(conversation) StartTimer(session)",
         MACHINE.open,
     ),

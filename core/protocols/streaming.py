@@ -280,90 +280,61 @@ CANCELLING = (StreamingPhase.CANCELLING,)
 ALL_OPEN: Final = (*BETWEEN, *PREFILLING, *READY, *GENERATING, *CANCELLING)
 CLOSED: Final = StreamingPhase.CLOSED
 DONE: Final = "Retain Send(done) StartTimer(idle)"
+MACHINE: Final = StreamingMachine
 
 TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
-    Row(BETWEEN, "opened", SAME, "StartTimer(idle)", StreamingMachine.open),
-    Row(
-        BETWEEN,
-        "prefill",
-        StreamingPhase.PREFILLING,
-        "StopTimer(idle) Prefill",
-        StreamingMachine.begin_turn,
-    ),
-    Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, StreamingMachine.queue_prefill),
+    Row(BETWEEN, "opened", SAME, "StartTimer(idle)", MACHINE.open),
+    Row(BETWEEN, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.begin_turn),
+    Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, MACHINE.queue_prefill),
     Row(
         PREFILLING,
         "prefill_done",
-        f"{SAME} {StreamingPhase.READY} {CLOSED}",
+        f"{SAME} ready {CLOSED}",
         f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}",
-        StreamingMachine.prefilled,
+        MACHINE.prefilled,
     ),
-    Row(
-        PREFILLING,
-        "cache_missed",
-        StreamingPhase.READY,
-        "Send(cache_miss) StartTimer(idle)",
-        StreamingMachine.missed,
-    ),
-    Row(
-        READY,
-        "prefill",
-        StreamingPhase.PREFILLING,
-        "StopTimer(idle) Prefill",
-        StreamingMachine.prefill,
-    ),
+    Row(PREFILLING, "cache_missed", "ready", "Send(cache_miss) StartTimer(idle)", MACHINE.missed),
+    Row(READY, "prefill", "prefilling", "StopTimer(idle) Prefill", MACHINE.prefill),
     Row(
         READY,
         "generate",
-        f"{SAME} {StreamingPhase.GENERATING}",
+        f"{SAME} generating",
         "StopTimer(idle) Generate Send(warning)",
-        StreamingMachine.generate,
+        MACHINE.generate,
     ),
-    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", StreamingMachine.piece),
-    Row(
-        GENERATING,
-        "generate_done",
-        f"{SAME} {StreamingPhase.OPEN}",
-        f"Send(chunk) {DONE}",
-        StreamingMachine.generated,
-    ),
+    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", MACHINE.piece),
+    Row(GENERATING, "generate_done", f"{SAME} open", f"Send(chunk) {DONE}", MACHINE.generated),
     Row(
         (*PREFILLING, *READY, *GENERATING),
         "transcribed",
-        f"{SAME} {StreamingPhase.OPEN}",
+        f"{SAME} open",
         f"Send(user_transcript) {DONE}",
-        StreamingMachine.transcribed,
+        MACHINE.transcribed,
     ),
     Row(
         (*PREFILLING, *GENERATING),
         "turn_failed",
         CLOSED,
         f"Rollback Retain {FAILURE}",
-        StreamingMachine.turn_failed,
+        MACHINE.turn_failed,
     ),
     *(
         row
         for stop in ("stop", "stop_requested")
         for row in (
-            Row(PREFILLING, stop, CANCELLING[0], "Interrupt", StreamingMachine.cancel_prefill),
-            Row(READY, stop, BETWEEN[0], f"Rollback {DONE}", StreamingMachine.cancel_turn),
-            Row(
-                GENERATING,
-                stop,
-                f"{SAME} {BETWEEN[0]}",
-                f"Interrupt {DONE}",
-                StreamingMachine.interrupt,
-            ),
-            Row(CANCELLING, stop, SAME, "", StreamingMachine.ignore),
+            Row(PREFILLING, stop, "cancelling", "Interrupt", MACHINE.cancel_prefill),
+            Row(READY, stop, "open", f"Rollback {DONE}", MACHINE.cancel_turn),
+            Row(GENERATING, stop, f"{SAME} open", f"Interrupt {DONE}", MACHINE.interrupt),
+            Row(CANCELLING, stop, SAME, "", MACHINE.ignore),
         )
     ),
     *(
-        Row(CANCELLING, end, BETWEEN[0], f"Rollback {DONE}", StreamingMachine.cancelled)
+        Row(CANCELLING, end, "open", f"Rollback {DONE}", MACHINE.cancelled)
         for end in ("prefill_done", "cache_missed", "turn_failed")
     ),
-    Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, StreamingMachine.time_out),
-    Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", StreamingMachine.close),
-    Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, StreamingMachine.engine_failed),
+    Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, MACHINE.time_out),
+    Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", MACHINE.close),
+    Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, MACHINE.engine_failed),
     *common_rows(ALL_OPEN, CLOSED),
 )
 """All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""

@@ -59,10 +59,13 @@ def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, Effec
     """Return the rows by phase and event.
 
     Raises:
-        ValueError: Two rows are for the same pair.
+        ValueError: Two rows are for the same pair, or a row leads to a phase that does not exist.
     """
     rows: dict[tuple[str, str], Row[MachineT, EffectT]] = {}
     for row in table:
+        unknown = {*row.targets.split()} - {SAME, *type(row.phases[0])}
+        if unknown:
+            raise ValueError(f"{row.event!r} leads to {unknown}")
         for phase in row.phases:
             if (phase, row.event) in rows:
                 raise ValueError(f"two rows for {row.event!r} in {phase!r}")

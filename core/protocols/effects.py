@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
-from core.protocols.realtime_events import RealtimeEvent
+from core.protocols.openai_events import OutputAudioDelta, RealtimeEvent, ServerEvent
 from core.protocols.realtime_turns import TurnRequest
-from core.schemas import chat, duplex, gpt_live_server, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import RequestType
 from core.schemas.realtime_session import AudioFormat, Transcription
 
@@ -22,8 +22,8 @@ ServerMessage = (
     | half_duplex.ServerMessage
     | duplex.ServerMessage
     | chat.ServerMessage
-    | gpt_live_server.ServerMessage
-    | RealtimeEvent
+    | ServerEvent
+    | OutputAudioDelta
 )
 """Anything a machine may send to its client."""
 

@@ -213,7 +213,7 @@ class GptLiveMachine:
         if not self._events.change(event.message.session):
             param, text = "session.delegation.type", "The type of delegation is fixed at the start."
             return [self._error(event, "invalid_value", text, param)]
-        return [self._events.session("session.updated", event.message.event_id)]
+        return [self._events.session("updated", event.message.event_id)]
 
     def not_offered(self, event: Received) -> list[Effect]:
         """Refuse what needs a delegation."""
@@ -303,7 +303,7 @@ class GptLiveMachine:
         events, session, received_ms = self._events, self._session, self._units.input.received_ms
         match effect:
             case Send(duplex.Prepared()):
-                return [events.session("session.started", session.start_id), *events.notes()]
+                return [events.session("started", session.start_id), *events.notes()]
             case Send(UserTranscript() as said):
                 return [*events.transcribed(said)]
             case Send(duplex.Stopped()):

@@ -11,24 +11,12 @@ from typing import Any, Final, Literal
 
 from core.protocols.duplex_context import DuplexPhase
 from core.protocols.effects import Effect, Send
+from core.protocols.events import MS_PER_S
+from core.protocols.openai_events import Json, OutputAudioDelta, ServerEvent
 from core.protocols.paced_session import Piece
 from core.protocols.rebase import Append
 from core.protocols.tables import SAME, Row
 from core.schemas.gpt_live import SessionChanges, SessionSettings
-from core.schemas.gpt_live_server import (
-    Acknowledged,
-    ContextWindow,
-    ErrorEvent,
-    InfoEvent,
-    OutputAudioDelta,
-    Problem,
-    SessionClosed,
-    SessionEvent,
-    SessionResource,
-    TranscriptDelta,
-    Usage,
-    UsageUpdated,
-)
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, UserTranscript
 
@@ -57,7 +45,7 @@ class LiveNames:
 
 
 class LiveEvents:
-    """Makes the events of one session.
+    """Makes the events of one session. An optional field without a value is absent, never null.
 
     Attributes:
         settings: what the client wants.
@@ -80,10 +68,8 @@ class LiveEvents:
         self.settings = SessionSettings.model_validate(self.settings.model_dump() | given)
         return True
 
-    def session(
-        self, kind: Literal["session.started", "session.updated"], reply_to: str | None
-    ) -> Send:
-        return Send(SessionEvent(type=kind, session=self._resource(), **self._ids(reply_to)))
+    def session(self, change: Literal["started", "updated"], reply_to: str | None) -> Send:
+        return self._event(f"session.{change}", reply_to, session=self._resource())
 
     def notes(self) -> list[Send]:
         """Say what the client may miss."""
@@ -99,82 +85,62 @@ class LiveEvents:
         return [self.info(code, text) for code, text in notes]
 
     def closed(self, reason: Closing, received_ms: int) -> Send:
-        usage = Usage(seconds=received_ms / 1_000)
-        event = SessionClosed(reason=reason, session=self._resource(), usage=usage, **self._ids())
-        return Send(event)
+        usage = {"seconds": received_ms / MS_PER_S}
+        return self._event("session.closed", reason=reason, session=self._resource(), usage=usage)
 
     def spoken(self, piece: Piece) -> list[Send]:
         sound = Send(OutputAudioDelta(piece.samples))
         if not piece.text:
             return [sound]
-        words = TranscriptDelta(
-            type="session.output_transcript.delta",
-            delta=piece.text,
-            start_ms=piece.start_ms,
-            end_ms=piece.end_ms,
-            **self._ids(),
-        )
-        return [Send(words), sound]
+        return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), sound]
 
     def transcribed(self, said: UserTranscript) -> list[Send]:
         """What the user said; nothing if it could not be written down."""
         if not said.text:
             return []
-        words = TranscriptDelta(
-            type="session.input_transcript.delta",
-            delta=f"{said.text} ",
-            start_ms=said.start_ms,
-            end_ms=said.start_ms + said.duration_ms,
-            **self._ids(),
-        )
-        return [Send(words)]
+        end_ms = said.start_ms + said.duration_ms
+        return [self._transcript("input", f"{said.text} ", said.start_ms, end_ms)]
 
     def acknowledged(self, kind: str, reply_to: str | None, at_ms: int | None = None) -> Send:
-        fields = {"type": f"session.{kind}", "start_ms": at_ms, "end_ms": at_ms}
-        return Send(Acknowledged.model_validate(fields | self._ids(reply_to)))
+        times = {} if at_ms is None else {"start_ms": at_ms, "end_ms": at_ms}
+        return self._event(f"session.{kind}", reply_to, **times)
 
     def usage(self, received_ms: int, usage_ratio: float) -> Send:
-        window = ContextWindow(usage_ratio=usage_ratio)
-        usage = Usage(seconds=received_ms / 1_000)
-        return Send(UsageUpdated(usage=usage, context_window=window, **self._ids()))
+        usage, window = {"seconds": received_ms / MS_PER_S}, {"usage_ratio": usage_ratio}
+        return self._event("session.usage.updated", usage=usage, context_window=window)
 
     def info(self, code: str, message: str) -> Send:
-        return Send(InfoEvent(code=code, message=message, **self._ids()))
+        return self._event("info", code=code, message=message)
 
     def error(
         self, code: str, message: str, param: str | None = None, reply_to: str | None = None
     ) -> Send:
-        problem = Problem(
-            type="invalid_request_error",
-            code=code,
-            message=message,
-            param=param,
-            client_event_id=reply_to,
-        )
-        return Send(ErrorEvent(error=problem, **self._ids(reply_to)))
+        problem = {"type": "invalid_request_error", "code": code, "message": message}
+        where = {"param": param, "client_event_id": reply_to}
+        given = {name: value for name, value in where.items() if value is not None}
+        return self._event("error", reply_to, error=problem | given)
 
     def failed(self, error: ErrorMessage) -> Send:
         cause = error_event(error, "").error
-        problem = Problem(type=cause.type, code=cause.code, message=cause.message)
-        return Send(ErrorEvent(error=problem, **self._ids()))
+        return self._event("error", error=cause.model_dump(exclude_none=True))
 
-    def _resource(self) -> SessionResource:
-        settings = self.settings.model_dump(exclude={"model"}, exclude_none=True)
+    def _transcript(self, side: str, text: str, start_ms: int, end_ms: int) -> Send:
+        kind = f"session.{side}_transcript.delta"
+        return self._event(kind, delta=text, start_ms=start_ms, end_ms=end_ms)
+
+    def _resource(self) -> Json:
+        known = {*SessionSettings.model_fields} - {"model"}
+        settings = self.settings.model_dump(include=known, exclude_none=True)
         settings["audio"]["output"].pop("voice_sample", None)
-        return SessionResource.model_validate(
-            settings
-            | {
-                "id": self._names.session_id,
-                "model": self._names.model,
-                "expires_at": self._expires_at,
-            }
-        )
+        names = {"id": self._names.session_id, "status": "active", "model": self._names.model}
+        return names | {"expires_at": self._expires_at} | settings
 
-    # Any: values of two fields that every event has.
-    def _ids(self, reply_to: str | None = None) -> dict[str, Any]:
+    # Any: JSON.
+    def _event(self, kind: str, reply_to: str | None = None, **fields: Any) -> Send:
         self._count += 1
         event_id = f"event_{self._names.event_prefix}{self._count:0{ID_DIGITS}d}"
-        return {"event_id": event_id, "client_event_id": reply_to}
+        reply = {} if reply_to is None else {"client_event_id": reply_to}
+        return Send(ServerEvent(kind, {"event_id": event_id, **reply, **fields}))
 
 
 MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {DuplexPhase.CLOSED}"

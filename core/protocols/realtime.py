@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
-from core.protocols import realtime_events as events
+from core.protocols import openai_events as events
 from core.protocols.effects import Effect, ScoreSpeech, StartTimer, StopTimer
 from core.protocols.events import (
     MS_PER_S,
@@ -23,8 +23,8 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.machine import SessionMachine
+from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime_answer import truncated
-from core.protocols.realtime_events import RealtimeEvent
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from core.protocols.events import MS_PER_S
-from core.protocols.realtime_events import Json
+from core.protocols.openai_events import Json
 from core.schemas.realtime_items import (
     FunctionCallItem,
     FunctionOutputItem,

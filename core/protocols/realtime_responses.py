@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import CloseCode, ContextFullError, OmniError
-from core.protocols import realtime_events as events
+from core.protocols import openai_events as events
 from core.protocols.effects import (
     Close,
     Effect,
@@ -33,8 +33,8 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import SessionMachine, SessionNames
+from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_answer import Answer, Belonging, Ending, NewId
-from core.protocols.realtime_events import Json, RealtimeEvent
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
 from core.protocols.realtime_session import OutputConfig, SessionConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from core.protocols.realtime_events import Json
+from core.protocols.openai_events import Json
 from core.schemas.realtime_session import (
     AudioFormat,
     AudioInput,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.errors import InternalError
-from core.protocols import realtime_events as events
+from core.protocols import openai_events as events
 from core.protocols.effects import Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import (
     EngineFailed,

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from core.schemas import limits
 from core.schemas.common import ReferenceAudio, WireModel
 from core.schemas.openai_errors import parse_client_event
+from core.schemas.realtime import NamedEvent
 from core.schemas.realtime_session import AudioFormat
 
 MODEL_MAX_CHARS: Final = 256
@@ -25,19 +26,6 @@ G711_RATE_HZ: Final = 8_000
 # Any: JSON of settings that mean nothing here and are sent back as they came.
 Json = dict[str, Any]
 ClientText = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
-
-
-class LiveEvent(WireModel):
-    """Base of all events of both sides."""
-
-    def to_json(self) -> str:
-        return self.model_dump_json(exclude_none=True)
-
-
-class ClientEvent(LiveEvent):
-    """Base of what the client says."""
-
-    event_id: str | None = Field(None, max_length=512, description="The client's name for it.")
 
 
 class PcmFormat(AudioFormat):
@@ -126,7 +114,7 @@ class SessionSettings(WireModel):
         return tuple(sorted(self.model_extra or {}))
 
 
-class SessionStart(ClientEvent):
+class SessionStart(NamedEvent):
     """Begin; the first event of every socket."""
 
     type: Literal["session.start"] = Field("session.start", description="Kind of event.")
@@ -140,51 +128,43 @@ class SessionChanges(WireModel):
     triggers: list[Json] | None = Field(None, description="Replaces the former.")
 
 
-class SessionUpdate(ClientEvent):
+class SessionUpdate(NamedEvent):
     """Change settings."""
 
     type: Literal["session.update"] = Field("session.update", description="Kind of event.")
     session: SessionChanges = Field(description="What to change.")
 
 
-class InputAudioAppend(ClientEvent):
+class InputAudioAppend(NamedEvent):
     """What the microphone heard next."""
 
-    type: Literal["session.input_audio.append"] = Field(
-        "session.input_audio.append", description="Kind of event."
-    )
+    type: Literal["session.input_audio.append"] = Field(description="Kind of event.")
     audio: str = Field(description="Base64 of samples in the session's format.")
 
 
-class InputImageAppend(ClientEvent):
+class InputImageAppend(NamedEvent):
     """What the camera sees: an event of ours."""
 
-    type: Literal["session.input_image.append"] = Field(
-        "session.input_image.append", description="Kind of event."
-    )
+    type: Literal["session.input_image.append"] = Field(description="Kind of event.")
     image: str = Field(
         max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
         description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
     )
 
 
-class Mute(ClientEvent):
+class Mute(NamedEvent):
     """From now on the model hears silence."""
 
-    type: Literal["session.input_audio.mute"] = Field(
-        "session.input_audio.mute", description="Kind of event."
-    )
+    type: Literal["session.input_audio.mute"] = Field(description="Kind of event.")
 
 
-class Unmute(ClientEvent):
+class Unmute(NamedEvent):
     """From now on the model hears the client again."""
 
-    type: Literal["session.input_audio.unmute"] = Field(
-        "session.input_audio.unmute", description="Kind of event."
-    )
+    type: Literal["session.input_audio.unmute"] = Field(description="Kind of event.")
 
 
-class ContextAppend(ClientEvent):
+class ContextAppend(NamedEvent):
     """Tell the model something in words."""
 
     type: Literal[
@@ -198,25 +178,23 @@ class ContextAppend(ClientEvent):
     )
 
 
-class FixturePlay(ClientEvent):
+class FixturePlay(NamedEvent):
     """Play a recording in place of the model's voice."""
 
-    type: Literal["session.output_audio.fixture.play"] = Field(
-        "session.output_audio.fixture.play", description="Kind of event."
-    )
+    type: Literal["session.output_audio.fixture.play"] = Field(description="Kind of event.")
     audio: str = Field(
         max_length=limits.base64_chars(int(FIXTURE_MAX_S * PCM_RATE_HZ) * 2),
         description="Base64 of 16-bit samples at 24 kHz, at most 30 s, whatever the format is.",
     )
 
 
-class SessionClose(ClientEvent):
+class SessionClose(NamedEvent):
     """End."""
 
     type: Literal["session.close"] = Field("session.close", description="Kind of event.")
 
 
-class NotOffered(ClientEvent):
+class NotOffered(NamedEvent):
     """What needs a delegation, which this server does not offer."""
 
     type: Literal[

@@ -16,8 +16,8 @@ from core.protocols.events import (
     StepDone,
     TurnFailed,
 )
+from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime import RealtimeMachine
-from core.protocols.realtime_events import Json, RealtimeEvent
 from core.protocols.realtime_turns import TurnRequest
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import UserTranscript

@@ -26,9 +26,9 @@ from core.protocols.events import (
 from core.protocols.gpt_live import TABLE, GptLiveMachine
 from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionNames
+from core.protocols.openai_events import OutputAudioDelta
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
-from core.schemas.gpt_live_server import OutputAudioDelta
 from core.serving.fake_backend import tone
 from core.serving.openai_clients import GptLiveCodec, ReplyWriter
 from tests.fakes.scenes import DUPLEX, Scene

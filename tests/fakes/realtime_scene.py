@@ -44,8 +44,8 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import SessionNames
+from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
-from core.protocols.realtime_events import RealtimeEvent
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart
 from core.protocols.realtime_turns import TurnRequest

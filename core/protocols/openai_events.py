@@ -1,4 +1,4 @@
-"""Server events of OpenAI's Realtime protocol: the one place where they are spelled, beta too.
+"""Server events of OpenAI's protocols; those of Realtime as its beta spells them, too.
 
 Null stands only where the protocol's clients take it: validators of some take an absent key alone.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+
+from pybase64 import b64encode_as_string
 
 from core.errors import OmniError
 from core.schemas.common import json_text
@@ -32,25 +34,38 @@ BETA_PARTS: Final = MappingProxyType({"output_text": "text", "output_audio": "au
 
 
 @dataclass(frozen=True)
-class RealtimeEvent:
-    """One server event.
-
-    Attributes:
-        type: its kind.
-        fields: what it says besides.
-    """
+class ServerEvent:
+    """One event of OpenAI's protocols."""
 
     type: str
     fields: Json = field(default_factory=dict, repr=False)
 
+    def to_json(self) -> str:
+        return json_text({"type": self.type, **self.fields})
+
+
+class RealtimeEvent(ServerEvent):
+    """One event of the Realtime protocol."""
+
     @property
     def family(self) -> str:
-        """Its kind up to the first dot, which is what transition tables tell."""
+        """Its type up to the first dot, which is what transition tables name."""
         return self.type.partition(".")[0]
 
+
+@dataclass(frozen=True, slots=True)
+class OutputAudioDelta:
+    """40 ms of what the model says, or 100 ms of silence while it says nothing.
+
+    No `ServerEvent`, as there are 25 of them in a second of speech.
+    """
+
+    samples: bytes = field(repr=False)  # in the session's format
+    type: str = "session.output_audio.delta"
+
     def to_json(self) -> str:
-        """Return the text of one WebSocket message."""
-        return json_text({"type": self.type, **self.fields})
+        # Base64 needs no escapes.
+        return f'{{"type":"{self.type}","delta":"{b64encode_as_string(self.samples)}"}}'
 
 
 def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from pybase64 import b64encode_as_string
 
-from core.errors import OmniError
 from core.schemas.common import json_text
-from core.schemas.openai_errors import SOCKET_CODES
 
 # Any: JSON.
 Json = dict[str, Any]
@@ -91,64 +89,10 @@ def error(
     return RealtimeEvent("error", {"error": fields})
 
 
-def session(kind: str, wire: Json) -> RealtimeEvent:
-    return RealtimeEvent(f"session.{kind}", {"session": wire})
-
-
-def conversation_created(conversation_id: str) -> RealtimeEvent:
-    fields = {"id": conversation_id, "object": "realtime.conversation"}
-    return RealtimeEvent("conversation.created", {"conversation": fields})
-
-
-def speech_started(item_id: str, start_ms: int) -> RealtimeEvent:
-    fields = {"audio_start_ms": start_ms, "item_id": item_id}
-    return RealtimeEvent("input_audio_buffer.speech_started", fields)
-
-
-def speech_stopped(item_id: str, end_ms: int) -> RealtimeEvent:
-    fields = {"audio_end_ms": end_ms, "item_id": item_id}
-    return RealtimeEvent("input_audio_buffer.speech_stopped", fields)
-
-
-def timeout_triggered(item_id: str, start_ms: int, end_ms: int) -> RealtimeEvent:
-    """The user was silent for so long that the model speaks."""
-    fields = {"audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id}
-    return RealtimeEvent("input_audio_buffer.timeout_triggered", fields)
-
-
-def committed(item_id: str, previous_item_id: str | None) -> RealtimeEvent:
-    fields = {"previous_item_id": previous_item_id, "item_id": item_id}
-    return RealtimeEvent("input_audio_buffer.committed", fields)
-
-
 def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeEvent:
     """Show an item of the conversation: `added` or `done`."""
     fields = {"previous_item_id": previous_item_id, "item": item}
     return RealtimeEvent(f"conversation.item.{kind}", fields)
-
-
-def truncated(item_id: str, content_index: int, audio_end_ms: int) -> RealtimeEvent:
-    fields = {
-        "item_id": item_id,
-        "content_index": content_index,
-        "audio_end_ms": audio_end_ms,
-    }
-    return RealtimeEvent("conversation.item.truncated", fields)
-
-
-def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
-    usage = {"type": "duration", "seconds": seconds}
-    return RealtimeEvent(
-        "conversation.item.input_audio_transcription.completed",
-        {"item_id": item_id, "content_index": 0, "transcript": transcript, "usage": usage},
-    )
-
-
-def not_transcribed(item_id: str, problem: OmniError) -> RealtimeEvent:
-    code = SOCKET_CODES.get(problem.code, problem.code.value)
-    error = {"type": "server_error", "code": code, "message": problem.message}
-    fields = {"item_id": item_id, "content_index": 0, "error": error}
-    return RealtimeEvent("conversation.item.input_audio_transcription.failed", fields)
 
 
 def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:

@@ -23,14 +23,13 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.machine import SessionMachine
-from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime_answer import truncated
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
 from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
 from core.protocols.tables import SAME, Index, Row, index_rows
-from core.schemas.openai_errors import FieldError
+from core.schemas.openai_errors import SOCKET_CODES, FieldError
 from core.schemas.realtime import (
     BufferAppend,
     ItemCreate,
@@ -41,6 +40,7 @@ from core.schemas.realtime import (
 )
 
 MIN_COMMIT_MS: Final = 100
+TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 
 class RealtimeMachine(UnitResponses):
@@ -56,9 +56,10 @@ class RealtimeMachine(UnitResponses):
         self._choose_engine()
         limit_s = self._limits.max_session_s
         timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
+        conversation = {"id": self._start.conversation_id, "object": "realtime.conversation"}
         return [
-            *self._send(events.session("created", self._wire())),
-            *self._send(events.conversation_created(self._start.conversation_id)),
+            *self._event("session.created", session=self._wire()),
+            *self._event("conversation.created", conversation=conversation),
             *timer,
         ]
 
@@ -73,7 +74,7 @@ class RealtimeMachine(UnitResponses):
             after.turn_detection,
             after.input_format,
         )
-        effects = self._end_segment() if is_input_changed else []
+        effects = self._end_open_segment() if is_input_changed else []
         first = self._first
         self._config = after
         if self._first != first:
@@ -84,7 +85,7 @@ class RealtimeMachine(UnitResponses):
             self._audio.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
         effects += self._choose_engine()
-        return [*effects, *self._send(events.session("updated", self._wire()))]
+        return [*effects, *self._event("session.updated", session=self._wire())]
 
     def expire(self, event: TimerFired) -> list[Effect]:
         text = "The session has reached its longest duration."
@@ -127,12 +128,17 @@ class RealtimeMachine(UnitResponses):
         item = self._store.get(event.item_id)
         if item is None:
             return []
+        where = {"item_id": item.id, "content_index": 0}
         if event.problem is not None:
-            return self._send(events.not_transcribed(item.id, event.problem))
+            code = SOCKET_CODES.get(event.problem.code, event.problem.code.value)
+            error = {"type": "server_error", "code": code, "message": event.problem.message}
+            return self._event(f"{TRANSCRIPTION}.failed", **where, error=error)
         [part] = item.content
         duration_ms = 0 if part.sound is None else part.sound.duration_ms
         self._store.put(replace(item, content=(replace(part, text=event.text),)))
-        return self._send(events.transcribed(item.id, event.text, duration_ms / MS_PER_S))
+        usage = {"type": "duration", "seconds": duration_ms / MS_PER_S}
+        kind = f"{TRANSCRIPTION}.completed"
+        return self._event(kind, **where, transcript=event.text, usage=usage)
 
     def commit(self, event: Received) -> list[Effect]:
         """Make what was received an item; a segment that is open ends without a word."""
@@ -147,14 +153,13 @@ class RealtimeMachine(UnitResponses):
 
     def clear(self, event: Received) -> list[Effect]:
         self._audio.drop()
-        return self._send(RealtimeEvent("input_audio_buffer.cleared"))
+        return self._event("input_audio_buffer.cleared")
 
     def clear_output(self, event: Received) -> list[Effect]:
         """The client holds the sound that it has not played."""
         self._audible_until_s = event.at_s
         response_id = self._active.id if self._active is not None else ""
-        fields = {"response_id": response_id}
-        return self._send(RealtimeEvent("output_audio_buffer.cleared", fields))
+        return self._event("output_audio_buffer.cleared", response_id=response_id)
 
     def break_silence(self, event: TimerFired) -> list[Effect]:
         """After a long silence the model speaks."""
@@ -165,7 +170,8 @@ class RealtimeMachine(UnitResponses):
         start_ms = max(0, end_ms - (rules.idle_timeout_ms or 0))
         item_id = self._start.new_id("item")
         self._audio.open(item_id, start_ms)
-        sent = self._send(events.timeout_triggered(item_id, start_ms, end_ms))
+        span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id}
+        sent = self._event("input_audio_buffer.timeout_triggered", **span)
         return [*sent, *self._commit(end_ms), *self._respond(None)]
 
     # --- items ---
@@ -194,8 +200,7 @@ class RealtimeMachine(UnitResponses):
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
-        fields = {"item": item.wire(with_sound=True)}
-        return self._send(RealtimeEvent("conversation.item.retrieved", fields))
+        return self._event("conversation.item.retrieved", item=item.wire(with_sound=True))
 
     def truncate_item(self, event: Received) -> list[Effect]:
         """Keep what was played of the model's audio."""
@@ -217,8 +222,9 @@ class RealtimeMachine(UnitResponses):
             if cut.text != item.text:
                 self._changed()
         self._audible_until_s = min(self._audible_until_s, event.at_s)
-        sent = events.truncated(item.id, message.content_index, message.audio_end_ms)
-        return self._send(sent)
+        where = {"item_id": item.id, "content_index": message.content_index}
+        kind = "conversation.item.truncated"
+        return self._event(kind, **where, audio_end_ms=message.audio_end_ms)
 
     def delete_item(self, event: Received) -> list[Effect]:
         message = event.message
@@ -227,8 +233,7 @@ class RealtimeMachine(UnitResponses):
             return self._no_item(event, "delete", message.item_id)
         self._store.delete(message.item_id)
         self._changed()
-        fields = {"item_id": message.item_id}
-        return self._send(RealtimeEvent("conversation.item.deleted", fields))
+        return self._event("conversation.item.deleted", item_id=message.item_id)
 
     # --- what is wrong, and the end ---
 
@@ -253,7 +258,8 @@ class RealtimeMachine(UnitResponses):
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")
         self._audio.open(item_id, start_ms)
-        sent = self._send(events.speech_started(item_id, start_ms))
+        kind = "input_audio_buffer.speech_started"
+        sent = self._event(kind, audio_start_ms=start_ms, item_id=item_id)
         effects: list[Effect] = [StopTimer(TimerName.IDLE), *self._await_no_answer(), *sent]
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
@@ -263,8 +269,7 @@ class RealtimeMachine(UnitResponses):
 
     def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
         rules = self._config.turn_detection
-        effects = self._send(events.speech_stopped(self._audio.item_id, end_ms))
-        effects += self._commit(end_ms)
+        effects = self._end_segment(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
         if self._is_live:

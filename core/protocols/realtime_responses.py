@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from core.errors import CloseCode, ContextFullError, OmniError
 from core.protocols import openai_events as events
@@ -154,7 +154,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             return self._wrong(event, "invalid_value", text, "response.input")
         if is_outside:
             return self._respond_outside(patch)
-        return [*self._end_segment(), *self._respond(patch)]
+        return [*self._end_open_segment(), *self._respond(patch)]
 
     def cancel_response(self, event: Received) -> list[Effect]:
         message = event.message
@@ -325,12 +325,13 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
                 items.append(item_of(given, item_id, self._config.input_format))
         return tuple(items)
 
-    def _end_segment(self) -> list[Effect]:
+    def _end_open_segment(self) -> list[Effect]:
         """End the segment that is open, as silence would."""
-        if not self._audio.is_open:
-            return []
-        end_ms = self._audio.buffer.end_ms
-        sent = self._send(events.speech_stopped(self._audio.item_id, end_ms))
+        return self._end_segment(self._audio.buffer.end_ms) if self._audio.is_open else []
+
+    def _end_segment(self, end_ms: int) -> list[Effect]:
+        kind, item_id = "input_audio_buffer.speech_stopped", self._audio.item_id
+        sent = self._event(kind, audio_end_ms=end_ms, item_id=item_id)
         return [*sent, *self._commit(end_ms)]
 
     def _commit(self, end_ms: int) -> list[Effect]:
@@ -339,7 +340,9 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
         previous = self._store.add(item)
-        sent = [*self._send(events.committed(item_id, previous)), *self._added(item, previous)]
+        names = {"previous_item_id": previous, "item_id": item_id}
+        sent = self._event("input_audio_buffer.committed", **names)
+        sent += self._added(item, previous)
         wanted = self._config.transcription
         if wanted is None or not sound.pcm:
             return sent
@@ -363,6 +366,10 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         limit_s = self._limits.max_session_s or SHOWN_SESSION_S
         expires_at = self._start.unix_time_s + round(limit_s)
         return self._config.wire(self._start.session_id, self._start.model, expires_at)
+
+    # Any: JSON.
+    def _event(self, kind: str, **fields: Any) -> list[Effect]:
+        return self._send(RealtimeEvent(kind, fields))
 
     def _send(self, *sent: RealtimeEvent) -> list[Effect]:
         effects: list[Effect] = []

@@ -311,7 +311,7 @@ class UnitResponses(ResponseMachine):
         self._state.is_asked = False
         if self._state.answer is not None:
             return [], self._state.answer
-        effects = [*self._end_segment(), *self._begin_live(None)]
+        effects = [*self._end_open_segment(), *self._begin_live(None)]
         assert self._state.answer is not None
         return effects, self._state.answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from core.errors import SessionTimeoutError
 from core.protocols.effects import (
@@ -28,7 +28,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
 from core.schemas.worker import WorkerStatus
 
@@ -58,7 +58,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
     """The rules of one `/ws/chat` connection."""
 
     def __init__(self, names: SessionNames, limits: ChatLimits | None = None) -> None:
-        super().__init__(names, ChatPhase.WAITING, ChatPhase.CLOSED)
+        super().__init__(names, ChatPhase.WAITING)
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
@@ -68,9 +68,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
     def status(self) -> WorkerStatus:
         is_free = self._phase in (ChatPhase.WAITING, ChatPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
-
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        return ROWS.get((self._phase, kind))
 
     def open(self, event: Opened) -> list[Effect]:
         """The client has so long to ask."""
@@ -173,4 +170,4 @@ TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
 )
 """All transitions of a worker's `/ws/chat`."""
 
-ROWS: Final[Index[ChatMachine, Effect]] = index_rows(TABLE)
+ChatMachine.rows = index_rows(TABLE)

@@ -12,7 +12,7 @@ from typing import Final
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Send
 from core.protocols.events import MS_PER_S, Happening, Segment
-from core.protocols.machine import AHEAD_MAX_S
+from core.protocols.machine import AHEAD_MAX_S, LiveLimits
 from core.schemas.half_duplex import COLD_START_MS, AudioChunk
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
@@ -22,7 +22,7 @@ COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
 @dataclass(frozen=True)
-class HalfDuplexLimits:
+class HalfDuplexLimits(LiveLimits):
     """What a half-duplex session may take; the idle time comes with `prepare`.
 
     Attributes:
@@ -38,11 +38,6 @@ class HalfDuplexLimits:
             goes. Ours.
     """
 
-    max_session_s: float = 0.0
-    prepare_timeout_s: float = 60.0
-    stop_grace_s: float = 5.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
     max_waiting_s: float = AHEAD_MAX_S
     max_waiting_chunks: int = 512
     max_waiting_segments: int = 4

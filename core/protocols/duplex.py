@@ -7,7 +7,7 @@ result leaves before its bookkeeping, and no unit begins before the bookkeeping 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, OutOfOrderError
@@ -44,7 +44,7 @@ from core.protocols.machine import (
     live_rows,
 )
 from core.protocols.rebase import CountTokens
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.duplex import (
     AudioChunk,
     Interrupted,
@@ -84,9 +84,6 @@ class DuplexMachine(DuplexContext):
         if isinstance(self._work, Step):
             return UnitPhase.STEPPING
         return UnitPhase.FINALIZING if isinstance(self._work, Finalize) else UnitPhase.IDLE
-
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        return ROWS.get((self._phase, kind))
 
     # --- input ---
 
@@ -352,4 +349,4 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
 )
 """All transitions of `/ws/duplex`. A unit begins with `Step` and ends with `finalize_done`."""
 
-ROWS: Final[Index[DuplexMachine, Effect]] = index_rows(TABLE)
+DuplexMachine.rows = index_rows(TABLE)

@@ -12,10 +12,9 @@ from enum import StrEnum
 
 from core.errors import BadPayloadError, ErrorCode, TooBigError
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
-from core.protocols.effects import Effect, Prefill, Send, StartTimer, StopTimer
+from core.protocols.effects import Effect, Prefill, Send, StopTimer
 from core.protocols.events import (
     MS_PER_S,
-    Opened,
     PrefillDone,
     Received,
     TimerName,
@@ -61,6 +60,8 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         rebase: what the session knows in words.
     """
 
+    _limits: DuplexLimits
+
     def __init__(
         self,
         names: SessionNames,
@@ -71,8 +72,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     ) -> None:
         """Begin; without `keeps_history` what is said is noted around this machine."""
         self._limits = limits or DuplexLimits()
-        phases = (DuplexPhase.WAITING, DuplexPhase.STOPPING, DuplexPhase.CLOSED)
-        super().__init__(names, *phases, self._limits.stop_grace_s)
+        super().__init__(names, DuplexPhase.WAITING)
         self.rebase = Rebase(Prepare(), count_tokens)
         self._keeps_history = keeps_history
         # By the model, and not in the history yet.
@@ -92,9 +92,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
 
     # --- preparation ---
-
-    def open(self, event: Opened) -> list[Effect]:
-        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
     def prepare(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, Prepare)
@@ -121,9 +118,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         if unknown := self._prepare.config.unknown_keys:
             text = f"These settings are not known and were left out: {', '.join(unknown)}."
             effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
-        effects += self._restart_idle_timer()
-        if self._limits.max_session_s > 0:
-            effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
+        effects += [*self._restart_idle_timer(), *self._session_timer()]
         return [*effects, *self._units.prefetch()]
 
     # --- words in the middle ---

@@ -22,6 +22,7 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import MS_PER_S, StepDone, TimerName
+from core.protocols.machine import LiveLimits
 from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
@@ -222,7 +223,7 @@ class ResultWriter:
 
 
 @dataclass(frozen=True)
-class DuplexLimits:
+class DuplexLimits(LiveLimits):
     """What a duplex session may take.
 
     Source of the defaults: docs/specification/service.md#2.5 and #4.1.
@@ -242,12 +243,7 @@ class DuplexLimits:
     """
 
     pause_timeout_s: float = 60.0
-    max_session_s: float = 0.0
-    prepare_timeout_s: float = 60.0
     idle_timeout_s: float = 60.0
-    stop_grace_s: float = 5.0
-    max_kv_tokens: int = 8_192
-    kv_reserve_tokens: int = 512
     has_window: bool = False
     max_backlog_chunks: int = 3
     max_frames_per_chunk: int = 4

@@ -24,7 +24,6 @@ from core.protocols.events import (
     Assigned,
     ClientSaid,
     Enqueued,
-    Event,
     Opened,
     PositionChanged,
     Rejected,
@@ -47,7 +46,7 @@ from core.protocols.queueing import (
     QueueingMachine,
     QueueingPhase,
 )
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.queue import Queued, QueueDone, QueueUpdate, RequestType
 
 AUDIO: Final = "audio"
@@ -93,11 +92,6 @@ class EventQueueingMachine(QueueingMachine):
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._events = [] if first is None else [ClientSaid(EVENT, first)]
-
-    def handle(self, event: Event) -> list[QueueEffect]:
-        """Handle an event; see `QueueingMachine`."""
-        row = EVENT_ROWS.get((self._phase, event.kind))
-        return [] if row is None else row.action(self, event)
 
     def wait(self, event: Opened) -> list[QueueEffect]:
         """Queue at once, not for long."""
@@ -187,4 +181,4 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
 )
 """All transitions of a socket of OpenAI's protocols."""
 
-EVENT_ROWS: Final[Index[EventQueueingMachine, QueueEffect]] = index_rows(EVENT_TABLE)
+EventQueueingMachine.rows = index_rows(EVENT_TABLE)

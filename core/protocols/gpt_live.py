@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
@@ -89,6 +89,8 @@ class _Session:
 class GptLiveMachine:
     """The rules of one `/v1/live/sessions` socket."""
 
+    rows: ClassVar[Index[Any, Effect]]
+
     def __init__(
         self, names: SessionNames, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
@@ -122,7 +124,7 @@ class GptLiveMachine:
         self._units.seen.clear()
         if isinstance(event, Received):
             self._session.last_said_s = event.at_s
-        row = ROWS.get((self.phase, event.kind))
+        row = self.rows.get((self.phase, event.kind))
         return [] if row is None else row.action(self, event)
 
     # --- the beginning ---
@@ -373,4 +375,4 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine inside."""
 
-ROWS: Final[Index[GptLiveMachine, Effect]] = index_rows(TABLE)
+GptLiveMachine.rows = index_rows(TABLE)

@@ -6,7 +6,7 @@ Detection works on one chunk at a time; sound that comes while the model answers
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError
@@ -29,7 +29,6 @@ from core.protocols.events import (
     Detected,
     Event,
     GenerateDone,
-    Opened,
     PrefillDone,
     Received,
     Segment,
@@ -47,7 +46,7 @@ from core.protocols.machine import (
     warn,
 )
 from core.protocols.replies import Reply
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.half_duplex import (
     AudioChunk,
     Generating,
@@ -75,10 +74,11 @@ class HalfDuplexPhase(StrEnum):
 class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """The rules of one `/ws/half_duplex` session."""
 
+    _limits: HalfDuplexLimits
+
     def __init__(self, names: SessionNames, limits: HalfDuplexLimits | None = None) -> None:
         self._limits = limits or HalfDuplexLimits()
-        phases = (HalfDuplexPhase.WAITING, HalfDuplexPhase.STOPPING, HalfDuplexPhase.CLOSED)
-        super().__init__(names, *phases, self._limits.stop_grace_s)
+        super().__init__(names, HalfDuplexPhase.WAITING)
         self._timeout_s = 0.0
         self._detection = DetectionQueue(self._limits)
         self._pace = SoundPace()
@@ -92,17 +92,11 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def status(self) -> WorkerStatus:
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        return ROWS.get((self._phase, kind))
-
     def _stopped_message(self) -> Stopped:
         names = self._names
         return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
 
     # --- preparation ---
-
-    def open(self, event: Opened) -> list[Effect]:
-        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
 
     def prepare(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, Prepare)
@@ -121,10 +115,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             recording_session_id=self._names.recording_session_id,
             session_secret=self._names.session_secret,
         )
-        effects: list[Effect] = [Send(message), *self._wait_for_audio(event.at_s)]
-        if self._limits.max_session_s > 0:
-            effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
-        return effects
+        return [Send(message), *self._wait_for_audio(event.at_s), *self._session_timer()]
 
     # --- listening ---
 
@@ -307,4 +298,4 @@ TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
 )
 """All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""
 
-ROWS: Final[Index[HalfDuplexMachine, Effect]] = index_rows(TABLE)
+HalfDuplexMachine.rows = index_rows(TABLE)

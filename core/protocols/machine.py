@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from core.errors import (
     AlreadyPreparedError,
@@ -59,7 +59,7 @@ from core.protocols.events import (
     Transcribed,
     TurnFailed,
 )
-from core.protocols.tables import SAME, Row
+from core.protocols.tables import SAME, Index, Row
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
@@ -104,12 +104,18 @@ def warn(problem: OmniError) -> Send:
 
 
 class SessionMachine(ABC, Generic[PhaseT]):
-    """One session's rules: `handle` and the phase are all there is to see."""
+    """One session's rules: `handle` and the phase are all there is to see.
 
-    def __init__(self, names: SessionNames, first: PhaseT, closed: PhaseT) -> None:
+    Attributes:
+        rows: its transition table; every machine's phases include "closed".
+    """
+
+    rows: ClassVar[Index[Any, Effect]]
+
+    def __init__(self, names: SessionNames, first: PhaseT) -> None:
         self._names = names
         self._phase = first
-        self._closed = closed
+        self._closed = type(first)("closed")
         self._work: WorkEffect | None = None
         self._is_cancelled = False
         self._warned: set[str] = set()
@@ -140,18 +146,13 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """
         if self.is_closed or not self._is_expected(event):
             return []
-        row = self._row(event.kind)
+        row = self.rows.get((self._phase, event.kind))
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _is_expected(self, event: Event) -> bool:
         """Whether an engine result belongs to the work under way; other events always do."""
         work_of_event = WORK_OF.get(type(event))
         return work_of_event is None or isinstance(self._work, work_of_event)
-
-    # Any: the row belongs to the subclass that finds it.
-    @abstractmethod
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        """Return the row for an event in the present phase."""
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         """Answer a pair that is not in the table; late timers and results mean nothing."""
@@ -273,25 +274,36 @@ class SoundPace:
         )
 
 
+@dataclass(frozen=True)
+class LiveLimits:
+    """What a half- or full-duplex session may take; the subclasses describe each field."""
+
+    max_session_s: float = 0.0
+    prepare_timeout_s: float = 60.0
+    stop_grace_s: float = 5.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 512
+
+
 class LiveMachine(SessionMachine[PhaseT]):
     """What half and full duplex share: one `prepare`, and a `stop` that waits for the engine."""
 
-    def __init__(
-        self,
-        names: SessionNames,
-        first: PhaseT,
-        stopping: PhaseT,
-        closed: PhaseT,
-        stop_grace_s: float,
-    ) -> None:
-        """Begin in phase `first`; `stopping` waits `stop_grace_s` for the end of running work."""
-        super().__init__(names, first, closed)
-        self._stopping = stopping
-        self._stop_grace_s = stop_grace_s
+    _limits: LiveLimits
+
+    def __init__(self, names: SessionNames, first: PhaseT) -> None:
+        super().__init__(names, first)
+        self._stopping = type(first)("stopping")  # waits for the end of running work
 
     @abstractmethod
     def _stopped_message(self) -> ServerMessage:
         """Return the answer to `stop`."""
+
+    def open(self, event: Event) -> list[Effect]:
+        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
+
+    def _session_timer(self) -> list[Effect]:
+        limit_s = self._limits.max_session_s
+        return [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
 
     def _not_allowed(self, event: Event) -> list[Effect]:
         # Audio still on its way to a session that ends is no mistake.
@@ -301,7 +313,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         if self._work is None:
             return self.finish_stop(event)
         self._phase = self._stopping
-        return [*self._cancel(), StartTimer(TimerName.STOPPING, self._stop_grace_s)]
+        return [*self._cancel(), StartTimer(TimerName.STOPPING, self._limits.stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; work that has not ended by now keeps only `Release` waiting."""

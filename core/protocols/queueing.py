@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from core.errors import (
     AlreadyPreparedError,
@@ -92,6 +92,8 @@ class QueueingMachine:
     the one message of a chat so); any other queues once, when it is opened.
     """
 
+    rows: ClassVar[Index[Any, QueueEffect]]
+
     def __init__(
         self,
         session_id: str,
@@ -124,7 +126,7 @@ class QueueingMachine:
         Returns:
             What is to be done, in order. Once closed, only a worker that comes too late is let go.
         """
-        row = ROWS.get((self._phase, event.kind))
+        row = self.rows.get((self._phase, event.kind))
         return [] if row is None else row.action(self, event)
 
     @property
@@ -365,4 +367,4 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
 )
 """All transitions of the gateway's side; what a client says while relaying is passed on unread."""
 
-ROWS: Final[Index[QueueingMachine, QueueEffect]] = index_rows(TABLE)
+QueueingMachine.rows = index_rows(TABLE)

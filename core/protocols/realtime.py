@@ -28,7 +28,7 @@ from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, Speec
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
 from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.openai_errors import SOCKET_CODES, FieldError
 from core.schemas.realtime import (
     BufferAppend,
@@ -45,9 +45,6 @@ TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 class RealtimeMachine(UnitResponses):
     """The rules of one Realtime session."""
-
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        return ROWS.get((self._phase, kind))
 
     # --- the session ---
 
@@ -359,4 +356,4 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
 )
 """All transitions. A `stop_requested` without a response stops nothing; notices are logged."""
 
-ROWS: Final[Index[RealtimeMachine, Effect]] = index_rows(TABLE)
+RealtimeMachine.rows = index_rows(TABLE)

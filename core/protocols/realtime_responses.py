@@ -113,7 +113,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def __init__(
         self, names: SessionNames, start: RealtimeStart, limits: RealtimeLimits | None = None
     ) -> None:
-        super().__init__(names, RealtimePhase.OPENING, RealtimePhase.CLOSED)
+        super().__init__(names, RealtimePhase.OPENING)
         self._limits = limits or RealtimeLimits()
         self._start = start
         output = OutputConfig(start.instructions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
 from core.protocols.effects import (
@@ -39,7 +39,7 @@ from core.protocols.events import (
 )
 from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
 from core.protocols.replies import Reply
-from core.protocols.tables import SAME, Index, Row, index_rows
+from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import streaming
 from core.schemas.common import TokenStats
 from core.schemas.streaming import CacheMiss, Done, WorkerPrefill
@@ -111,7 +111,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     """The rules of one worker-side `/ws/streaming` socket."""
 
     def __init__(self, names: SessionNames, limits: StreamingLimits | None = None) -> None:
-        super().__init__(names, StreamingPhase.OPEN, StreamingPhase.CLOSED)
+        super().__init__(names, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._turn_index = 0
@@ -121,9 +121,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def status(self) -> WorkerStatus:
         is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
-
-    def _row(self, kind: str) -> Row[Any, Effect] | None:
-        return ROWS.get((self._phase, kind))
 
     def open(self, event: Opened) -> list[Effect]:
         return [self._idle_timer(self._limits.open_timeout_s)]
@@ -339,4 +336,4 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
 )
 """All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""
 
-ROWS: Final[Index[StreamingMachine, Effect]] = index_rows(TABLE)
+StreamingMachine.rows = index_rows(TABLE)

@@ -59,13 +59,13 @@ class DuplexConfig(TypedDict, total=False):
 class GenerationConfig(TypedDict, total=False):
     """How the text of a reply is drawn."""
 
-    max_new_tokens: int  # Most tokens of the reply.
-    min_new_tokens: int  # Fewest tokens of the reply.
     do_sample: bool  # Draw at random; false takes the likeliest token.
     temperature: float  # Higher is more varied; 0 takes the likeliest token.
     top_p: float  # Nucleus: probability mass kept.
     top_k: int  # Candidates kept; 0 keeps all.
     length_penalty: float  # Above 1 makes replies longer, below 1 shorter.
+    max_new_tokens: int  # Most tokens of the reply.
+    min_new_tokens: int  # Fewest tokens of the reply.
     max_inp_length: int  # Most tokens of the prompt; the rest is cut.
 
 
@@ -197,14 +197,14 @@ class Prefill(TypedDict, total=False):
 class Generate(TypedDict, total=False):
     """Generate the reply to what was prefilled."""
 
-    session_id: str | None  # The session; the path's one counts.
-    generate_audio: bool  # Speak the reply.
-    max_new_tokens: int  # Most tokens of the reply.
-    length_penalty: float  # Above 1 makes replies longer, below 1 shorter.
+    do_sample: bool  # Draw at random; false takes the likeliest token.
     temperature: float  # Higher is more varied; 0 takes the likeliest token.
     top_p: float  # Nucleus: probability mass kept.
     top_k: int  # Candidates kept; 0 keeps all.
-    do_sample: bool  # Draw at random; false takes the likeliest token.
+    length_penalty: float  # Above 1 makes replies longer, below 1 shorter.
+    session_id: str | None  # The session; the path's one counts.
+    generate_audio: bool  # Speak the reply.
+    max_new_tokens: int  # Most tokens of the reply.
 
 
 class HalfDuplexPrepare(TypedDict, total=False):

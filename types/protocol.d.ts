@@ -61,10 +61,6 @@ export type ErrorCode = "queue_full" | "queue_cancelled" | "no_worker" | "shutti
 
 /** How the text of a reply is drawn. */
 export type GenerationConfig = {
-  /** Most tokens of the reply. */
-  max_new_tokens?: number;
-  /** Fewest tokens of the reply. */
-  min_new_tokens?: number;
   /** Draw at random; false takes the likeliest token. */
   do_sample?: boolean;
   /** Higher is more varied; 0 takes the likeliest token. */
@@ -75,6 +71,10 @@ export type GenerationConfig = {
   top_k?: number;
   /** Above 1 makes replies longer, below 1 shorter. */
   length_penalty?: number;
+  /** Most tokens of the reply. */
+  max_new_tokens?: number;
+  /** Fewest tokens of the reply. */
+  min_new_tokens?: number;
   /** Most tokens of the prompt; the rest is cut. */
   max_inp_length?: number;
 };
@@ -269,22 +269,22 @@ export type Prefill = {
 export type Generate = {
   /** Kind of message. */
   type: "generate";
-  /** The session; the path's one counts. */
-  session_id?: string | null;
-  /** Speak the reply. */
-  generate_audio?: boolean;
-  /** Most tokens of the reply. */
-  max_new_tokens?: number;
-  /** Above 1 makes replies longer, below 1 shorter. */
-  length_penalty?: number;
+  /** Draw at random; false takes the likeliest token. */
+  do_sample?: boolean;
   /** Higher is more varied; 0 takes the likeliest token. */
   temperature?: number;
   /** Nucleus: probability mass kept. */
   top_p?: number;
   /** Candidates kept; 0 keeps all. */
   top_k?: number;
-  /** Draw at random; false takes the likeliest token. */
-  do_sample?: boolean;
+  /** Above 1 makes replies longer, below 1 shorter. */
+  length_penalty?: number;
+  /** The session; the path's one counts. */
+  session_id?: string | null;
+  /** Speak the reply. */
+  generate_audio?: boolean;
+  /** Most tokens of the reply. */
+  max_new_tokens?: number;
 };
 
 /** End what is going on: the wait, the reply or the session, as each protocol says. */

@@ -249,20 +249,30 @@ class ImageConfig(WireModel):
     use_image_id: bool = Field(False, description="Number the pictures in the prompt.")
 
 
-class GenerationConfig(WireModel):
+Temperature = Annotated[
+    float,
+    Field(ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."),
+]
+LengthPenalty = Annotated[
+    float, Field(ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter.")
+]
+
+
+class TextSampling(WireModel):
+    """How the tokens of a text are drawn."""
+
+    do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
+    temperature: Temperature = 0.7
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
+    top_k: int = Field(100, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
+    length_penalty: LengthPenalty = 1.1
+
+
+class GenerationConfig(TextSampling):
     """How the text of a reply is drawn."""
 
     max_new_tokens: int = Field(512, ge=1, le=4_096, description="Most tokens of the reply.")
     min_new_tokens: int = Field(0, ge=0, le=4_096, description="Fewest tokens of the reply.")
-    do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
-    temperature: float = Field(
-        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
-    )
-    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
-    top_k: int = Field(100, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
-    length_penalty: float = Field(
-        1.1, ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter."
-    )
     max_inp_length: int = Field(
         8_192, ge=1, le=40_960, description="Most tokens of the prompt; the rest is cut."
     )

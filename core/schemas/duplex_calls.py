@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from core.schemas import limits
-from core.schemas.common import SliceCount, SoundBytes, WireModel
+from core.schemas.common import SliceCount, SoundBytes, Temperature, WireModel
 
 FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
 """Base64 pictures of one unit; what is too large is refused when it is decoded."""
@@ -33,9 +33,7 @@ class DuplexConfig(WireModel):
         description="Most steps of one unit: the decision to listen or to speak, tokens of text,"
         " and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed.",
     )
-    temperature: float = Field(
-        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
-    )
+    temperature: Temperature = 0.7
     top_k: int = Field(20, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
     top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
     listen_prob_scale: float = Field(

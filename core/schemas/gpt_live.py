@@ -11,11 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from core.schemas import limits
-from core.schemas.common import ReferenceAudio, WireModel
+from core.schemas import limits, realtime
+from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_client_event
-from core.schemas.realtime import NamedEvent
-from core.schemas.realtime_session import AudioFormat
+from core.schemas.realtime_session import AudioFormat, VoiceChoice
 
 MODEL_MAX_CHARS: Final = 256
 INITIAL_ITEMS_MAX: Final = 128  # the original's
@@ -42,30 +41,13 @@ class G711Format(AudioFormat):
     rate: Literal[8_000] = Field(G711_RATE_HZ, description="Samples per second.")
 
 
-class VoiceId(WireModel):
-    """A voice by its id."""
-
-    id: str = Field(max_length=limits.ID_MAX_CHARS, description="Name of a registered voice.")
-
-
-class AudioOutput(WireModel):
-    """How the model speaks."""
-
-    voice: Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | VoiceId = Field(
-        "default", description="An uploaded voice; any other name is the server's."
-    )
-    voice_sample: ReferenceAudio | None = Field(
-        None, description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-
-
 class Audio(WireModel):
     """Sound of both directions."""
 
     format: PcmFormat | G711Format = Field(
         default_factory=PcmFormat, discriminator="type", description="Of both directions."
     )
-    output: AudioOutput = Field(default_factory=AudioOutput, description="How the model speaks.")
+    output: VoiceChoice = Field(default_factory=VoiceChoice, description="How the model speaks.")
 
 
 class TextPart(WireModel):
@@ -114,7 +96,7 @@ class SessionSettings(WireModel):
         return tuple(sorted(self.model_extra or {}))
 
 
-class SessionStart(NamedEvent):
+class SessionStart(realtime.NamedEvent):
     """Begin; the first event of every socket."""
 
     type: Literal["session.start"] = Field("session.start", description="Kind of event.")
@@ -128,43 +110,39 @@ class SessionChanges(WireModel):
     triggers: list[Json] | None = Field(None, description="Replaces the former.")
 
 
-class SessionUpdate(NamedEvent):
+class SessionUpdate(realtime.NamedEvent):
     """Change settings."""
 
     type: Literal["session.update"] = Field("session.update", description="Kind of event.")
     session: SessionChanges = Field(description="What to change.")
 
 
-class InputAudioAppend(NamedEvent):
+class InputAudioAppend(realtime.NamedEvent):
     """What the microphone heard next."""
 
     type: Literal["session.input_audio.append"] = Field(description="Kind of event.")
     audio: str = Field(description="Base64 of samples in the session's format.")
 
 
-class InputImageAppend(NamedEvent):
+class InputImageAppend(realtime.ImageAppend):
     """What the camera sees: an event of ours."""
 
     type: Literal["session.input_image.append"] = Field(description="Kind of event.")
-    image: str = Field(
-        max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
-        description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
-    )
 
 
-class Mute(NamedEvent):
+class Mute(realtime.NamedEvent):
     """From now on the model hears silence."""
 
     type: Literal["session.input_audio.mute"] = Field(description="Kind of event.")
 
 
-class Unmute(NamedEvent):
+class Unmute(realtime.NamedEvent):
     """From now on the model hears the client again."""
 
     type: Literal["session.input_audio.unmute"] = Field(description="Kind of event.")
 
 
-class ContextAppend(NamedEvent):
+class ContextAppend(realtime.NamedEvent):
     """Tell the model something in words."""
 
     type: Literal[
@@ -178,7 +156,7 @@ class ContextAppend(NamedEvent):
     )
 
 
-class FixturePlay(NamedEvent):
+class FixturePlay(realtime.NamedEvent):
     """Play a recording in place of the model's voice."""
 
     type: Literal["session.output_audio.fixture.play"] = Field(description="Kind of event.")
@@ -188,13 +166,13 @@ class FixturePlay(NamedEvent):
     )
 
 
-class SessionClose(NamedEvent):
+class SessionClose(realtime.NamedEvent):
     """End."""
 
     type: Literal["session.close"] = Field("session.close", description="Kind of event.")
 
 
-class NotOffered(NamedEvent):
+class NotOffered(realtime.NamedEvent):
     """What needs a delegation, which this server does not offer."""
 
     type: Literal[

@@ -12,7 +12,9 @@ from core.schemas.common import (
     ChunkSound,
     ContentItem,
     ItemList,
+    LengthPenalty,
     ReferenceAudio,
+    Temperature,
     TextContent,
     TokenStats,
     WireModel,
@@ -57,12 +59,8 @@ class TurnGenerationConfig(WireModel):
     """How the text of a reply is drawn."""
 
     max_new_tokens: int = Field(256, ge=1, le=2_048, description="Most tokens of the reply.")
-    length_penalty: float = Field(
-        1.1, ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter."
-    )
-    temperature: float = Field(
-        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
-    )
+    length_penalty: LengthPenalty = 1.1
+    temperature: Temperature = 0.7
 
 
 class TurnSpeechConfig(WireModel):

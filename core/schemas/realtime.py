@@ -39,14 +39,19 @@ class BufferAppend(NamedEvent):
     )
 
 
-class InputImageAppend(NamedEvent):
+class ImageAppend(NamedEvent):
     """What the camera sees: an event of ours."""
 
-    type: Literal["input_image_buffer.append"] = Field(description="Kind of event.")
     image: str = Field(
         max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
         description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
     )
+
+
+class InputImageAppend(ImageAppend):
+    """What the camera sees: an event of ours."""
+
+    type: Literal["input_image_buffer.append"] = Field(description="Kind of event.")
 
 
 class BufferCommit(NamedEvent):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import ReferenceAudio, WireModel
 from core.schemas.realtime_items import InputItem
 from core.schemas.tools import FUNCTIONS_MAX, Function
 
@@ -142,16 +142,21 @@ class AudioInput(WireModel):
     turn_detection: TurnDetection | None = Field(None, description="Who ends the user's turn.")
 
 
-class AudioOutput(WireModel):
+class VoiceChoice(WireModel):
+    """Whose voice the model speaks with."""
+
+    voice: VoiceName = Field(
+        "default", description="An uploaded voice; any other name is the server's."
+    )
+    voice_sample: ReferenceAudio | None = Field(
+        None, description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s."
+    )
+
+
+class AudioOutput(VoiceChoice):
     """Settings of the model's sound."""
 
     format: AudioFormat = Field(default_factory=AudioFormat, description="How it is written.")
-    voice: VoiceName = Field("default", description="Whose voice.")
-    voice_sample: str | None = Field(
-        None,
-        max_length=limits.audio_chars(limits.REFERENCE_MAX_S),
-        description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s.",
-    )
     speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; 1.0 is what happens.")
 
 

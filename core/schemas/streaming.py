@@ -17,6 +17,7 @@ from core.schemas.common import (
     ServerPath,
     SliceCount,
     SoundBytes,
+    TextSampling,
     TokenStats,
     TTSConfig,
     TTSSamplingParams,
@@ -185,7 +186,7 @@ class WorkerPrefill(Prefill):
     )
 
 
-class Generate(WireModel):
+class Generate(TextSampling):
     """Generate the reply to what was prefilled."""
 
     type: Literal["generate"] = Field("generate", description="Kind of message.")
@@ -194,15 +195,6 @@ class Generate(WireModel):
     )
     generate_audio: bool = Field(True, description="Speak the reply.")
     max_new_tokens: int = Field(256, ge=1, le=4_096, description="Most tokens of the reply.")
-    length_penalty: float = Field(
-        1.1, ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter."
-    )
-    temperature: float = Field(
-        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
-    )
-    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
-    top_k: int = Field(100, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
-    do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
 
     def with_defaults(self, prefill: Prefill) -> Generate:
         """Return a message whose unset fields have the defaults that the prefill carried."""

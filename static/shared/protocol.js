@@ -120,21 +120,21 @@ export const DUPLEX_CONFIG_DEFAULTS = /** @type {const} */ ({
 
 /** What the settings of Generate are when they are left out. */
 export const GENERATE_DEFAULTS = /** @type {const} */ ({
-  session_id: null,
-  generate_audio: true,
-  max_new_tokens: 256,
-  length_penalty: 1.1,
+  do_sample: true,
   temperature: 0.7,
   top_p: 0.8,
   top_k: 100,
-  do_sample: true,
+  length_penalty: 1.1,
+  session_id: null,
+  generate_audio: true,
+  max_new_tokens: 256,
 });
 
 /** Least and greatest values of Generate; `above` itself is not allowed. */
 export const GENERATE_RANGES = /** @type {const} */ ({
-  max_new_tokens: {"min": 1, "max": 4096},
-  length_penalty: {"min": 0.1, "max": 5},
   temperature: {"min": 0, "max": 2},
   top_p: {"above": 0, "max": 1},
   top_k: {"min": 0, "max": 200000},
+  length_penalty: {"min": 0.1, "max": 5},
+  max_new_tokens: {"min": 1, "max": 4096},
 });

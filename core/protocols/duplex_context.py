@@ -54,11 +54,7 @@ class UnitPhase(StrEnum):
 
 
 class DuplexContext(LiveMachine[DuplexPhase]):
-    """The part of a duplex session that deals with words.
-
-    Attributes:
-        rebase: what the session knows in words.
-    """
+    """The part of a duplex session that deals with words."""
 
     _limits: DuplexLimits
 
@@ -73,7 +69,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         """Begin; without `keeps_history` what is said is noted around this machine."""
         self._limits = limits or DuplexLimits()
         super().__init__(names, DuplexPhase.WAITING)
-        self.rebase = Rebase(Prepare(), count_tokens)
+        self.rebase = Rebase(Prepare(), count_tokens)  # what the session knows in words
         self._keeps_history = keeps_history
         # By the model, and not in the history yet.
         self._said: deque[str] = deque(maxlen=ITEMS_MAX)

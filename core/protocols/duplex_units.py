@@ -164,14 +164,10 @@ def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, .
 
 
 class ResultWriter:
-    """Counts units, speaking turns and the audio received, over one session.
-
-    Attributes:
-        is_speaking: the model is in the middle of a turn.
-    """
+    """Counts units, speaking turns and the audio received, over one session."""
 
     def __init__(self) -> None:
-        self.is_speaking = False
+        self.is_speaking = False  # the model is in the middle of a turn
         self._steps = 0
         self._turn_id = 0
         self._received_samples = 0

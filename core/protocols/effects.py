@@ -70,16 +70,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture of a duplex session, identified by its number: its data is never compared.
+    """A picture of a duplex session, identified by its number: its data is never compared."""
 
-    Attributes:
-        number: counts the session's pictures in the order in which they arrive.
-        data: the picture in Base64.
-        is_separate: it was sent as a message of its own, not inside a chunk.
-    """
-
-    number: int
-    data: str = field(compare=False, repr=False)
+    number: int  # counts the session's pictures in the order in which they arrive
+    data: str = field(compare=False, repr=False)  # the picture in Base64
+    # It was sent as a message of its own, not inside a chunk.
     is_separate: bool = field(default=True, compare=False)
 
 
@@ -88,12 +83,10 @@ class Prefill:
     """Feed the system prompt or the messages of a turn; takes a slot if none is held.
 
     Ends in `PrefillDone`, `CacheMissed`, `TurnFailed` or `EngineFailed`.
-
-    Attributes:
-        is_first: the first of its turn: the point that `Rollback` returns to lies before it.
     """
 
     message: PrefillMessage
+    # The first of its turn: the point that `Rollback` returns to lies before it.
     is_first: bool = True
 
 
@@ -117,14 +110,10 @@ class Prefetch:
     """Prepare pictures that wait for their unit, beside other work. Ends in `Prefetched`.
 
     A `Step` uses what was made of its pictures; problems with them are reported there.
-
-    Attributes:
-        frames: pictures to encode, oldest first.
-        dropped: pictures asked for earlier that no unit will need.
     """
 
-    frames: tuple[Frame, ...]
-    dropped: tuple[Frame, ...] = ()
+    frames: tuple[Frame, ...]  # pictures to encode, oldest first
+    dropped: tuple[Frame, ...] = ()  # pictures asked for earlier that no unit will need
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +126,13 @@ class Generate:
     """Make a reply: to what was prefilled, or to a segment, which is prefilled first.
 
     Ends, after any number of `ChunkReady`, in `GenerateDone`, `TurnFailed` or `EngineFailed`.
-
-    Attributes:
-        request: streaming: the client's message, its defaults filled in; half-duplex: what the
-            user said; chat: the request again; realtime: all that the reply depends on. With a
-            segment the point that `Rollback` returns to lies before it.
-        turn_index: number of the turn, from 0.
     """
 
+    # Streaming: the client's message, its defaults filled in; half-duplex: what the user said;
+    # chat: the request again; realtime: all that the reply depends on. With a segment the point
+    # that `Rollback` returns to lies before it.
     request: streaming.Generate | Segment | chat.ChatSocketRequest | TurnRequest
-    turn_index: int = 0
+    turn_index: int = 0  # number of the turn, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,32 +168,20 @@ class Detect:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSpeech:
-    """Score how likely audio holds speech; it follows the last. Ends in `SpeechScored`.
+    """Score how likely audio holds speech; it follows the last. Ends in `SpeechScored`."""
 
-    Attributes:
-        pcm: whole samples.
-        format: how they are written; another one than before begins a new stream.
-    """
-
-    pcm: bytes = field(repr=False)
-    format: AudioFormat
+    pcm: bytes = field(repr=False)  # whole samples
+    format: AudioFormat  # how they are written; another one than before begins a new stream
 
 
 @dataclass(frozen=True, slots=True)
 class Transcribe:
-    """Write down the sound of an item beside everything else. Ends in `ItemTranscribed`.
-
-    Attributes:
-        item_id: the item.
-        pcm: whole samples.
-        format: how they are written.
-        wanted: what the client says of the words.
-    """
+    """Write down the sound of an item beside everything else. Ends in `ItemTranscribed`."""
 
     item_id: str
-    pcm: bytes = field(repr=False)
-    format: AudioFormat
-    wanted: Transcription
+    pcm: bytes = field(repr=False)  # whole samples
+    format: AudioFormat  # how they are written
+    wanted: Transcription  # what the client says of the words
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +199,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`.
-
-    Attributes:
-        first_text: streaming: the `prefill` whose history decides the worker.
-        order: the position it has already; None is behind all others.
-    """
+    """Join the queue. Ends in `Enqueued`, `Assigned` or `QueueRefused`."""
 
     request_type: RequestType
+    # Streaming: the `prefill` whose history decides the worker.
     first_text: str | None = field(default=None, repr=False)
-    order: int | None = None
+    order: int | None = None  # the position it has already; None is behind all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +236,10 @@ class StartRelay:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWorker:
-    """Once per `Assigned`: close the socket to the worker, then give the worker back.
+    """Once per `Assigned`: close the socket to the worker, then give the worker back."""
 
-    Attributes:
-        is_clean: the turn or session ended as it should; otherwise what the worker holds in its
-            cache is not known.
-    """
-
+    # The turn or session ended as it should; otherwise what the worker holds in its cache is not
+    # known.
     is_clean: bool
 
 

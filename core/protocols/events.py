@@ -153,35 +153,24 @@ class CacheMissed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SoundReady(Event):
-    """The beginning of a unit's sound; any number of them come before `StepDone`.
+    """The beginning of a unit's sound; any number of them come before `StepDone`."""
 
-    Attributes:
-        pcm: little-endian float32 at 24 kHz; what follows is in the unit's result.
-        sound: the same in the format of `Step.written`.
-    """
-
-    pcm: bytes
-    sound: bytes = field(default=b"", repr=False)
+    pcm: bytes  # little-endian float32 at 24 kHz; what follows is in the unit's result
+    sound: bytes = field(default=b"", repr=False)  # the same in the format of `Step.written`
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone(Event):
-    """The model listened or spoke for one unit: ends `Step`.
+    """The model listened or spoke for one unit: ends `Step`."""
 
-    Attributes:
-        result: what the view returned; the machine fills in `current_time` itself.
-        prefill_ms: time to encode the unit's sound and pictures.
-        was_fed: False when there was too little audio and the model was not asked.
-        kv_tokens: tokens in the KV cache.
-        sound: the result's audio in the format of `Step.written`.
-    """
-
+    # What the view returned; the machine fills in `current_time` itself.
     result: DuplexGenerateResult
-    prefill_ms: float = 0.0
-    kv_tokens: int = 0
+    prefill_ms: float = 0.0  # time to encode the unit's sound and pictures
+    kv_tokens: int = 0  # tokens in the KV cache
     vision_slices: int = 0
     vision_tokens: int = 0
-    was_fed: bool = True
+    was_fed: bool = True  # False when there was too little audio and the model was not asked
+    # The result's audio in the format of `Step.written`.
     sound: bytes = field(default=b"", repr=False)
 
 
@@ -195,18 +184,13 @@ class FinalizeDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What the user said between two endpoints.
+    """What the user said between two endpoints."""
 
-    Attributes:
-        pcm: float32 little-endian, mono, 16 kHz, padding included; may be empty where only the
-            fact counts.
-        start_samples: position in the stream.
-        speech_samples: length without padding.
-    """
-
+    # Float32 little-endian, mono, 16 kHz, padding included; may be empty where only the fact
+    # counts.
     pcm: bytes = field(repr=False)
-    start_samples: int = 0
-    speech_samples: int = 0
+    start_samples: int = 0  # position in the stream
+    speech_samples: int = 0  # length without padding
 
     @property
     def duration_ms(self) -> int:
@@ -245,17 +229,13 @@ class ItemTranscribed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpeechScored(Event):
-    """How likely each window that followed holds speech, oldest first: ends `ScoreSpeech`.
-
-    Attributes:
-        probabilities: one for each window.
-        samples: the sound as it is fed to the model: little-endian float32, mono, 16 kHz.
-        levels: power of each 4 ms from the first of these windows on, the beginning of the window
-            that is not complete yet included; nothing where nobody needs it.
-    """
+    """How likely each window that followed holds speech, oldest first: ends `ScoreSpeech`."""
 
     probabilities: tuple[float, ...] = field(default=(), repr=False)
+    # The sound as it is fed to the model: little-endian float32, mono, 16 kHz.
     samples: bytes = field(default=b"", repr=False)
+    # Power of each 4 ms from the first of these windows on, the beginning of the window that is not
+    # complete yet included; nothing where nobody needs it.
     levels: tuple[float, ...] = field(default=(), repr=False)
 
 
@@ -266,32 +246,20 @@ class Prefetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
-    """A piece of the reply; any number of them come before `GenerateDone`.
-
-    Attributes:
-        chunk: as the view made it.
-        sound: realtime: its sound as the client reads it.
-    """
+    """A piece of the reply; any number of them come before `GenerateDone`."""
 
     chunk: StreamingChunk
-    sound: bytes = field(default=b"", repr=False)
+    sound: bytes = field(default=b"", repr=False)  # realtime: its sound as the client reads it
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateDone(Event):
-    """The reply is complete or was cut short, and closed in the cache: ends `Generate`.
-
-    Attributes:
-        text: the whole reply.
-        stopped: it was cut short by `Interrupt` or `Cancel`.
-        token_stats: what the turn cost.
-        kv_tokens: tokens in the KV cache.
-    """
+    """The reply is complete or was cut short, and closed in the cache: ends `Generate`."""
 
     text: str = ""
-    stopped: bool = False
-    token_stats: TokenStats = field(default_factory=TokenStats)
-    kv_tokens: int = 0
+    stopped: bool = False  # it was cut short by `Interrupt` or `Cancel`
+    token_stats: TokenStats = field(default_factory=TokenStats)  # what the turn cost
+    kv_tokens: int = 0  # tokens in the KV cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,15 +315,10 @@ class QueueRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """A worker is ours until it is released.
-
-    Attributes:
-        worker_id: its name.
-        is_resumed: it has kept the session that continues.
-    """
+    """A worker is ours until it is released."""
 
     worker_id: str
-    is_resumed: bool = False
+    is_resumed: bool = False  # it has kept the session that continues
 
 
 @dataclass(frozen=True, slots=True)

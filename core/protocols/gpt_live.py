@@ -67,23 +67,14 @@ IDLE_S: Final = 600.0  # ours: a client that says nothing, not even silence, is 
 
 @dataclass
 class _Session:
-    """What is kept for the client.
+    """What is kept for the client."""
 
-    Attributes:
-        start_id: its name for the event that began the session.
-        is_kept: it does not object to a recording.
-        fixture: the recording that is played to it.
-        usage_due_s: when its usage is next sent.
-        last_said_s: when it last said something.
-        closing: why the session ends.
-    """
-
-    start_id: str | None = None
-    is_kept: bool = True
-    fixture: Fixture | None = None
-    usage_due_s: float = 0.0
-    last_said_s: float = 0.0
-    closing: Closing = "close_requested"
+    start_id: str | None = None  # its name for the event that began the session
+    is_kept: bool = True  # it does not object to a recording
+    fixture: Fixture | None = None  # the recording that is played to it
+    usage_due_s: float = 0.0  # when its usage is next sent
+    last_said_s: float = 0.0  # when it last said something
+    closing: Closing = "close_requested"  # why the session ends
 
 
 class GptLiveMachine:

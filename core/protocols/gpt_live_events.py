@@ -27,34 +27,22 @@ Closing = Literal["close_requested", "expired", "connection_lost"]
 
 @dataclass(frozen=True)
 class LiveNames:
-    """What a session is called, and when it began.
-
-    Attributes:
-        session_id: its name.
-        model: the model that is served.
-        event_prefix: begins the ids of its events.
-        opened_unix_s: when its socket was accepted.
-        transcribes: what the user says is written down.
-    """
+    """What a session is called, and when it began."""
 
     session_id: str
-    model: str
-    event_prefix: str = ""
-    opened_unix_s: int = 0
-    transcribes: bool = False
+    model: str  # the model that is served
+    event_prefix: str = ""  # begins the ids of its events
+    opened_unix_s: int = 0  # when its socket was accepted
+    transcribes: bool = False  # what the user says is written down
 
 
 class LiveEvents:
-    """Makes the events of one session. An optional field without a value is absent, never null.
-
-    Attributes:
-        settings: what the client wants.
-    """
+    """Makes the events of one session. An optional field without a value is absent, never null."""
 
     def __init__(self, names: LiveNames, max_session_s: float) -> None:
         self._names = names
         self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_LIFE_S)
-        self.settings = SessionSettings(model=names.model)
+        self.settings = SessionSettings(model=names.model)  # what the client wants
         self._count = 0
 
     def change(self, changes: SessionChanges) -> bool:

@@ -104,12 +104,9 @@ def warn(problem: OmniError) -> Send:
 
 
 class SessionMachine(ABC, Generic[PhaseT]):
-    """One session's rules: `handle` and the phase are all there is to see.
+    """One session's rules: `handle` and the phase are all there is to see."""
 
-    Attributes:
-        rows: its transition table; every machine's phases include "closed".
-    """
-
+    # Its transition table; every machine's phases include "closed".
     rows: ClassVar[Index[Any, Effect]]
 
     def __init__(self, names: SessionNames, first: PhaseT) -> None:

@@ -42,27 +42,16 @@ HOLD_AGAIN_S: Final = 2.0
 
 
 class Piece(NamedTuple):
-    """What is sent at once.
+    """What is sent at once."""
 
-    Attributes:
-        samples: in the client's format, `PIECE_MS` long, or `SILENCE_MS` of silence.
-        text: what is spoken in it.
-        start_ms: where it begins, counted from the beginning of the session.
-        end_ms: where its text will have been spoken; without text, where its audio ends.
-    """
-
-    samples: bytes
-    text: str
-    start_ms: int
-    end_ms: int
+    samples: bytes  # in the client's format, `PIECE_MS` long, or `SILENCE_MS` of silence
+    text: str  # what is spoken in it
+    start_ms: int  # where it begins, counted from the beginning of the session
+    end_ms: int  # where its text will have been spoken; without text, where its audio ends
 
 
 class PacedSender:
-    """What the model said and the client has not been sent yet, in the client's format.
-
-    Attributes:
-        is_held: silence is sent in place of what waits.
-    """
+    """What the model said and the client has not been sent yet, in the client's format."""
 
     def __init__(self, written: AudioFormat | None = None) -> None:
         written = written or AudioFormat()
@@ -71,7 +60,7 @@ class PacedSender:
         self._due_s = inf  # when the next piece leaves
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence that was sent because audio was held
-        self.is_held = False
+        self.is_held = False  # silence is sent in place of what waits
         self._waiting = bytearray()
         # Each with the bytes at which it begins and ends to be spoken.
         self._words: deque[tuple[int, int, str]] = deque()
@@ -158,11 +147,7 @@ class PacedSender:
 
 
 class PacedSession(UnitSession):
-    """One session.
-
-    Attributes:
-        sender: paces the sound that is sent to the client.
-    """
+    """One session."""
 
     def __init__(
         self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
@@ -175,7 +160,7 @@ class PacedSession(UnitSession):
         self._is_paused = False
         self._may_hold_from_s = 0.0
         self._format = AudioFormat()
-        self.sender = PacedSender()
+        self.sender = PacedSender()  # paces the sound that is sent to the client
 
     def prepare(
         self,

@@ -27,19 +27,12 @@ NOTHING: Final = [(0, 0)]  # characters and bytes
 
 @dataclass(frozen=True)
 class Ending:
-    """How a response ended.
+    """How a response ended."""
 
-    Attributes:
-        status: whether it is whole.
-        reason: why it is not.
-        code: of the error, of a failed one.
-        message: the same for people.
-    """
-
-    status: Status = "completed"
-    reason: str = ""
-    code: str = ""
-    message: str = ""
+    status: Status = "completed"  # whether it is whole
+    reason: str = ""  # why it is not
+    code: str = ""  # of the error, of a failed one
+    message: str = ""  # the same for people
 
     @property
     def details(self) -> Json | None:
@@ -54,57 +47,36 @@ class Ending:
 
 @dataclass
 class _Open:
-    """The output item that grows.
+    """The output item that grows."""
 
-    Attributes:
-        item: as clients see it; its content is put in when it closes.
-        index: its place in the response.
-        text: its words, or its arguments.
-        pcm: its sound.
-        marks: where each piece ends, in characters and bytes.
-    """
-
-    item: Item
-    index: int
-    text: str = ""
-    pcm: bytearray = field(default_factory=bytearray)
+    item: Item  # as clients see it; its content is put in when it closes
+    index: int  # its place in the response
+    text: str = ""  # or the arguments of a call
+    pcm: bytearray = field(default_factory=bytearray)  # its sound
+    # Where each piece ends, in characters and bytes.
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Belonging:
-    """What a response is part of.
+    """What a response is part of."""
 
-    Attributes:
-        store: the conversation that its items join; None for none.
-        conversation_id: its name.
-        metadata: the client's own, echoed.
-    """
-
-    store: ItemStore | None = None
+    store: ItemStore | None = None  # the conversation that its items join
     conversation_id: str | None = None
-    metadata: dict[str, Any] | None = None  # Any: the client's own JSON
+    metadata: dict[str, Any] | None = None  # Any: the client's own JSON, echoed
 
 
 class Answer:
-    """A response, active or waiting.
-
-    Attributes:
-        id: its name.
-        output: how it is made.
-        request: what the model is asked.
-        items: what it answers; None is the conversation.
-        played_ms: how much of its message the client says was played; None while it has not said.
-        failure: what the model wrote that cannot be used.
-    """
+    """A response, active or waiting."""
 
     def __init__(self, output: OutputConfig, belonging: Belonging, new_id: NewId) -> None:
         self.id = new_id("resp")
-        self.output = output
-        self.request: TurnRequest | None = None
-        self.items: tuple[Item, ...] | None = None
+        self.output = output  # how it is made
+        self.request: TurnRequest | None = None  # what the model is asked
+        self.items: tuple[Item, ...] | None = None  # what it answers; None is the conversation
+        # How much of its message the client says was played; None while it has not said.
         self.played_ms: int | None = None
-        self.failure: Ending | None = None
+        self.failure: Ending | None = None  # what the model wrote that cannot be used
         self._belonging = belonging
         self._new_id = new_id
         self._done: list[Item] = []

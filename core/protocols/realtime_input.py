@@ -258,23 +258,15 @@ def _sounding_ms(levels: Sequence[float]) -> int:
 
 
 class InputAudio:
-    """The user's audio: the buffer, segments, and which item a segment becomes.
-
-    Attributes:
-        buffer: sound that is no item yet.
-        finder: where speech begins and ends.
-        item_id: the item that the open segment becomes; "" between segments.
-        start_ms: where the open segment begins.
-        is_scoring: detection is scoring a piece.
-        is_unanswered: a turn ended while a response was active, and waits for its answer.
-    """
+    """The user's audio: the buffer, segments, and which item a segment becomes."""
 
     def __init__(self) -> None:
-        self.buffer = InputBuffer()
-        self.finder = SpeechFinder()
-        self.item_id = ""
-        self.start_ms = 0
-        self.is_scoring = False
+        self.buffer = InputBuffer()  # sound that is no item yet
+        self.finder = SpeechFinder()  # where speech begins and ends
+        self.item_id = ""  # the item that the open segment becomes; "" between segments
+        self.start_ms = 0  # where the open segment begins
+        self.is_scoring = False  # detection is scoring a piece
+        # A turn ended while a response was active, and waits for its answer.
         self.is_unanswered = False
 
     @property

@@ -33,17 +33,11 @@ RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
 
 @dataclass(frozen=True)
 class Sound:
-    """Sound as the client wrote or reads it.
+    """Sound as the client wrote or reads it."""
 
-    Attributes:
-        pcm: its bytes; empty if they were dropped.
-        format: how they are written.
-        duration_ms: how long it is, or was.
-    """
-
-    pcm: bytes = field(repr=False)
-    format: AudioFormat
-    duration_ms: int
+    pcm: bytes = field(repr=False)  # its bytes; empty if they were dropped
+    format: AudioFormat  # how they are written
+    duration_ms: int  # how long it is, or was
 
     @classmethod
     def of(cls, pcm: bytes, written: AudioFormat) -> Sound:
@@ -54,20 +48,13 @@ class Sound:
 
 @dataclass(frozen=True)
 class Content:
-    """One part of an item: words, sound, or a picture.
+    """One part of an item: words, sound, or a picture."""
 
-    Attributes:
-        type: the protocol's name of its kind.
-        text: its words; None if they are not known.
-        sound: what was said.
-        picture: Base64 of it.
-        marks: of what the model said: where each piece ends, in characters and in bytes.
-    """
-
-    type: str
-    text: str | None = None
+    type: str  # the protocol's name of its kind
+    text: str | None = None  # None if it is not known
     sound: Sound | None = None
-    picture: str | None = field(default=None, repr=False)
+    picture: str | None = field(default=None, repr=False)  # Base64 of it
+    # Of what the model said: where each piece ends, in characters and in bytes.
     marks: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     def played(self, end_ms: int) -> Content:
@@ -105,33 +92,19 @@ class Content:
 
 @dataclass(frozen=True)
 class Item:
-    """One item.
-
-    Attributes:
-        id: its name.
-        kind: message, function_call or function_call_output.
-        role: of a message.
-        status: whether it is complete.
-        content: of a message.
-        call_id: of a call and its output.
-        name: of the called function.
-        arguments: of the call.
-        output: of the function.
-        response_id: which response made it; "" if none did.
-        revision: counts changes after which a cache no longer holds it as it is.
-    """
+    """One item."""
 
     id: str
-    kind: str = "message"
-    role: Role | None = None
-    status: ItemStatus = "completed"
-    content: tuple[Content, ...] = ()
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
-    output: str = ""
-    response_id: str = ""
-    revision: int = 0
+    kind: str = "message"  # message, function_call or function_call_output
+    role: Role | None = None  # of a message
+    status: ItemStatus = "completed"  # whether it is complete
+    content: tuple[Content, ...] = ()  # of a message
+    call_id: str = ""  # of a call and its output
+    name: str = ""  # of the called function
+    arguments: str = ""  # of the call
+    output: str = ""  # of the function
+    response_id: str = ""  # which response made it; "" if none did
+    revision: int = 0  # counts changes after which a cache no longer holds it as it is
 
     def wire(self, *, with_sound: bool = False) -> Json:
         wire: Json = {

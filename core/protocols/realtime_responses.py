@@ -85,26 +85,16 @@ class RealtimeLimits(StoreLimits):
 
 @dataclass(frozen=True)
 class RealtimeStart:
-    """What a session begins with.
+    """What a session begins with."""
 
-    Attributes:
-        model: the served model's id, echoed.
-        instructions: the system prompt unless the client says otherwise.
-        is_beta: events are spelled as in the protocol's beta.
-        can_transcribe: the server has a transcriber.
-        unix_time_s: when it begins.
-        new_id: makes names: `new_id("item")` begins with `item_`.
-        session_id, conversation_id: names.
-    """
-
-    model: str
-    instructions: str
-    new_id: NewId
+    model: str  # the served model's id, echoed
+    instructions: str  # the system prompt unless the client says otherwise
+    new_id: NewId  # `new_id("item")` begins with `item_`
     session_id: str
     conversation_id: str
-    is_beta: bool = False
-    can_transcribe: bool = False
-    unix_time_s: int = 0
+    is_beta: bool = False  # events are spelled as in the protocol's beta
+    can_transcribe: bool = False  # the server has a transcriber
+    unix_time_s: int = 0  # when the session begins
 
 
 class ResponseMachine(SessionMachine[RealtimePhase]):

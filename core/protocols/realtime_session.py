@@ -30,29 +30,18 @@ ENGINES: Final[tuple[Engine, ...]] = ("turn", "live")
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """How a response is made and sounds.
+    """How a response is made and sounds."""
 
-    Attributes:
-        instructions: the system prompt.
-        modality: spoken, or text alone.
-        format: how its sound is written.
-        voice: the voice's name, as it was asked for.
-        voice_sample: the voice itself, wire audio; None is the default voice.
-        tools: functions it may call.
-        tool_choice: whether it may, or has to.
-        max_output_tokens: most text tokens.
-        temperature: of the words; None leaves it to the model.
-    """
-
-    instructions: str
-    modality: Modality = "audio"
-    format: AudioFormat = field(default_factory=AudioFormat)
-    voice: str = "default"
+    instructions: str  # the system prompt
+    modality: Modality = "audio"  # spoken, or text alone
+    format: AudioFormat = field(default_factory=AudioFormat)  # how its sound is written
+    voice: str = "default"  # the voice's name, as it was asked for
+    # The voice itself, wire audio; None is the default voice.
     voice_sample: str | None = field(default=None, repr=False)
-    tools: tuple[FunctionTool, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    max_output_tokens: TokenLimit = "inf"
-    temperature: float | None = None
+    tools: tuple[FunctionTool, ...] = ()  # functions it may call
+    tool_choice: ToolChoice = "auto"  # whether it may, or has to
+    max_output_tokens: TokenLimit = "inf"  # most text tokens
+    temperature: float | None = None  # of the words; None leaves it to the model
 
     @property
     def speaks(self) -> bool:
@@ -61,26 +50,16 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """All settings of a session.
-
-    Attributes:
-        output: how responses are made.
-        input_format: how the user's sound is written.
-        turn_detection: who ends the user's turn; None is the client.
-        truncation: what leaves a full context.
-        tracing: echoed.
-        can_transcribe: the server has a transcriber.
-        transcription: how the user's words are written down; None does not, nor without a
-            transcriber.
-    """
+    """All settings of a session."""
 
     output: OutputConfig
     input_format: AudioFormat = field(default_factory=AudioFormat)
+    # Who ends the user's turn; None is the client.
     turn_detection: ServerVad | SemanticVad | None = field(default_factory=ServerVad)
     truncation: Truncation = "auto"
-    tracing: Any = None  # Any: the client's own JSON
-    can_transcribe: bool = False
-    transcription: Transcription | None = None
+    tracing: Any = None  # Any: the client's own JSON, echoed
+    can_transcribe: bool = False  # the server has a transcriber
+    transcription: Transcription | None = None  # None also without a transcriber
 
     def patched(self, patch: SessionPatch) -> SessionConfig:
         """Return the settings with what a client changes; what it does not say stays."""

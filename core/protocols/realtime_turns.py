@@ -21,40 +21,26 @@ MOST_TOKENS: Final = 1_024  # ours: of a response without a limit
 
 @dataclass(frozen=True)
 class Turn:
-    """One message for the model.
+    """One message for the model."""
 
-    Attributes:
-        key: what it is, and how often that was changed.
-        role: whose it is.
-        content: what it says; calls and outputs are words by now.
-    """
-
-    key: Key
-    role: Role
+    key: Key  # what it is, and how often that was changed
+    role: Role  # whose it is
+    # What it says; calls and outputs are words by now.
     content: tuple[Content, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One response that is to be made.
+    """One response that is to be made."""
 
-    Attributes:
-        system: the system prompt.
-        turns: the conversation, oldest first, without the system's.
-        output: how it is made and sounds.
-        reply_key: what the reply is called when it is one of the turns.
-        reply_start: what the reply has to begin with.
-        is_outside: it is no part of the conversation.
-        is_beside_units: the duplex engine has the conversation, and keeps it meanwhile.
-    """
-
-    system: str = field(repr=False)
+    system: str = field(repr=False)  # the system prompt
+    # The conversation, oldest first, without the system's.
     turns: tuple[Turn, ...] = field(repr=False)
-    output: OutputConfig
-    reply_key: Key
-    reply_start: str = ""
-    is_outside: bool = False
-    is_beside_units: bool = False
+    output: OutputConfig  # how it is made and sounds
+    reply_key: Key  # what the reply is called when it is one of the turns
+    reply_start: str = ""  # what the reply has to begin with
+    is_outside: bool = False  # it is no part of the conversation
+    is_beside_units: bool = False  # the duplex engine has the conversation, and keeps it meanwhile
 
     @property
     def has_own_view(self) -> bool:

@@ -54,27 +54,16 @@ FILL_S: Final = 0.1  # ours: how often it is checked whether silence must be app
 
 @dataclass
 class _State:
-    """Where the duplex engine stands.
+    """Where the duplex engine stands."""
 
-    Attributes:
-        is_live: it answers.
-        answer: the response that its units make.
-        tokens: of that response.
-        is_due: the user's turn has ended, and the model is expected to speak.
-        is_asked: that response was asked for, and no unit has begun it yet.
-        is_forced: the present unit has to speak.
-        now_s: when the present event came.
-        request: what the newest response by units answers.
-    """
-
-    is_live: bool = False
-    answer: Answer | None = None
-    tokens: int = 0
-    is_due: bool = False
-    is_asked: bool = False
-    is_forced: bool = False
-    now_s: float = 0.0
-    request: TurnRequest | None = None
+    is_live: bool = False  # it answers
+    answer: Answer | None = None  # the response that its units make
+    tokens: int = 0  # of that response
+    is_due: bool = False  # the user's turn has ended, and the model is expected to speak
+    is_asked: bool = False  # that response was asked for, and no unit has begun it yet
+    is_forced: bool = False  # the present unit has to speak
+    now_s: float = 0.0  # when the present event came
+    request: TurnRequest | None = None  # what the newest response by units answers
 
 
 class UnitResponses(ResponseMachine):

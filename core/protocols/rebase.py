@@ -51,17 +51,11 @@ class Append(StrEnum):
 
 @dataclass(frozen=True)
 class Appended:
-    """Words that were appended in the middle of a session.
+    """Words that were appended in the middle of a session."""
 
-    Attributes:
-        purpose: what for.
-        text: the words.
-        event_id: the client's name for the event, told when they are in.
-    """
-
-    purpose: Append
-    text: str
-    event_id: str | None = None
+    purpose: Append  # what for
+    text: str  # the words
+    event_id: str | None = None  # the client's name for the event, told when they are in
 
 
 class SpokenHistory:
@@ -103,20 +97,13 @@ class SpokenHistory:
 
 
 class Rebase:
-    """The prompt of a duplex session whose conversation changes.
-
-    Attributes:
-        first: what the first session begins with.
-        history: what was said so far.
-        is_stale: a new session has to begin.
-        must_speak: the next unit speaks.
-    """
+    """The prompt of a duplex session whose conversation changes."""
 
     def __init__(self, first: Prepare, count_tokens: CountTokens) -> None:
-        self.first = first
-        self.history = SpokenHistory(count_tokens)
-        self.is_stale = False
-        self.must_speak = False
+        self.first = first  # what the first session begins with
+        self.history = SpokenHistory(count_tokens)  # what was said so far
+        self.is_stale = False  # a new session has to begin
+        self.must_speak = False  # the next unit speaks
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the present session's prompt yet

@@ -20,22 +20,14 @@ SAME: Final = "same"
 
 @dataclass(frozen=True)
 class Row(Generic[MachineT, EffectT]):
-    """One line of a transition table.
+    """One line of a transition table."""
 
-    Attributes:
-        phases: where it holds.
-        event: the event's `kind`.
-        targets: phases it may lead to, separated by spaces; `SAME` stands for staying.
-        effects: every effect it may ask for, as `effects.label` writes it, separated by spaces.
-        action: what the machine does; returns the effects.
-    """
-
-    phases: tuple[StrEnum, ...]
-    event: str
-    targets: str
-    effects: str
+    phases: tuple[StrEnum, ...]  # where it holds
+    event: str  # the event's `kind`
+    targets: str  # phases it may lead to, separated by spaces; `SAME` stands for staying
+    effects: str  # every effect it may ask for, as `effects.label` writes it, separated by spaces
     # Any: the row's event kind decides the event's class, which the type of a table cannot say.
-    action: Callable[[MachineT, Any], list[EffectT]]
+    action: Callable[[MachineT, Any], list[EffectT]]  # what the machine does; returns the effects
 
 
 Index = Mapping[tuple[str, str], Row[MachineT, EffectT]]

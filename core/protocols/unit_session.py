@@ -104,25 +104,18 @@ class InputAudioBuffer:
 
 
 class UnitSession(ABC):
-    """One session in units.
-
-    Attributes:
-        machine: the rules of units.
-        input: what the client says.
-        seen: events of the duplex machine since this was last emptied, with their effects.
-        kv_share: how full the context is.
-        model_speaks: it is in the middle of a turn.
-        drops_unit: the sound of the present unit is not wanted any more.
-    """
+    """One session in units."""
 
     def __init__(self, names: SessionNames, limits: DuplexLimits, count: CountTokens) -> None:
         self._limits = limits
+        # The rules of units.
         self.machine = DuplexMachine(names, limits, count, keeps_history=False)
-        self.input = InputAudioBuffer()
+        self.input = InputAudioBuffer()  # what the client says
+        # Events of the duplex machine since this was last emptied, with their effects.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
-        self.kv_share = 0.0
-        self.model_speaks = False
-        self.drops_unit = False
+        self.kv_share = 0.0  # how full the context is
+        self.model_speaks = False  # it is in the middle of a turn
+        self.drops_unit = False  # the sound of the present unit is not wanted any more
 
     @property
     def rebase(self) -> Rebase:

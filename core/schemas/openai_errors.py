@@ -69,20 +69,15 @@ class ModelNotFoundError(NotFoundError, OpenAIError):
 
 
 class FieldError(BadRequestError, OpenAIError):
-    """A body or an event of a client cannot be used.
-
-    Attributes:
-        param: the field that is wrong, as the client writes it.
-        event_id: the client's name of the event.
-    """
+    """A body or an event of a client cannot be used."""
 
     def __init__(
         self, code: str, message: str, param: str | None = None, event_id: str | None = None
     ) -> None:
         super().__init__(message)
         self.openai_code = code
-        self.param = param
-        self.event_id = event_id
+        self.param = param  # the field that is wrong, as the client writes it
+        self.event_id = event_id  # the client's name of the event
 
 
 class EventError(WireModel):

@@ -18,18 +18,12 @@ ALL: Final = (*TURNS, *LIVE)
 
 @dataclass(frozen=True)
 class CodeUse:
-    """Where a code may appear.
-
-    Attributes:
-        errors: names of the sockets on which it ends the connection.
-        warnings: names of the sockets on which it does not.
-        text: its meaning, if no exception of its code gives it.
-    """
+    """Where a code may appear."""
 
     code: ErrorCode
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    text: str = ""
+    errors: tuple[str, ...] = ()  # names of the sockets on which it ends the connection
+    warnings: tuple[str, ...] = ()  # names of the sockets on which it does not
+    text: str = ""  # its meaning, if no exception of its code gives it
 
 
 USES: Final = (

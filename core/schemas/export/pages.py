@@ -60,15 +60,10 @@ UNITS: Final = (
 
 @dataclass(frozen=True)
 class Machine:
-    """One transition table.
-
-    Attributes:
-        limits: its times and counts, with their defaults.
-        text: whose phases these are.
-        otherwise: the effect of a message that has no row.
-    """
+    """One transition table."""
 
     table: Table
+    # Its times and counts, with their defaults.
     limits: type[
         QueueingLimits
         | StreamingLimits
@@ -77,7 +72,8 @@ class Machine:
         | ChatLimits
         | RealtimeLimits
     ]
-    text: str
+    text: str  # whose phases these are
+    # The effect of a message that has no row.
     otherwise: str = (
         "A message that has no row for the phase is left out with the `warning` `out_of_order`."
     )

@@ -24,32 +24,19 @@ class Side(StrEnum):
 
 @dataclass(frozen=True)
 class Socket:
-    """One address and its messages.
+    """One address and its messages."""
 
-    Attributes:
-        name: of its page and its channel.
-        address: the path, with a place for the session's id.
-        title: in a few words.
-        client: union of the client's messages. Any: a union is no class.
-        server: union of the server's messages.
-        first_bytes: longest first message of a session or turn.
-        other_bytes: longest message otherwise.
-        course: the usual order of messages, step by step.
-        rules: what else a client has to know.
-        implied_type: the type of a message without one.
-    """
-
-    name: str
-    address: str
-    title: str
+    name: str  # of its page and its channel
+    address: str  # the path, with a place for the session's id
+    title: str  # in a few words
     summary: str
-    client: Any
-    server: Any
-    first_bytes: int
-    other_bytes: int
-    course: tuple[str, ...]
-    rules: tuple[str, ...]
-    implied_type: str | None = None
+    client: Any  # union of the client's messages. Any: a union is no class.
+    server: Any  # union of the server's messages
+    first_bytes: int  # longest first message of a session or turn
+    other_bytes: int  # longest message otherwise
+    course: tuple[str, ...]  # the usual order of messages, step by step
+    rules: tuple[str, ...]  # what else a client has to know
+    implied_type: str | None = None  # the type of a message without one
 
     def messages(self, side: Side) -> tuple[type[WireModel], ...]:
         """Return the classes of one side's messages, in the order of the union."""

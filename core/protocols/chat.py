@@ -70,7 +70,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
 
     def open(self, event: Opened) -> list[Effect]:
-        """The client has so long to ask."""
         return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
 
     def ask(self, event: Received) -> list[Effect]:

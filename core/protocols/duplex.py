@@ -38,8 +38,8 @@ from core.protocols.events import (
 from core.protocols.machine import (
     ENDING,
     FAILURE,
+    AudioPace,
     SessionNames,
-    SoundPace,
     common_rows,
     live_rows,
 )
@@ -70,7 +70,7 @@ class DuplexMachine(DuplexContext):
         keeps_history: bool = True,
     ) -> None:
         super().__init__(names, limits, count_tokens, keeps_history=keeps_history)
-        self._pace = SoundPace()
+        self._pace = AudioPace()
         self._held_result: StepDone | None = None  # waits for its bookkeeping
 
     @property
@@ -115,7 +115,6 @@ class DuplexMachine(DuplexContext):
         return self._units.prefetch()
 
     def frame_is_late(self, event: TimerFired) -> list[Effect]:
-        """Begin the unit without the picture it waited for."""
         self._units.give_up_frame()
         return self._begin_unit(event.at_s)
 
@@ -190,7 +189,6 @@ class DuplexMachine(DuplexContext):
         return [*effects, Send(Resumed()), *self._begin_unit(event.at_s)]
 
     def time_out_session(self, event: TimerFired) -> list[Effect]:
-        """End after a limit: the pause's, the silence's or the session's."""
         match event.name:
             case TimerName.SESSION:
                 reason, since_s = "max_session", self._ready_s
@@ -211,18 +209,16 @@ class DuplexMachine(DuplexContext):
 
     @property
     def is_working(self) -> bool:
-        """The engine works for this session, be it on a picture alone."""
         return super().is_working or self._units.is_prefetching
 
     def _result(self, event: StepDone, now_s: float) -> Effect:
-        """Tell what the model did in a unit, and note what it said."""
         result = self._units.result(event, now_s)
         if self._keeps_history and result.text:
-            self._said.append(result.text)
+            self._spoken.append(result.text)
         return Send(result)
 
     def begin_anew(self) -> list[Effect]:
-        """Begin a conversation that knows what was said, if there are words this one lacks."""
+        """Begin with a new prompt, which holds what was said, if the present one lacks text."""
         is_busy = self._work is not None or self._units.is_speaking
         if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
             return []

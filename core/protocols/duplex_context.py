@@ -66,13 +66,13 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         *,
         keeps_history: bool = True,
     ) -> None:
-        """Begin; without `keeps_history` what is said is noted around this machine."""
+        """Without `keeps_history` the caller keeps the history."""
         self._limits = limits or DuplexLimits()
         super().__init__(names, DuplexPhase.WAITING)
         self.rebase = Rebase(Prepare(), count_tokens)  # what the session knows in words
         self._keeps_history = keeps_history
         # By the model, and not in the history yet.
-        self._said: deque[str] = deque(maxlen=ITEMS_MAX)
+        self._spoken: deque[str] = deque(maxlen=ITEMS_MAX)
         self._prepare = Prepare()
         self._units = DuplexUnits(self._limits)
         self._received_samples = 0
@@ -120,7 +120,6 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     # --- words in the middle ---
 
     def text(self, event: Received) -> list[Effect]:
-        """Handle what the user typed; the next unit that may begin anew knows it."""
         assert isinstance(event.message, TextInput)
         text = event.message.text.strip()
         if not text:
@@ -128,7 +127,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         if len(text) > ITEM_MAX_CHARS:
             problem = f"'text' has {len(text)} characters; {ITEM_MAX_CHARS} are allowed."
             return [warn(TooBigError(problem))]
-        self._note_said()
+        self._note_spoken()
         if not self.rebase.type(text, must_speak=event.message.force_speak):
             problem = (
                 f"'text' was left out: {ITEM_MAX_CHARS} characters wait for the model already."
@@ -139,20 +138,18 @@ class DuplexContext(LiveMachine[DuplexPhase]):
 
     def _note_speech(self) -> None:
         if self._keeps_history:
-            self._note_said()
+            self._note_spoken()
             self.rebase.history.add(Speaker.USER, USER_SPOKE)
 
-    def _note_said(self) -> None:
-        """Note what the model said before something else is noted."""
-        if self._said:
-            self.rebase.history.add(Speaker.ASSISTANT, "".join(self._said))
-            self._said.clear()
+    def _note_spoken(self) -> None:
+        if self._spoken:
+            self.rebase.history.add(Speaker.ASSISTANT, "".join(self._spoken))
+            self._spoken.clear()
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
-        """Say what the user said, and note it."""
         if self._keeps_history and event.text:
-            self._note_said()
-            self.rebase.history.write_down(event.text)
+            self._note_spoken()
+            self.rebase.history.set_transcript(event.text)
         return super().transcribed(event)
 
     @abstractmethod

@@ -107,11 +107,11 @@ class Backlog:
         return max(0.0, self._waiting[0].arrived_s + self._frame_grace_s - now_s)
 
     def stop_waiting_for_frames(self) -> None:
-        """No picture came in time: do not wait again until one follows a chunk again."""
+        """Do not wait again until a picture follows a chunk again."""
         self._frames_follow = False
 
     def take(self) -> WaitingChunk | None:
-        """Hand out the oldest chunk if detection has had it."""
+        """Take out the oldest chunk if detection has had it."""
         if not self._waiting or not self._waiting[0].is_detected:
             return None
         return self._waiting.popleft()
@@ -173,7 +173,6 @@ class ResultWriter:
         self._received_samples = 0
 
     def write_part(self, sound: bytes, elapsed_ms: float) -> ResultPart:
-        """Describe the beginning of the sound of a unit that `write` will describe."""
         return ResultPart(
             audio_data=sound,
             turn_id=self._turn_id,
@@ -325,13 +324,11 @@ class DuplexUnits:
         return effects, step
 
     def give_up_frame(self) -> None:
-        """The picture that the oldest chunk waits for did not come in time."""
         if self._is_waiting_for_frame:
             self._is_waiting_for_frame = False
             self._backlog.stop_waiting_for_frames()
 
     def part(self, sound: bytes, now_s: float) -> ResultPart:
-        """Describe sound, as wire audio, of the unit the engine works on."""
         return self._writer.write_part(sound, self._wall_clock_ms(now_s))
 
     def finalized(self, finalize_ms: float) -> None:

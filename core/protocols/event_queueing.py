@@ -88,13 +88,12 @@ class EventQueueingMachine(QueueingMachine):
         *,
         order: int | None = None,
     ) -> None:
-        """Begin before the socket is open; `first` is an event that the worker gets first."""
+        """`first` is an event that the worker gets before all others."""
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
         self._events = [] if first is None else [ClientSaid(EVENT, first)]
 
     def wait(self, event: Opened) -> list[QueueEffect]:
-        """Queue at once, not for long."""
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
     def enqueued(self, event: Enqueued) -> list[QueueEffect]:
@@ -124,7 +123,6 @@ class EventQueueingMachine(QueueingMachine):
         return []
 
     def reach(self, event: Assigned) -> list[QueueEffect]:
-        """Reach the worker; from here on it is not the queue that one waits for."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
@@ -136,7 +134,6 @@ class EventQueueingMachine(QueueingMachine):
         return [*(Forward(said.text) for said in kept), StartRelay()]
 
     def queue_again(self, event: WorkerMissed) -> list[QueueEffect]:
-        """Queue for another worker, for as long as at first."""
         effects = self.worker_missed(event)
         is_queued = any(isinstance(effect, Enqueue) for effect in effects)
         timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]

@@ -133,11 +133,10 @@ class GptLiveMachine:
         )
         said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
         written = settings.audio.format
-        return self._said(self._units.prepare(first, written, said, event.at_s))
+        return self._translated(self._units.prepare(first, written, said, event.at_s))
 
     def started(self, event: PrefillDone) -> list[Effect]:
-        """Tell the session's settings, and begin to send sound."""
-        effects = self._said(self._units.handle(event))
+        effects = self._translated(self._units.handle(event))
         self._units.begin(event.at_s)
         self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self._restart_clock(event.at_s)]
@@ -152,28 +151,27 @@ class GptLiveMachine:
     def not_started(self, event: TimerFired) -> list[Effect]:
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
-            for effect in self._said(self._units.handle(event))
+            for effect in self._translated(self._units.handle(event))
         ]
 
     # --- what the client says ---
 
     def append_audio(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, AudioReceived)
-        return self._said(self._units.append_audio(event.message.samples, event.at_s))
+        return self._translated(self._units.append_audio(event.message.samples, event.at_s))
 
-    def see(self, event: Received) -> list[Effect]:
+    def append_image(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, InputImageAppend)
         frame = duplex.VideoFrame(frame=event.message.image)
-        return self._said(self._units.handle(Received(frame, at_s=event.at_s)))
+        return self._translated(self._units.handle(Received(frame, at_s=event.at_s)))
 
     def mute(self, event: Received) -> list[Effect]:
-        """Feed the model silence, or the client again."""
         is_muted = self._units.input.is_muted = event.kind.endswith(".mute")
         done = "input_audio.muted" if is_muted else "input_audio.unmuted"
         return [self._events.acknowledged(done, _name_of(event))]
 
     def append(self, event: Received) -> list[Effect]:
-        """Add text; it reaches the model when it listens next."""
+        """Add text; it reaches the model with the next unit in which it may begin anew."""
         message = event.message
         assert isinstance(message, ContextAppend)
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
@@ -189,14 +187,13 @@ class GptLiveMachine:
         if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
         self._units.rebase.append(words)
-        return self._said(self._units.advance(event.at_s))
+        return self._translated(self._units.advance(event.at_s))
 
     def play(self, event: Received) -> list[Effect]:
-        """Play a recording in place of the model."""
         assert isinstance(event.message, Fixture)
         if self._session.fixture is not None:
             return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
-        effects = self._said(self._units.play_over(event.message.samples, event.at_s))
+        effects = self._translated(self._units.play_over(event.message.samples, event.at_s))
         self._session.fixture = event.message
         name = "output_audio.fixture.playing"
         return [*effects, self._events.acknowledged(name, event.message.event_id)]
@@ -214,7 +211,6 @@ class GptLiveMachine:
         return [self._error(event, "invalid_event", text)]
 
     def reject(self, event: Rejected) -> list[Effect]:
-        """Name what is wrong with a text of the client."""
         problem = event.error
         if isinstance(problem, FieldError):
             where = (problem.param, problem.event_id)
@@ -222,15 +218,14 @@ class GptLiveMachine:
         return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Received) -> list[Effect]:
-        return self._said(self._units.handle(Received(Stop(), at_s=event.at_s)))
+        return self._translated(self._units.handle(Received(Stop(), at_s=event.at_s)))
 
     # --- the clock ---
 
     def tick(self, event: TimerFired) -> list[Effect]:
-        """Send the sound that is due; whatever else goes by the clock happens here, too."""
         session, units, at_s = self._session, self._units, event.at_s
         if units.sender.is_too_late(at_s):
-            return self._said(units.fail(RateLimitedError(SLOW_READER)))
+            return self._translated(units.fail(RateLimitedError(SLOW_READER)))
         effects: list[Effect] = [
             send for piece in units.due(at_s) for send in self._events.spoken(piece)
         ]
@@ -245,13 +240,13 @@ class GptLiveMachine:
         effects.append(StartTimer(TimerName.PACE, units.sender.wait_s(at_s)))
         if at_s - session.last_said_s > IDLE_S and units.is_active:
             session.closing = "expired"
-            return [*effects, *self._said(units.handle(Received(Stop(), at_s=at_s)))]
+            return [*effects, *self._translated(units.handle(Received(Stop(), at_s=at_s)))]
         if units.input.is_starved(at_s):  # otherwise each append has begun what was due
-            effects += self._said(units.advance(at_s))
+            effects += self._translated(units.advance(at_s))
         return effects
 
     def wait_for_client(self, event: ClientAway) -> list[Effect]:
-        """Keep what was not sent to the client until it comes back; then continue where it left."""
+        """Send nothing while the client is away; then continue where it was left."""
         if event.is_away:
             self._units.pause()
             return [StopTimer(TimerName.PACE)]
@@ -261,7 +256,7 @@ class GptLiveMachine:
     # --- what the engine says ---
 
     def detected(self, event: Detected) -> list[Effect]:
-        return self._said(self._units.detected(event))
+        return self._translated(self._units.detected(event))
 
     def rebased(self, event: PrefillDone) -> list[Effect]:
         units = self._units
@@ -272,27 +267,25 @@ class GptLiveMachine:
             )
             for words in units.rebase.take_done()
         ]
-        return [*sent, *self._said([*effects, *units.advance(event.at_s)])]
+        return [*sent, *self._translated([*effects, *units.advance(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
-        effects = self._said(self._units.handle(event))
-        return [*effects, *self._said(self._units.advance(event.at_s))]
+        effects = self._translated(self._units.handle(event))
+        return [*effects, *self._translated(self._units.advance(event.at_s))]
 
     def notice(self, event: Noticed) -> list[Effect]:
-        """Tell of something that was left out."""
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
     # --- helpers ---
 
     def _restart_clock(self, at_s: float) -> list[Effect]:
-        """Send what is due from now on, and begin whatever waited for this."""
         effects = self.tick(TimerFired(TimerName.PACE, at_s=at_s))
-        return [*effects, *self._said(self._units.advance(at_s))]
+        return [*effects, *self._translated(self._units.advance(at_s))]
 
-    def _said(self, effects: Sequence[Effect]) -> list[Effect]:
-        return [said for effect in effects for said in self._in_our_words(effect)]
+    def _translated(self, effects: Sequence[Effect]) -> list[Effect]:
+        return [sent for effect in effects for sent in self._translation_of(effect)]
 
-    def _in_our_words(self, effect: Effect) -> list[Effect]:
+    def _translation_of(self, effect: Effect) -> list[Effect]:
         events, session, received_ms = self._events, self._session, self._units.input.received_ms
         match effect:
             case Send(duplex.Prepared()):
@@ -329,7 +322,7 @@ MACHINE: Final = GptLiveMachine
 AWAKE: Final = f"{SOUND} {UNITS} {LAST}"
 CLIENT_ROWS: Final = (
     ("audio_received", f"{UNITS} {LAST}", MACHINE.append_audio),
-    ("session.input_image.append", UNITS, MACHINE.see),
+    ("session.input_image.append", UNITS, MACHINE.append_image),
     ("session.input_audio.mute", MUTED, MACHINE.mute),
     ("session.input_audio.unmute", MUTED, MACHINE.mute),
     *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),

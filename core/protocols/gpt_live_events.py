@@ -46,7 +46,7 @@ class LiveEvents:
         self._count = 0
 
     def change(self, changes: SessionChanges) -> bool:
-        """Take over a change; say whether it is allowed."""
+        """Apply a change; return whether it is allowed."""
         old, new = self.settings.delegation, changes.delegation
         if new is not None and old is not None and new.type != old.type:
             return False
@@ -60,7 +60,6 @@ class LiveEvents:
         return self._event(f"session.{change}", reply_to, session=self._resource())
 
     def notes(self) -> list[Send]:
-        """Say what the client may miss."""
         notes = []
         if not self._names.transcribes:
             text = "This server does not transcribe the input."
@@ -83,7 +82,7 @@ class LiveEvents:
         return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), sound]
 
     def transcribed(self, said: UserTranscript) -> list[Send]:
-        """What the user said; nothing if it could not be written down."""
+        """Return what the user said; nothing if it could not be transcribed."""
         if not said.text:
             return []
         end_ms = said.start_ms + said.duration_ms
@@ -154,7 +153,7 @@ PASSED_ON: Final = frozenset(
     "transcribed".split()
 )
 """Events of which the duplex machine alone decides."""
-OUR_WORDS: Final = {
+TRANSLATIONS: Final = {
     "Send(stopped)": "Send(session.closed)",
     "Send(timeout)": "Send(session.closed)",
     "Send(error)": "Send(error) Send(session.closed)",
@@ -163,7 +162,7 @@ OUR_WORDS: Final = {
     "Send(result)": "",
     "Send(result_part)": "",
 }
-"""What becomes of what the duplex machine says."""
+"""What is sent in place of the duplex machine's messages."""
 
 
 # Any: rows of two machines.
@@ -172,7 +171,7 @@ def passed_on(
 ) -> Row[Any, Effect]:
     """Return the row by which an event reaches a row of the duplex machine."""
     phases = tuple(phase for phase in row.phases if phase is not DuplexPhase.PAUSED)
-    words = " ".join(OUR_WORDS.get(word, word) for word in row.effects.split())
+    words = " ".join(TRANSLATIONS.get(word, word) for word in row.effects.split())
     goes_on = f" {UNITS} Cancel" if DuplexPhase.ACTIVE in phases else ""
     effects = " ".join(dict.fromkeys(f"{words}{goes_on}".split()))
     return Row(phases, row.event, row.targets, effects, action)

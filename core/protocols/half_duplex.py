@@ -38,9 +38,9 @@ from core.protocols.events import (
 )
 from core.protocols.machine import (
     FAILURE,
+    AudioPace,
     LiveMachine,
     SessionNames,
-    SoundPace,
     common_rows,
     live_rows,
     warn,
@@ -81,7 +81,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         super().__init__(names, HalfDuplexPhase.WAITING)
         self._timeout_s = 0.0
         self._detection = DetectionQueue(self._limits)
-        self._pace = SoundPace()
+        self._pace = AudioPace()
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
@@ -128,7 +128,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*waiting, *self._detection.append(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Send the client who speaks; answer a complete segment."""
         self._detection.found(event.happenings)
         effects = self._take_happenings(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
@@ -181,7 +180,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- limits ---
 
     def time_out_session(self, event: TimerFired) -> list[Effect]:
-        """End after a limit: the silence's or the session's."""
         is_idle = event.name == TimerName.IDLE
         since_s = self._received_s if is_idle else self._ready_s
         message = Timeout(

@@ -133,7 +133,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
     @property
     @abstractmethod
     def status(self) -> WorkerStatus:
-        """What the worker is doing because of this session."""
+        """What the worker reports because of this session."""
 
     def handle(self, event: Event) -> list[Effect]:
         """Handle an event.
@@ -147,7 +147,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _is_expected(self, event: Event) -> bool:
-        """Whether an engine result belongs to the work under way; other events always do."""
+        """Return whether an engine result belongs to the work under way; other events always do."""
         work_of_event = WORK_OF.get(type(event))
         return work_of_event is None or isinstance(self._work, work_of_event)
 
@@ -163,7 +163,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return work
 
     def _cancel(self) -> list[Effect]:
-        """End work under way, once."""
         if not self.is_working or self._is_cancelled:
             return []
         self._is_cancelled = True
@@ -181,7 +180,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return [warn(problem)]
 
     def _warn_if_nearly_full(self, left_tokens: int, reserve_tokens: int) -> list[Effect]:
-        """Warn once that the conversation will soon be too long."""
         if left_tokens > reserve_tokens or "context" in self._warned:
             return []
         self._warned.add("context")
@@ -250,7 +248,7 @@ FASTEST: Final = 1.5  # times real time, in the long run. Ours.
 AHEAD_MAX_S: Final = 40.0
 
 
-class SoundPace:
+class AudioPace:
     """How far the sound of one client is ahead of the clock."""
 
     def __init__(self) -> None:
@@ -317,7 +315,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         return self._end(self._stopped_message(), close=Close())
 
     def end_work_and_stop(self, event: Event) -> list[Effect]:
-        """The work that `stop` waited for has ended."""
         self._work = None
         return self.finish_stop(event)
 
@@ -327,7 +324,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         return self.fail(event.error)
 
     def not_prepared(self, event: Event) -> list[Effect]:
-        """Warn of a message that needs a prepared session."""
         return [warn(NotPreparedError())]
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
@@ -335,7 +331,6 @@ class LiveMachine(SessionMachine[PhaseT]):
         return self._warn_once("not_prepared", NotPreparedError())
 
     def already_prepared(self, event: Event) -> list[Effect]:
-        """Warn of a second `prepare`; the first one counts."""
         return [warn(AlreadyPreparedError())]
 
     def time_out(self, event: Event) -> list[Effect]:

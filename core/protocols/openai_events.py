@@ -90,13 +90,11 @@ def error(
 
 
 def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeEvent:
-    """Show an item of the conversation: `added` or `done`."""
     fields = {"previous_item_id": previous_item_id, "item": item}
     return RealtimeEvent(f"conversation.item.{kind}", fields)
 
 
 def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:
-    """Show an item of a response: `added` or `done`."""
     fields = {"response_id": response_id, "output_index": index, "item": item}
     return RealtimeEvent(f"response.output_item.{kind}", fields)
 

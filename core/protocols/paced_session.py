@@ -75,7 +75,6 @@ class PacedSender:
         self._due_s = at_s
 
     def wait_s(self, at_s: float) -> float:
-        """Return how long it is until the next piece is due."""
         return max(0.0, self._due_s - at_s)
 
     def put(self, samples: bytes) -> None:
@@ -108,11 +107,10 @@ class PacedSender:
         self.is_held = False
 
     def is_too_late(self, at_s: float) -> bool:
-        """Whether the client has not read what was due for longer than `LATE_MAX_S`."""
+        """Return whether the client has not read what was due for longer than `LATE_MAX_S`."""
         return at_s - self._due_s > LATE_MAX_S
 
     def drop(self) -> None:
-        """Forget what has not left, audio and text."""
         self.release()
         self._waiting.clear()
         self._words.clear()
@@ -169,7 +167,6 @@ class PacedSession(UnitSession):
         said: Sequence[tuple[Speaker, str]],
         at_s: float,
     ) -> list[Effect]:
-        """Feed the system prompt, with what was said before the session."""
         self._format = written
         self.sender = PacedSender(written)
         for speaker, text in said:
@@ -185,7 +182,6 @@ class PacedSession(UnitSession):
         self._is_paused = True
 
     def resume(self, at_s: float) -> None:
-        """Let the clocks continue where they stood."""
         self._is_paused = False
         self.begin(at_s)
 
@@ -287,7 +283,7 @@ class PacedSession(UnitSession):
                 self._note(result)
             case Send(UserTranscript(text=text)):
                 if text:
-                    self.rebase.history.write_down(text)
+                    self.rebase.history.set_transcript(text)
                 return effect
             case Send(duplex.Interrupted()):
                 pass
@@ -297,7 +293,6 @@ class PacedSession(UnitSession):
 
     @property
     def _written(self) -> bytes:
-        """Audio of the engine's present event, in the client's format."""
         event, _ = self.seen[-1]
         assert isinstance(event, SoundReady | StepDone)
         return event.sound

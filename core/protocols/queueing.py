@@ -102,7 +102,7 @@ class QueueingMachine:
         *,
         order: int | None = None,
     ) -> None:
-        """Begin before the socket is open; `order` is a position that its client comes back to."""
+        """`order` is a position in the queue that its client comes back to."""
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
@@ -152,22 +152,18 @@ class QueueingMachine:
         return [Send(Queued(**asdict(event.position))), self._update_timer()]
 
     def position_changed(self, event: PositionChanged) -> list[QueueEffect]:
-        """Send the client the present estimate."""
         return [Send(QueueUpdate(**asdict(event.position))), self._update_timer()]
 
     def report(self, event: TimerFired) -> list[QueueEffect]:
-        """The estimate shrinks even if the position does not change."""
         return [ReportPosition(), self._update_timer()]
 
     def hold(self, event: ClientSaid) -> list[QueueEffect]:
-        """Keep the first `prepare` for the worker."""
         if self._held is not None:
             return [warn(AlreadyPreparedError())]
         self._held = event.text
         return []
 
     def out_of_order(self, event: ClientSaid) -> list[QueueEffect]:
-        """Warn of a message that is left out."""
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
     def refuse(self, event: QueueRefused) -> list[QueueEffect]:
@@ -195,13 +191,12 @@ class QueueingMachine:
         return [*held, StartRelay()]
 
     def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
-        """The worker is free for others until the next turn."""
         if not self._queues_per_turn:
             return []
         return [*self._let_go(is_clean=True), *self._reopen()]
 
     def worker_missed(self, event: WorkerMissed) -> list[QueueEffect]:
-        """Queue again for another worker: this one was given nothing yet."""
+        """Queue again for another worker; this one has received nothing yet."""
         if self._moves == self._limits.max_moves:
             return self._fail(event.error)
         self._moves += 1
@@ -211,11 +206,11 @@ class QueueingMachine:
         return [*effects, Enqueue(self._request_type, history, event.order)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
-        """The worker said no last word: say it for it."""
+        """The worker closed without an error message; send one in its place."""
         return self._fail(event.error)
 
     def worker_closed(self, event: WorkerClosed) -> list[QueueEffect]:
-        """The worker said its last word; a turn that ended well would have said so before."""
+        """The worker has sent its last message; a turn that ended well would have sent `done`."""
         try:
             code = CloseCode(event.code)
         except ValueError:
@@ -245,17 +240,15 @@ class QueueingMachine:
         return self._fail(SessionTimeoutError())
 
     def reject(self, event: Rejected) -> list[QueueEffect]:
-        """Answer what cannot be passed on."""
         if isinstance(event.error, RECOVERABLE):
             return [warn(event.error)]
         return self._fail(event.error)
 
     def unknown(self, event: Event) -> list[QueueEffect]:
-        """Warn of a message of unknown type."""
         return [warn(UnknownTypeError())]
 
     def ignore(self, event: Event) -> list[QueueEffect]:
-        """Do nothing: sound before a worker is there is lost by design."""
+        """Audio before there is a worker is dropped by design."""
         return []
 
     def leave(self, event: Disconnected) -> list[QueueEffect]:
@@ -271,7 +264,6 @@ class QueueingMachine:
         return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
 
     def _let_go(self, *, is_clean: bool) -> list[QueueEffect]:
-        """Release the worker, or leave the queue."""
         if self._is_worker_ours:
             self._is_worker_ours = False
             # A worker that was given nothing still holds what it held.

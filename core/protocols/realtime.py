@@ -97,12 +97,11 @@ class RealtimeMachine(UnitResponses):
         if buffer.is_too_far_behind:
             text = "Audio arrives faster than it can be processed; this append is dropped."
             return self._wrong(event, "rate_limit_exceeded", text)
-        is_judged = self._is_live or self._config.turn_detection is not None
-        buffer.append(message.audio, is_judged=is_judged)
+        is_scored = self._is_live or self._config.turn_detection is not None
+        buffer.append(message.audio, is_scored=is_scored)
         return self._score_next()
 
     def score(self, event: SpeechScored) -> list[Effect]:
-        """Find where speech begins and ends."""
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
         audio.is_scoring = False
         levels = event.levels
@@ -118,10 +117,10 @@ class RealtimeMachine(UnitResponses):
         if rules is not None and event.at_s < self._audible_until_s:
             if opened := audio.finder.judge_beginning(levels, rules):
                 effects += self._speech_began(opened.start_ms, event.at_s)
-        return [*effects, *self._listen(event.samples), *self._score_next()]
+        return [*effects, *self._feed_audio(event.samples), *self._score_next()]
 
     def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
-        """Tell the user's words; the item keeps them, unless it was deleted meanwhile."""
+        """Send the transcript; the item keeps it, unless it was deleted meanwhile."""
         item = self._store.get(event.item_id)
         if item is None:
             return []
@@ -138,7 +137,7 @@ class RealtimeMachine(UnitResponses):
         return self._event(kind, **where, transcript=event.text, usage=usage)
 
     def commit(self, event: Received) -> list[Effect]:
-        """Make what was received an item; a segment that is open ends without a word."""
+        """Make an item of what was received; an open segment ends without an event of its own."""
         held_ms = self._audio.buffer.held_ms
         if held_ms < MIN_COMMIT_MS:
             text = (
@@ -159,7 +158,6 @@ class RealtimeMachine(UnitResponses):
         return self._event("output_audio_buffer.cleared", response_id=response_id)
 
     def break_silence(self, event: TimerFired) -> list[Effect]:
-        """After a long silence the model speaks."""
         rules = self._config.turn_detection
         if self._active is not None or self._audio.is_open or rules is None:
             return []
@@ -189,7 +187,7 @@ class RealtimeMachine(UnitResponses):
         added = self._added(item, store.add(item, after))
         if not item.is_picture:
             self._changed()
-        return [*added, *self._show(item.content)]
+        return [*added, *self._add_pictures(item.content)]
 
     def retrieve_item(self, event: Received) -> list[Effect]:
         message = event.message
@@ -246,7 +244,6 @@ class RealtimeMachine(UnitResponses):
         return self.fail(problem)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        """The program ends, which the client learns before its socket closes."""
         sent = events.error("shutting_down", "The server is shutting down.")
         return self._close_with(sent, CloseCode.SHUTDOWN)
 
@@ -257,7 +254,7 @@ class RealtimeMachine(UnitResponses):
         self._audio.open(item_id, start_ms)
         kind = "input_audio_buffer.speech_started"
         sent = self._event(kind, audio_start_ms=start_ms, item_id=item_id)
-        effects: list[Effect] = [StopTimer(TimerName.IDLE), *self._await_no_answer(), *sent]
+        effects: list[Effect] = [StopTimer(TimerName.IDLE), *self._expect_no_response(), *sent]
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
@@ -270,14 +267,14 @@ class RealtimeMachine(UnitResponses):
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
         if self._is_live:
-            return [*effects, *self._expect_answer()]
+            return [*effects, *self._expect_response()]
         if self._active is None:
             return [*effects, *self._respond(None)]
         self._audio.is_unanswered = True
         return effects
 
     def _score_next(self) -> list[Effect]:
-        pcm = self._audio.sound_to_judge()
+        pcm = self._audio.audio_to_score()
         return [ScoreSpeech(pcm, self._audio.buffer.format)] if pcm else []
 
     def _no_item(self, event: Received, verb: str, item_id: str) -> list[Effect]:
@@ -301,7 +298,6 @@ FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release C
 
 
 def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
-    """Return rows that hold whether a response is active or not."""
     return tuple(
         Row(RUNNING, event, targets, words, action) for event, targets, words, action in rows
     )
@@ -324,7 +320,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         ),
         ("input_audio_buffer.append", SAME, "ScoreSpeech Send(error)", MACHINE.append),
         ("speech_scored", EITHER, f"ScoreSpeech {MADE}", MACHINE.score),
-        ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.see),
+        ("input_image_buffer.append", SAME, f"Send(error) {UNITS}", MACHINE.append_image),
         *(
             (kind, f"{EITHER} {CLOSED}", f"{MADE} {FAILURE}", MACHINE.unit_event)
             for kind in (*(event.KIND for event in UNIT_EVENTS), "frame_timer")

@@ -100,26 +100,25 @@ class Answer:
             "response.created", {"response": self._wire("in_progress", None, None)}
         )
 
-    def say(self, text: str, sound: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
-        """Take a piece of the reply, words before sound; unless it `is_marked`, call `mark`."""
+    def add(self, text: str, sound: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
+        """Append a piece of the reply, text before audio; unless it `is_marked`, call `mark`."""
         if self.failure is not None:
             return []
         sent: list[RealtimeEvent] = []
         for found in self._parser.feed(text):
             sent += self._take(found)
-        if sound and self._may_sound:
+        if sound and self._may_speak:
             sent += self._sound(sound)
             if is_marked:
                 self.mark()
         return sent
 
     def mark(self) -> None:
-        """Note that the words so far belong to the sound so far."""
+        """Note that the text so far belongs to the audio so far."""
         if self._open is not None and len(self._open.pcm) > (self._open.marks or NOTHING)[-1][1]:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
     def finish(self, ending: Ending, stats: TokenStats) -> list[RealtimeEvent]:
-        """Close what is open, and the response."""
         sent: list[RealtimeEvent] = []
         if ending.status in ("completed", "incomplete"):
             for found in self._parser.flush():
@@ -133,8 +132,8 @@ class Answer:
     # --- what the model writes ---
 
     @property
-    def _may_sound(self) -> bool:
-        """Sound belongs to words; where the model may call functions, to words that were sent."""
+    def _may_speak(self) -> bool:
+        """Audio belongs to text; where the model may call functions, to text that was sent."""
         if self._open is None:
             return not offer_of(self.output).functions
         return self._open.item.kind == "message"
@@ -144,7 +143,7 @@ class Answer:
     ) -> list[RealtimeEvent]:
         match found:
             case Said(text):
-                return self._words(text)
+                return self._text_delta(text)
             case CallBegun(name):
                 call_id = self._new_id("call")
                 call = Item(self._new_id("item"), "function_call", call_id=call_id, name=name)
@@ -159,7 +158,7 @@ class Answer:
                 )
                 return []
 
-    def _words(self, text: str) -> list[RealtimeEvent]:
+    def _text_delta(self, text: str) -> list[RealtimeEvent]:
         sent = self._message()
         kind = "output_audio_transcript" if self.output.speaks else "output_text"
         return [*sent, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
@@ -288,7 +287,7 @@ class Answer:
         }
 
     def _usage(self, stats: TokenStats) -> Json:
-        """Count tokens; those of sound follow from how long it is."""
+        """Count tokens; those of audio follow from its duration."""
         audio_s = self.request.input_audio_ms / 1_000 if self.request is not None else 0.0
         whole = stats.cached_tokens + stats.input_tokens
         audio = min(round(audio_s * AUDIO_TOKENS_PER_S), whole)

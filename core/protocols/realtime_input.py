@@ -43,7 +43,7 @@ class InputBuffer:
         self._format = AudioFormat()
         self._pcm = bytearray()
         self._from_ms = 0.0  # position of the first byte kept
-        self._unjudged = bytearray()
+        self._unscored = bytearray()
 
     @property
     def format(self) -> AudioFormat:
@@ -55,18 +55,15 @@ class InputBuffer:
 
     @property
     def held_ms(self) -> float:
-        """How much of it is no item yet."""
         return len(self._pcm) * MS_PER_S / self._format.bytes_per_s
 
     @property
-    def has_unjudged(self) -> bool:
-        """There is sound that detection has not scored."""
-        return len(self._unjudged) >= self._format.sample_bytes
+    def has_unscored(self) -> bool:
+        return len(self._unscored) >= self._format.sample_bytes
 
     @property
     def is_too_far_behind(self) -> bool:
-        """Detection is slower than the sound for so long that no more is taken."""
-        return len(self._unjudged) > self._max_buffer_s * self._format.bytes_per_s
+        return len(self._unscored) > self._max_buffer_s * self._format.bytes_per_s
 
     @property
     def _end_ms(self) -> float:
@@ -76,28 +73,26 @@ class InputBuffer:
         if written != self._format:
             self._from_ms = self._end_ms
             self._pcm.clear()
-            self._unjudged.clear()
+            self._unscored.clear()
             self._format = written
 
-    def append(self, pcm: bytes, *, is_judged: bool) -> None:
-        """Take sound in the present format; an odd byte waits for its other half."""
+    def append(self, pcm: bytes, *, is_scored: bool) -> None:
+        """Append audio in the present format; an odd byte waits for its other half."""
         self._pcm += pcm
-        if is_judged:
-            self._unjudged += pcm
+        if is_scored:
+            self._unscored += pcm
         surplus = len(self._pcm) - round(self._max_buffer_s * self._format.bytes_per_s)
         if surplus > 0:
             self._drop(surplus + surplus % self._format.sample_bytes)
 
-    def take_unjudged(self) -> bytes:
-        """Hand out the sound that detection has not scored."""
-        size = len(self._unjudged) - len(self._unjudged) % self._format.sample_bytes
-        pcm = bytes(self._unjudged[:size])
-        del self._unjudged[:size]
+    def take_unscored(self) -> bytes:
+        size = len(self._unscored) - len(self._unscored) % self._format.sample_bytes
+        pcm = bytes(self._unscored[:size])
+        del self._unscored[:size]
         return pcm
 
-    def forget_unjudged(self) -> None:
-        """Detection is off: it scores nothing of what is there."""
-        self._unjudged.clear()
+    def forget_unscored(self) -> None:
+        self._unscored.clear()
 
     def cut(self, start_ms: float, end_ms: float) -> Sound:
         """Take out a stretch; what lies before it is dropped."""
@@ -182,7 +177,7 @@ class SpeechFinder:
             return None
         for count in range(1, len(levels) + 1):
             now_ms = self._clock_ms + count * LEVEL_MS
-            sounding_ms = _sounding_ms([*self._levels, *levels[:count]])
+            sounding_ms = _audible_ms([*self._levels, *levels[:count]])
             began_ms = max(now_ms - sounding_ms, onset_ms - ONSET_MS)
             if sounding_ms and now_ms - began_ms >= MIN_BARGE_IN_MS:
                 return self._open(onset_ms, rules)
@@ -196,7 +191,7 @@ class SpeechFinder:
         if self._clock_ms <= self._free_from_ms:  # an item holds it by now
             return None
         if self._opened_ms is None:
-            return self._listen(probability, rules, start_ms, is_audible=is_audible)
+            return self._find_onset(probability, rules, start_ms, is_audible=is_audible)
         if probability >= rules.threshold - HYSTERESIS:
             self._silent_from_ms = None
         elif self._silent_from_ms is None:
@@ -213,7 +208,6 @@ class SpeechFinder:
         return SpeechClosed(end_ms)
 
     def close(self, end_ms: int) -> None:
-        """The segment, or whatever is there, ends at a position."""
         self._opened_ms = self._silent_from_ms = self._onset_ms = None
         self._free_from_ms = max(self._free_from_ms, end_ms)
 
@@ -223,7 +217,7 @@ class SpeechFinder:
         self._onset_ms = None
         self._levels.clear()
 
-    def _listen(
+    def _find_onset(
         self, probability: float, rules: ServerVad | SemanticVad, start_ms: int, *, is_audible: bool
     ) -> SpeechOpened | None:
         threshold = max(rules.threshold, BARGE_IN_THRESHOLD) if is_audible else rules.threshold
@@ -242,7 +236,7 @@ class SpeechFinder:
         return SpeechOpened(opened_ms)
 
 
-def _sounding_ms(levels: Sequence[float]) -> int:
+def _audible_ms(levels: Sequence[float]) -> int:
     """Return how long the sound at the end of levels surely stands out from the room."""
     limit = max(min(levels) * ABOVE_ROOM, LOWEST_POWER)
     if levels[-1] < limit:
@@ -277,7 +271,7 @@ class InputAudio:
         self.item_id, self.start_ms = item_id, start_ms
 
     def take(self, end_ms: int) -> tuple[str, Sound]:
-        """End the segment; return its item's name and its sound. Without one, take everything."""
+        """End the segment; return its item and its audio. Without a segment, take everything."""
         item_id, start_ms = self.item_id, self.start_ms if self.item_id else 0
         self.finder.close(end_ms)
         self.item_id = ""
@@ -291,11 +285,11 @@ class InputAudio:
     def use(self, written: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
         self.buffer.use(written)
         if rules is None:
-            self.buffer.forget_unjudged()
+            self.buffer.forget_unscored()
 
-    def sound_to_judge(self) -> bytes:
-        """Hand out sound for detection, unless it is at work or there is none."""
-        if self.is_scoring or not self.buffer.has_unjudged:
+    def audio_to_score(self) -> bytes:
+        """Take out audio for detection, unless detection is busy or there is none."""
+        if self.is_scoring or not self.buffer.has_unscored:
             return b""
         self.is_scoring = True
-        return self.buffer.take_unjudged()
+        return self.buffer.take_unscored()

@@ -41,7 +41,6 @@ class Sound:
 
     @classmethod
     def of(cls, pcm: bytes, written: AudioFormat) -> Sound:
-        """Return sound of whole samples."""
         pcm = pcm[: len(pcm) - len(pcm) % written.sample_bytes]
         return cls(pcm, written, len(pcm) * MS_PER_S // written.bytes_per_s)
 
@@ -127,7 +126,6 @@ class Item:
 
     @property
     def is_picture(self) -> bool:
-        """It is nothing but pictures of the user's."""
         return bool(self.content) and all(part.picture for part in self.content)
 
     @property
@@ -184,7 +182,6 @@ class ItemStore:
         return self._items.get(item_id)
 
     def previous_of(self, item_id: str) -> str | None:
-        """Return the name of the item before this one; None for the first."""
         previous = None
         for known in self._items:
             if known == item_id:

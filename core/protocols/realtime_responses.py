@@ -127,7 +127,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     # --- responses ---
 
     def create_response(self, event: Received) -> list[Effect]:
-        """Answer what there is, or what the client gives instead."""
         message = event.message
         assert isinstance(message, ResponseCreate)
         patch = message.response
@@ -157,23 +156,20 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*self._cut(wanted[0], CLIENT_CANCELLED), *self._wait_for_speech(event.at_s)]
 
     def stop(self, event: Event) -> list[Effect]:
-        """Somebody else, over HTTP, asks to stop the active response."""
         return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
 
     def piece(self, event: ChunkReady) -> list[Effect]:
-        """Pass a piece of the reply on, unless its response is over."""
         making = self._making
         if making is None or not self._is_alive(making):
             return []
         chunk = event.chunk
-        sent = making.say(chunk.text_delta or "", event.sound)
+        sent = making.add(chunk.text_delta or "", event.sound)
         self._note_sound(making, event.sound, event.at_s)
         if making.failure is None:
             return self._send(*sent)
         return [*self._send(*sent), *self._end_answer(making, making.failure), Interrupt()]
 
     def made(self, event: GenerateDone) -> list[Effect]:
-        """End the response whose reply is complete; make the next one."""
         making, self._making, self._work = self._making, None, None
         effects: list[Effect] = []
         if making is not None and self._is_alive(making):
@@ -183,7 +179,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s)]
 
     def failed(self, event: TurnFailed) -> list[Effect]:
-        """End the response that cannot be made; if the context was full, forget and try again."""
+        """If the context was full, forget the oldest items and try again."""
         making, self._making, self._work = self._making, None, None
         if making is None or not self._is_alive(making):
             return self._make_next()
@@ -204,7 +200,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     # --- for the rest of the rules ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
-        """Begin a response of the conversation, and have it made."""
         begun = self._begin_answer(patch, self._config.for_response(patch))
         return [*begun, *self._make_next()]
 
@@ -227,7 +222,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*self._send(answer.created()), *self._make_next()]
 
     def _make_next(self) -> list[Effect]:
-        """Have the engine make the next reply, unless it makes one."""
         if self._making is not None:
             return []
         waiting = self._waiting()
@@ -242,17 +236,14 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [self._begin(Generate(answer.request, self._turn_index - 1))]
 
     def _waiting(self) -> list[Answer]:
-        """Return what is to be made, the conversation's first."""
         return [*([self._active] if self._active is not None else []), *self._outside]
 
     def _note_sound(self, answer: Answer, sound: bytes, at_s: float) -> None:
-        """Note how long the model will be audible."""
         duration_s = len(sound) / answer.output.format.bytes_per_s
         if duration_s > 0 and not answer.is_outside:
             self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
 
     def _cut(self, answer: Answer, reason: str) -> list[Effect]:
-        """End a response now; its reply is cut short."""
         effects = self._end_answer(answer, Ending("cancelled", reason))
         return [*effects, Interrupt()] if self._making is answer else effects
 
@@ -282,7 +273,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return answer is self._active or answer in self._outside
 
     def _make_room(self) -> bool:
-        """Forget what was said first; return whether something was."""
+        """Forget the oldest items; return whether there were any."""
         truncation = self._config.truncation
         if truncation == "disabled":
             return False
@@ -316,7 +307,6 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return tuple(items)
 
     def _end_open_segment(self) -> list[Effect]:
-        """End the segment that is open, as silence would."""
         return self._end_segment(self._audio.buffer.end_ms) if self._audio.is_open else []
 
     def _end_segment(self, end_ms: int) -> list[Effect]:

@@ -58,18 +58,18 @@ class RealtimeUnitSession(UnitSession):
         self.input.begin(at_s)
         effects = self.handle(Received(first, at_s=at_s))
         while self._pictures:
-            effects += self.see(self._pictures.popleft(), at_s)
+            effects += self.add_picture(self._pictures.popleft(), at_s)
         return effects
 
-    def see(self, picture: str, at_s: float) -> list[Effect]:
+    def add_picture(self, picture: str, at_s: float) -> list[Effect]:
         """Add a picture for the next unit; before the beginning, for the first."""
         if not self.has_begun:
             self._pictures.append(picture)
             return []
         return self.handle(Received(duplex.VideoFrame(frame=picture), at_s=at_s))
 
-    def know(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
-        """Take over what the next session begins with: its settings, and what was said."""
+    def set_conversation(self, first: duplex.Prepare, items: Iterable[Item]) -> None:
+        """Set what the next session begins with: its settings, and what was said."""
         self.rebase.first = first
         self.rebase.history.clear()
         for item in items:
@@ -91,7 +91,7 @@ class RealtimeUnitSession(UnitSession):
         return self.handle(Received(chunk, at_s=at_s))
 
     def end_unit(self, result: duplex.Result) -> bool:
-        """Note what a unit came to; say whether it is wanted."""
+        """Return whether the unit is wanted."""
         is_wanted = not self.drops_unit
         self._note(result)
         return is_wanted
@@ -112,7 +112,6 @@ class RealtimeUnitSession(UnitSession):
 
 
 def _line(item: Item) -> str:
-    """Return an item in words, as far as they are known."""
     return " ".join(filter(None, map(_words, item.content))).strip()
 
 

@@ -113,27 +113,26 @@ class UnitResponses(ResponseMachine):
     def unit_event(self, event: Event) -> list[Effect]:
         """Let the duplex machine continue, then whatever waited for it."""
         self._refresh()
-        effects = self._said(self._units.handle(event), event)
-        return effects if self.is_closed else [*effects, *self._go_on()]
+        effects = self._translated(self._units.handle(event), event)
+        return effects if self.is_closed else [*effects, *self._continue()]
 
     def fill(self, event: TimerFired) -> list[Effect]:
         """Append silence where nothing comes, so that the model can continue."""
         self._units.input.fill(event.at_s)
-        return self._go_on()
+        return self._continue()
 
     def answer_is_due(self, event: TimerFired) -> list[Effect]:
-        """The model listened on for so long that it has to answer."""
         if not self._is_live or self._active is not None or self._audio.is_open:
             return []
         return self._respond(None)
 
     def made(self, event: GenerateDone) -> list[Effect]:
-        return [*super().made(event), *self._go_on()]
+        return [*super().made(event), *self._continue()]
 
     def failed(self, event: TurnFailed) -> list[Effect]:
         """See `ResponseMachine`; where units cannot begin, it may be for the client's voice."""
         if not self._units.machine.is_preparing:
-            return [*super().failed(event), *self._go_on()]
+            return [*super().failed(event), *self._continue()]
         output, answer = self._config.output, self._state.answer
         if output.voice_sample is None:
             return self.engine_failed(EngineFailed(event.error, at_s=event.at_s))
@@ -143,40 +142,39 @@ class UnitResponses(ResponseMachine):
         effects = self._send(events.error("invalid_value", text, param=VOICE_SAMPLE))
         if answer is not None:
             effects += self._end_answer(answer, Ending("failed", "", "invalid_value", text))
-        return [*effects, *self._go_on()]
+        return [*effects, *self._continue()]
 
-    def see(self, event: Received) -> list[Effect]:
+    def append_image(self, event: Received) -> list[Effect]:
         assert isinstance(event.message, InputImageAppend)
         if not self._is_live:
             text = "Pictures outside items are seen where the model decides when to speak."
             return self._wrong(event, "invalid_event", text)
-        return self._show([Content("input_image", picture=event.message.image)])
+        return self._add_pictures([Content("input_image", picture=event.message.image)])
 
     # --- for the rest of the rules ---
 
-    def _listen(self, samples: bytes) -> list[Effect]:
-        """Feed what the user says to the model."""
+    def _feed_audio(self, samples: bytes) -> list[Effect]:
         if not self._is_live:
             return []
         self._units.input.append(samples, self._state.now_s)
-        return [] if self._units.waits_for_audio else self._go_on()
+        return [] if self._units.waits_for_audio else self._continue()
 
-    def _show(self, parts: Iterable[Content]) -> list[Effect]:
-        """Let the model see pictures with its next unit."""
+    def _add_pictures(self, parts: Iterable[Content]) -> list[Effect]:
         effects: list[Effect] = []
         for part in parts:
             if part.picture is not None and self._is_live:
-                effects += self._said(self._units.see(part.picture, self._state.now_s), None)
+                made = self._units.add_picture(part.picture, self._state.now_s)
+                effects += self._translated(made, None)
         return effects
 
-    def _expect_answer(self) -> list[Effect]:
+    def _expect_response(self) -> list[Effect]:
         """The user's turn has ended: the model answers, or is made to."""
         if self._active is not None:
             return []
         self._state.is_due = True
-        return [StartTimer(TimerName.ANSWER, MAX_WAIT_S[self._eagerness]), *self._go_on()]
+        return [StartTimer(TimerName.ANSWER, MAX_WAIT_S[self._eagerness]), *self._continue()]
 
-    def _await_no_answer(self) -> list[Effect]:
+    def _expect_no_response(self) -> list[Effect]:
         was_due, self._state.is_due = self._state.is_due, False
         return [StopTimer(TimerName.ANSWER)] if was_due else []
 
@@ -186,7 +184,7 @@ class UnitResponses(ResponseMachine):
             self._units.rebase.ask()
 
     def _choose_engine(self) -> list[Effect]:
-        """Go over to the other engine if the settings say so and nothing is under way."""
+        """Change engines if the settings say so and nothing is under way."""
         is_live = self._config.engine(self._start.model) == "live"
         is_busy = self._active is not None or self._making is not None
         if is_live == self._is_live or is_busy or self._units.machine.is_working:
@@ -194,7 +192,7 @@ class UnitResponses(ResponseMachine):
         self._state.is_live = is_live
         if is_live:
             self._units = RealtimeUnitSession(self._names, self._limits, self._count_tokens)
-        return self._await_no_answer()
+        return self._expect_no_response()
 
     @property
     def _first(self) -> duplex.Prepare:
@@ -220,16 +218,16 @@ class UnitResponses(ResponseMachine):
         if self._units.has_begun:
             return []
         first = self._first
-        self._units.know(first, self._store)
+        self._units.set_conversation(first, self._store)
         return self._units.begin(first, self._state.now_s)
 
     def _refresh(self) -> None:
-        """Let the session that is about to begin know what was said by now."""
+        """Update the prompt of a session that is about to begin."""
         if self._units.rebase.is_stale:
-            self._units.know(self._first, self._store)
+            self._units.set_conversation(self._first, self._store)
 
-    def _go_on(self) -> list[Effect]:
-        """Have the engine do what is next: a reply of the turn engine's, or a unit."""
+    def _continue(self) -> list[Effect]:
+        """Begin what is next: a reply of the turn engine's, or a unit."""
         effects = [*self._choose_engine(), *self._make_next()]
         if not self._is_live or self._making is not None:
             return effects
@@ -239,10 +237,10 @@ class UnitResponses(ResponseMachine):
         is_awaited = state.is_due or state.answer is not None
         may_speak = is_awaited or (rules is not None and rules.create_response)
         made = self._units.advance(state.now_s, must_listen=not may_speak)
-        effects += self._said(made, None)
+        effects += self._translated(made, None)
         return [*effects, StartTimer(TimerName.PACE, FILL_S)] if is_awaited else effects
 
-    def _said(self, made: Sequence[Effect], event: Event | None) -> list[Effect]:
+    def _translated(self, made: Sequence[Effect], event: Event | None) -> list[Effect]:
         effects: list[Effect] = []
         for effect in made:
             match effect:
@@ -295,7 +293,7 @@ class UnitResponses(ResponseMachine):
         return not self._is_live or self._active is not self._state.answer
 
     def _opened(self) -> tuple[list[Effect], Answer]:
-        """Have a response open, behind the item of what the user said."""
+        """Open a response behind the item of what the user said, unless one is open."""
         self._units.rebase.speak_next(is_wanted=False)
         self._state.is_asked = False
         if self._state.answer is not None:
@@ -307,7 +305,7 @@ class UnitResponses(ResponseMachine):
     def _begin_live(self, patch: ResponsePatch | None) -> list[Effect]:
         state = self._state
         quiet = replace(self._config.for_response(patch), tools=(), tool_choice="none")
-        effects = [*self._await_no_answer(), *self._begin_answer(patch, quiet)]
+        effects = [*self._expect_no_response(), *self._begin_answer(patch, quiet)]
         answer = state.answer = self._active
         assert answer is not None
         request = request_of(self._store, quiet, answer.id, is_outside=False)
@@ -318,10 +316,10 @@ class UnitResponses(ResponseMachine):
     def _speak(self, answer: Answer, text: str, sound: bytes) -> list[Effect]:
         sound = sound if answer.output.speaks else b""
         self._note_sound(answer, sound, self._state.now_s)
-        return self._send(*answer.say(text, sound, is_marked=False))
+        return self._send(*answer.add(text, sound, is_marked=False))
 
     def _break_off(self) -> list[Effect]:
-        return self._said(self._units.break_off(self._state.now_s), None)
+        return self._translated(self._units.break_off(self._state.now_s), None)
 
     # --- responses ---
 
@@ -330,10 +328,10 @@ class UnitResponses(ResponseMachine):
             self._refresh()
             self._units.rebase.speak_next()
             self._state.is_asked = True
-            return [*self._begin_live(patch), *self._go_on()]
+            return [*self._begin_live(patch), *self._continue()]
         # before there is a reply to cut
         quiet = self._break_off() if self._units.model_speaks else []
-        return [*quiet, *self._await_no_answer(), *super()._respond(patch)]
+        return [*quiet, *self._expect_no_response(), *super()._respond(patch)]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:
         """The model may answer in units what was fed to it, as the client asked."""

@@ -69,15 +69,15 @@ class SpokenHistory:
         self._items.clear()
 
     def add(self, speaker: Speaker, text: str) -> None:
-        """Add words; what one speaker says in a row is one item."""
+        """Add text; what one speaker says in a row is one item."""
         if self._items and self._items[-1][0] is speaker:
             _, before = self._items.pop()
             is_same = speaker is Speaker.USER and text == before == USER_SPOKE
             text = before if is_same else before + text
         self._items.append((speaker, text[-ITEM_MAX_CHARS:]))
 
-    def write_down(self, text: str) -> None:
-        """Put words in the place of the newest speech of the user that has none yet."""
+    def set_transcript(self, text: str) -> None:
+        """Replace the newest speech of the user that has no transcript yet."""
         for index in range(len(self._items) - 1, -1, -1):
             if self._items[index] == (Speaker.USER, USER_SPOKE):
                 self._items[index] = (Speaker.USER, text)
@@ -113,11 +113,11 @@ class Rebase:
         self._must_speak_then = False  # once they are
 
     def ask(self) -> None:
-        """Have a new session begin though no words were appended."""
+        """Begin a new session though no text was appended."""
         self.is_stale = True
 
     def type(self, text: str, *, must_speak: bool) -> bool:
-        """Note what the user typed; return whether it found room."""
+        """Add what the user typed; return whether there was room for it."""
         if self._typed_chars + len(text) > ITEM_MAX_CHARS:
             return False
         self._typed_chars += len(text) + 1
@@ -132,17 +132,15 @@ class Rebase:
         return self.must_speak or self._must_speak_then
 
     def speak_next(self, *, is_wanted: bool = True) -> None:
-        """Let the first unit that knows all words speak, or not any more."""
+        """Let the first unit that has all text in its prompt speak, or not any more."""
         self._must_speak_then = is_wanted and self.is_stale
         self.must_speak = is_wanted and not self.is_stale
 
     def has_room(self, words: Appended) -> bool:
-        """Whether words can still be appended."""
         waiting = sum(self._count(each.text) for each in (*self._kept, *self._waiting))
         return waiting + self._count(words.text) <= APPENDED_TOKENS
 
     def append(self, words: Appended) -> None:
-        """Add text; it is in the prompt of the next session."""
         self._waiting.append(words)
         self.is_stale = True
 
@@ -170,12 +168,11 @@ class Rebase:
         self._done += done
 
     def take_done(self) -> list[Appended]:
-        """Hand out what is in the prompt for the first time since this was asked."""
+        """Return what is in the prompt for the first time since the last call."""
         done, self._done = self._done, []
         return done
 
     def first_prompt(self) -> Prepare:
-        """Return what the first session begins with, with what was said before it."""
         return self.first.model_copy(update={"suffix_system_prompt": self._suffix()})
 
     def _instructions(self) -> str:
@@ -183,7 +180,6 @@ class Rebase:
         return "\n".join([text for text in (self.first.prefix_system_prompt, *later) if text])
 
     def _suffix(self) -> str | None:
-        """Return what is told after the voice sample."""
         known = [each.text for each in self._kept if each.purpose is Append.THINKING]
         said = self.history.lines()
         now = [each.text for each in self._going_in if each.purpose is Append.COMMENTARY]

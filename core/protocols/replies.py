@@ -25,7 +25,6 @@ class Reply:
         return self._playback_end_s
 
     def add(self, piece: StreamingChunk, at_s: float) -> Chunk:
-        """Return the message of a piece that is sent at a time."""
         self._texts.append(piece.text_delta or "")
         self._next_index = piece.chunk_index + 1
         self._is_final_sent = piece.is_final

@@ -92,7 +92,6 @@ class Turn:
         self.end: GenerateDone | None = None  # waits for them
 
     def add(self, done: PrefillDone) -> None:
-        """Count what a prefill fed."""
         if self.cached_tokens is None:
             self.cached_tokens = done.cached_tokens
         self.input_tokens += done.input_tokens
@@ -128,7 +127,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     # --- prefill ---
 
     def begin_turn(self, event: Received) -> list[Effect]:
-        """Take the worker and feed the first messages."""
         self._turn = Turn(event.at_s)
         return self.prefill(event)
 
@@ -138,7 +136,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [StopTimer(TimerName.IDLE), *self._feed(event.message)]
 
     def queue_prefill(self, event: Received) -> list[Effect]:
-        """Keep messages for when the ones before are fed."""
         assert isinstance(event.message, WorkerPrefill)
         if len(self._waiting) >= self._limits.max_waiting_prefills:
             return self.fail(OutOfOrderError("Too many `prefill` messages wait."))
@@ -170,7 +167,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
 
     def missed(self, event: CacheMissed) -> list[Effect]:
-        """Ask for everything; the worker stays taken."""
+        """Ask for everything; the worker stays assigned."""
         self._work = None
         self._waiting.clear()
         self._turn = Turn(self._turn.began_s)
@@ -197,7 +194,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
-        """Say what the user said; the turn may have waited for that."""
+        """The turn may have waited for this."""
         turn = self._turn
         if not turn.transcripts_due:  # of a turn that was cut short
             return []
@@ -229,7 +226,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return self.cancel_turn(event)
 
     def cancel_turn(self, event: Event) -> list[Effect]:
-        """Undo what was fed: the turn ends without a reply."""
         stats = self._turn.stats(0, 0)
         undo: list[Effect] = [Rollback()] if self._turn.prefills else []
         return [*undo, *self._end_turn(event.at_s, "", True, stats)]

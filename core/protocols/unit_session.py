@@ -52,7 +52,7 @@ class InputAudioBuffer:
         self._last_s = at_s
 
     def append(self, samples: bytes, at_s: float) -> bool:
-        """Add audio; say whether all of it was taken."""
+        """Return whether all of it was taken."""
         if self.is_starved(at_s):
             self.begin(at_s)  # what did not come meanwhile may not come at once now
         self._last_s = at_s
@@ -62,11 +62,10 @@ class InputAudioBuffer:
         return len(taken) == len(samples)
 
     def is_starved(self, at_s: float) -> bool:
-        """Return whether no sound came for so long that silence takes its place."""
         return at_s - self._last_s >= SILENT_AFTER_S
 
     def fill(self, at_s: float) -> None:
-        """Append silence for the time for which no sound came, if that is long."""
+        """Append silence if no audio has come for `SILENT_AFTER_S`."""
         if not self.is_starved(at_s):
             return
         now = int((at_s - self._began_s) * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
@@ -126,7 +125,6 @@ class UnitSession(ABC):
         return self.machine.phase is DuplexPhase.ACTIVE
 
     def handle(self, event: Event) -> list[Effect]:
-        """Let the duplex machine handle an event; return what of its effects is passed on."""
         made = self.machine.handle(event)
         self.seen.append((event, made))
         return self._passed_on(made)
@@ -144,7 +142,7 @@ class UnitSession(ABC):
 
     @abstractmethod
     def _kept(self, effect: Effect) -> Effect | None:
-        """Return what of an effect is passed on."""
+        """Return what is passed on in place of an effect."""
 
     def _passed_on(self, made: Sequence[Effect]) -> list[Effect]:
         return [kept for effect in made if (kept := self._kept(effect)) is not None]

@@ -322,7 +322,6 @@ def count_values(part: str | bytes) -> int:
 
 
 def check_values(count: int) -> None:
-    """Raise a TooBigError for a JSON text of more than `JSON_VALUES_MAX` values."""
     if count > JSON_VALUES_MAX:
         raise TooBigError(
             f"The message has more than {JSON_VALUES_MAX} commas and opening brackets."
@@ -378,7 +377,6 @@ def explain(error: ValidationError) -> OmniError:
 
 
 def _is_of_type(problem: ErrorDetails) -> bool:
-    """Whether the message's type is the problem."""
     kind, path = problem["type"], problem["loc"]
     return (kind in _TYPE_PROBLEMS and not path) or (
         kind == "literal_error" and path[1:] == ("type",)

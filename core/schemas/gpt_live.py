@@ -236,5 +236,4 @@ EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
 
 
 def parse_event(text: str) -> SpokenEvent:
-    """Validate the text of one client event; see `parse_client_event`."""
     return parse_client_event(EVENT, EVENT_TYPES, text)

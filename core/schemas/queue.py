@@ -48,14 +48,12 @@ class RequestType(StrEnum):
 
 
 def check_session_id(session_id: str) -> str:
-    """Return the session id, or raise an InvalidSessionIdError."""
     if SESSION_ID_PATTERN.fullmatch(session_id) is None:
         raise InvalidSessionIdError()
     return session_id
 
 
 def read_seq(text: str) -> int:
-    """Return the number of a message, or raise a BadRequestError."""
     if SEQ_PATTERN.fullmatch(text) is None:
         raise BadRequestError(f"{LAST_SEQ}: a whole number of 1 to 15 digits.")
     return int(text)

@@ -69,7 +69,6 @@ def events_py() -> str:
 
 
 def type_text(schema: Schema) -> str:
-    """Return a schema as a Python type."""
     cases = alternatives(schema)
     if len(cases) > 1:
         return " | ".join(dict.fromkeys(type_text(case) for case in cases))

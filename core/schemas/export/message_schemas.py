@@ -126,7 +126,6 @@ def _require_type(schema: Schema) -> None:
 
 
 def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tuple[Schema, Schema]:
-    """Return a message's schema and the definitions it refers to."""
     raw = message.model_json_schema(
         ref_template=REFERENCE, schema_generator=_Generator, mode=MODES[side]
     )
@@ -142,7 +141,6 @@ def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tupl
 
 
 def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
-    """Return one side's messages in the order of the union."""
     names = public_names()
     implied = socket.implied_type if side is Side.CLIENT else None
     found = []

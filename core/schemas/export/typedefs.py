@@ -44,7 +44,6 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 
 
 def templates() -> Environment:
-    """Return the templates of this folder."""
     loader = FileSystemLoader(Path(__file__).parent)
     return Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
 
@@ -90,7 +89,6 @@ def _schemas() -> dict[str, Schema]:
 
 
 def type_text(schema: Schema) -> str:
-    """Return a schema as a TypeScript type."""
     cases = alternatives(schema)
     if len(cases) > 1:
         return " | ".join(dict.fromkeys(type_text(case) for case in cases))

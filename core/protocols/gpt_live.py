@@ -48,7 +48,6 @@ from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas.gpt_live import (
     AudioReceived,
-    ClientMessage,
     ContextAppend,
     Fixture,
     InputImageAppend,
@@ -57,6 +56,7 @@ from core.schemas.gpt_live import (
 )
 from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
+from core.schemas.realtime import NamedEvent
 from core.schemas.worker import WorkerStatus
 
 CONTENT_TOKENS: Final = 500  # the original's: of one append
@@ -309,7 +309,7 @@ class GptLiveMachine:
 
 
 def _name_of(event: Received) -> str | None:
-    assert isinstance(event.message, ClientMessage)
+    assert isinstance(event.message, NamedEvent | AudioReceived | Fixture)
     return event.message.event_id
 
 

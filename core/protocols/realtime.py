@@ -78,7 +78,7 @@ class RealtimeMachine(UnitResponses):
             self._changed()
         if is_input_changed:
             if before.turn_detection is None:
-                self._audio.finder.start_at(self._audio.buffer.end_ms)
+                self._audio.finder.start_at(self._audio.end_ms)
             self._audio.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
         effects += self._choose_engine()
@@ -93,17 +93,17 @@ class RealtimeMachine(UnitResponses):
     def append(self, event: Received) -> list[Effect]:
         message = event.message
         assert isinstance(message, BufferAppend)
-        buffer = self._audio.buffer
-        if buffer.is_too_far_behind:
+        audio = self._audio
+        if audio.is_too_far_behind:
             text = "Audio arrives faster than it can be processed; this append is dropped."
             return self._wrong(event, "rate_limit_exceeded", text)
         is_scored = self._is_live or self._config.turn_detection is not None
-        buffer.append(message.audio, is_scored=is_scored)
+        audio.append(message.audio, is_scored=is_scored)
         return self._score_next()
 
     def score(self, event: SpeechScored) -> list[Effect]:
         audio, rules, effects = self._audio, self._config.turn_detection, list[Effect]()
-        audio.is_scoring = False
+        audio.scored()
         levels = event.levels
         for probability in event.probabilities if rules is not None else ():
             assert rules is not None
@@ -138,14 +138,14 @@ class RealtimeMachine(UnitResponses):
 
     def commit(self, event: Received) -> list[Effect]:
         """Make an item of what was received; an open segment ends without an event of its own."""
-        held_ms = self._audio.buffer.held_ms
+        held_ms = self._audio.held_ms
         if held_ms < MIN_COMMIT_MS:
             text = (
                 "Error committing input audio buffer: buffer too small. Expected at least 100ms "
                 f"of audio, but buffer only has {held_ms:.2f}ms of audio."
             )
             return self._wrong(event, "input_audio_buffer_commit_empty", text)
-        return self._commit(self._audio.buffer.end_ms)
+        return self._commit(self._audio.end_ms)
 
     def clear(self, event: Received) -> list[Effect]:
         self._audio.drop()
@@ -161,7 +161,7 @@ class RealtimeMachine(UnitResponses):
         rules = self._config.turn_detection
         if self._active is not None or self._audio.is_open or rules is None:
             return []
-        end_ms = self._audio.buffer.end_ms
+        end_ms = self._audio.end_ms
         start_ms = max(0, end_ms - (rules.idle_timeout_ms or 0))
         item_id = self._start.new_id("item")
         self._audio.open(item_id, start_ms)
@@ -274,8 +274,8 @@ class RealtimeMachine(UnitResponses):
         return effects
 
     def _score_next(self) -> list[Effect]:
-        pcm = self._audio.audio_to_score()
-        return [ScoreSpeech(pcm, self._audio.buffer.format)] if pcm else []
+        pcm = self._audio.next_to_score()
+        return [ScoreSpeech(pcm, self._audio.format)] if pcm else []
 
     def _no_item(self, event: Received, verb: str, item_id: str) -> list[Effect]:
         text = f"There is no item '{item_id}'."

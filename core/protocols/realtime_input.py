@@ -35,84 +35,6 @@ MAX_SEGMENT_S: Final = 300.0  # ours: a segment is closed at this length
 WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
-class InputBuffer:
-    """Sound that is no item yet."""
-
-    def __init__(self, max_buffer_s: float = 600.0) -> None:
-        self._max_buffer_s = max_buffer_s
-        self._format = AudioFormat()
-        self._pcm = bytearray()
-        self._from_ms = 0.0  # position of the first byte kept
-        self._unscored = bytearray()
-
-    @property
-    def format(self) -> AudioFormat:
-        return self._format
-
-    @property
-    def end_ms(self) -> int:
-        return int(self._end_ms)
-
-    @property
-    def held_ms(self) -> float:
-        return len(self._pcm) * MS_PER_S / self._format.bytes_per_s
-
-    @property
-    def has_unscored(self) -> bool:
-        return len(self._unscored) >= self._format.sample_bytes
-
-    @property
-    def is_too_far_behind(self) -> bool:
-        return len(self._unscored) > self._max_buffer_s * self._format.bytes_per_s
-
-    @property
-    def _end_ms(self) -> float:
-        return self._from_ms + self.held_ms
-
-    def use(self, written: AudioFormat) -> None:
-        if written != self._format:
-            self._from_ms = self._end_ms
-            self._pcm.clear()
-            self._unscored.clear()
-            self._format = written
-
-    def append(self, pcm: bytes, *, is_scored: bool) -> None:
-        """Append audio in the present format; an odd byte waits for its other half."""
-        self._pcm += pcm
-        if is_scored:
-            self._unscored += pcm
-        surplus = len(self._pcm) - round(self._max_buffer_s * self._format.bytes_per_s)
-        if surplus > 0:
-            self._drop(surplus + surplus % self._format.sample_bytes)
-
-    def take_unscored(self) -> bytes:
-        size = len(self._unscored) - len(self._unscored) % self._format.sample_bytes
-        pcm = bytes(self._unscored[:size])
-        del self._unscored[:size]
-        return pcm
-
-    def forget_unscored(self) -> None:
-        self._unscored.clear()
-
-    def cut(self, start_ms: float, end_ms: float) -> Sound:
-        """Take out a stretch; what lies before it is dropped."""
-        first, last = self._offset(start_ms), self._offset(end_ms)
-        sound = Sound.of(bytes(self._pcm[first:last]), self._format)
-        self._drop(last)
-        return sound
-
-    def clear(self) -> None:
-        self._drop(len(self._pcm) - len(self._pcm) % self._format.sample_bytes)
-
-    def _drop(self, size: int) -> None:
-        self._from_ms += size * MS_PER_S / self._format.bytes_per_s
-        del self._pcm[:size]
-
-    def _offset(self, at_ms: float) -> int:
-        samples = round(max(0.0, at_ms - self._from_ms) * self._format.rate_hz / MS_PER_S)
-        return min(samples * self._format.sample_bytes, len(self._pcm))
-
-
 @dataclass(frozen=True)
 class SpeechOpened:
     """Somebody speaks, from `start_ms` on with what is kept before it."""
@@ -252,14 +174,18 @@ def _audible_ms(levels: Sequence[float]) -> int:
 
 
 class InputAudio:
-    """The user's audio: the buffer, segments, and which item a segment becomes."""
+    """The user's audio that is no item yet, and which item the open segment becomes."""
 
-    def __init__(self) -> None:
-        self.buffer = InputBuffer()  # sound that is no item yet
-        self.finder = SpeechFinder()  # where speech begins and ends
+    def __init__(self, max_buffer_s: float = 600.0) -> None:
+        self._max_buffer_s = max_buffer_s
+        self.format = AudioFormat()
+        self._pcm = bytearray()
+        self._from_ms = 0.0  # position of the first byte kept
+        self._unscored = bytearray()
+        self._is_scoring = False  # detection is scoring a piece
+        self.finder = SpeechFinder()
         self.item_id = ""  # the item that the open segment becomes; "" between segments
-        self.start_ms = 0  # where the open segment begins
-        self.is_scoring = False  # detection is scoring a piece
+        self._start_ms = 0  # where the open segment begins
         # A turn ended while a response was active, and waits for its answer.
         self.is_unanswered = False
 
@@ -267,29 +193,75 @@ class InputAudio:
     def is_open(self) -> bool:
         return bool(self.item_id)
 
-    def open(self, item_id: str, start_ms: int) -> None:
-        self.item_id, self.start_ms = item_id, start_ms
+    @property
+    def end_ms(self) -> int:
+        return int(self._from_ms + self.held_ms)
 
-    def take(self, end_ms: int) -> tuple[str, Sound]:
-        """End the segment; return its item and its audio. Without a segment, take everything."""
-        item_id, start_ms = self.item_id, self.start_ms if self.item_id else 0
-        self.finder.close(end_ms)
-        self.item_id = ""
-        return item_id, self.buffer.cut(start_ms, end_ms)
+    @property
+    def held_ms(self) -> float:
+        return len(self._pcm) * MS_PER_S / self.format.bytes_per_s
 
-    def drop(self) -> None:
-        self.buffer.clear()
-        self.finder.close(self.buffer.end_ms)
-        self.item_id = ""
+    @property
+    def is_too_far_behind(self) -> bool:
+        return len(self._unscored) > self._max_buffer_s * self.format.bytes_per_s
 
     def use(self, written: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
-        self.buffer.use(written)
+        """Change the format and who ends a turn; audio of another format is dropped."""
+        if written != self.format:
+            self._from_ms += self.held_ms
+            self._pcm.clear()
+            self._unscored.clear()
+            self.format = written
         if rules is None:
-            self.buffer.forget_unscored()
+            self._unscored.clear()
 
-    def audio_to_score(self) -> bytes:
+    def append(self, pcm: bytes, *, is_scored: bool) -> None:
+        """Append audio in the present format; an odd byte waits for its other half."""
+        self._pcm += pcm
+        if is_scored:
+            self._unscored += pcm
+        surplus = len(self._pcm) - round(self._max_buffer_s * self.format.bytes_per_s)
+        if surplus > 0:
+            self._drop(surplus + surplus % self.format.sample_bytes)
+
+    def next_to_score(self) -> bytes:
         """Take out audio for detection, unless detection is busy or there is none."""
-        if self.is_scoring or not self.buffer.has_unscored:
+        size = len(self._unscored) - len(self._unscored) % self.format.sample_bytes
+        if self._is_scoring or not size:
             return b""
-        self.is_scoring = True
-        return self.buffer.take_unscored()
+        self._is_scoring = True
+        pcm = bytes(self._unscored[:size])
+        del self._unscored[:size]
+        return pcm
+
+    def scored(self) -> None:
+        self._is_scoring = False
+
+    def open(self, item_id: str, start_ms: int) -> None:
+        self.item_id, self._start_ms = item_id, start_ms
+
+    def take(self, end_ms: int) -> tuple[str, Sound]:
+        """End the segment; return its item and its audio. Without a segment, take everything.
+
+        What lies before the segment is dropped.
+        """
+        item_id, start_ms = self.item_id, self._start_ms if self.item_id else 0
+        self.finder.close(end_ms)
+        self.item_id = ""
+        first, last = self._offset(start_ms), self._offset(end_ms)
+        sound = Sound.of(bytes(self._pcm[first:last]), self.format)
+        self._drop(last)
+        return item_id, sound
+
+    def drop(self) -> None:
+        self._drop(len(self._pcm) - len(self._pcm) % self.format.sample_bytes)
+        self.finder.close(self.end_ms)
+        self.item_id = ""
+
+    def _drop(self, size: int) -> None:
+        self._from_ms += size * MS_PER_S / self.format.bytes_per_s
+        del self._pcm[:size]
+
+    def _offset(self, at_ms: float) -> int:
+        samples = round(max(0.0, at_ms - self._from_ms) * self.format.rate_hz / MS_PER_S)
+        return min(samples * self.format.sample_bytes, len(self._pcm))

@@ -307,7 +307,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return tuple(items)
 
     def _end_open_segment(self) -> list[Effect]:
-        return self._end_segment(self._audio.buffer.end_ms) if self._audio.is_open else []
+        return self._end_segment(self._audio.end_ms) if self._audio.is_open else []
 
     def _end_segment(self, end_ms: int) -> list[Effect]:
         kind, item_id = "input_audio_buffer.speech_stopped", self._audio.item_id

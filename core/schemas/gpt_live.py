@@ -130,18 +130,6 @@ class InputImageAppend(realtime.ImageAppend):
     type: Literal["session.input_image.append"] = Field(description="Kind of event.")
 
 
-class Mute(realtime.NamedEvent):
-    """From now on the model hears silence."""
-
-    type: Literal["session.input_audio.mute"] = Field(description="Kind of event.")
-
-
-class Unmute(realtime.NamedEvent):
-    """From now on the model hears the client again."""
-
-    type: Literal["session.input_audio.unmute"] = Field(description="Kind of event.")
-
-
 class ContextAppend(realtime.NamedEvent):
     """Tell the model something in words."""
 
@@ -166,10 +154,12 @@ class FixturePlay(realtime.NamedEvent):
     )
 
 
-class SessionClose(realtime.NamedEvent):
-    """End."""
+class Command(realtime.NamedEvent):
+    """Mute the microphone for the model, unmute it, or end the session."""
 
-    type: Literal["session.close"] = Field("session.close", description="Kind of event.")
+    type: Literal["session.input_audio.mute", "session.input_audio.unmute", "session.close"] = (
+        Field(description="Kind of event.")
+    )
 
 
 class NotOffered(realtime.NamedEvent):
@@ -202,38 +192,25 @@ class Fixture:
     type: str = "fixture"
 
 
-SpokenEvent = Annotated[
+ClientEvent = Annotated[
     SessionStart
     | SessionUpdate
     | InputAudioAppend
     | InputImageAppend
-    | Mute
-    | Unmute
+    | Command
     | ContextAppend
     | FixturePlay
-    | SessionClose
     | NotOffered,
     Field(discriminator="type"),
 ]
 """What a client may send."""
 
-ClientMessage = (
-    SessionStart
-    | SessionUpdate
-    | InputImageAppend
-    | Mute
-    | Unmute
-    | ContextAppend
-    | SessionClose
-    | NotOffered
-    | AudioReceived
-    | Fixture
-)
-"""What the protocol's machine gets of it: sound is decoded."""
+ClientMessage = ClientEvent | AudioReceived | Fixture
+"""What the protocol's machine gets of it: audio is decoded."""
 
-EVENT: Final[TypeAdapter[SpokenEvent]] = TypeAdapter(SpokenEvent)
+EVENT: Final[TypeAdapter[ClientEvent]] = TypeAdapter(ClientEvent)
 EVENT_TYPES: Final = tuple(EVENT.json_schema()["discriminator"]["mapping"])
 
 
-def parse_event(text: str) -> SpokenEvent:
+def parse_event(text: str) -> ClientEvent:
     return parse_client_event(EVENT, EVENT_TYPES, text)

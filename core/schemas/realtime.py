@@ -54,18 +54,6 @@ class InputImageAppend(ImageAppend):
     type: Literal["input_image_buffer.append"] = Field(description="Kind of event.")
 
 
-class BufferCommit(NamedEvent):
-    """The user's turn ends here."""
-
-    type: Literal["input_audio_buffer.commit"] = Field(description="Kind of event.")
-
-
-class BufferClear(NamedEvent):
-    """Forget what the microphone heard."""
-
-    type: Literal["input_audio_buffer.clear"] = Field(description="Kind of event.")
-
-
 class ItemCreate(NamedEvent):
     """Add an item to the conversation."""
 
@@ -113,25 +101,28 @@ class ResponseCancel(NamedEvent):
     response_id: str | None = Field(None, max_length=64, description="Which; any otherwise.")
 
 
-class OutputClear(NamedEvent):
-    """Forget sound that was not played; over a socket the client holds it."""
+class BufferCommand(NamedEvent):
+    """End the user's turn, forget the user's audio, or forget audio that was not played.
 
-    type: Literal["output_audio_buffer.clear"] = Field(description="Kind of event.")
+    Over a socket the client holds the last itself.
+    """
+
+    type: Literal[
+        "input_audio_buffer.commit", "input_audio_buffer.clear", "output_audio_buffer.clear"
+    ] = Field(description="Kind of event.")
 
 
 ClientEvent = Annotated[
     SessionUpdate
     | BufferAppend
     | InputImageAppend
-    | BufferCommit
-    | BufferClear
     | ItemCreate
     | ItemRetrieve
     | ItemTruncate
     | ItemDelete
     | ResponseCreate
     | ResponseCancel
-    | OutputClear,
+    | BufferCommand,
     Field(discriminator="type"),
 ]
 """What a client may send."""

@@ -116,7 +116,7 @@ class SoundLimits:
     voice_s: float = REFERENCE_MAX_S
     item_s: float = CHAT_AUDIO_MAX_S  # of a message
 
-    def check(self, message: WireModel) -> None:
+    def check(self, message: object) -> None:
         """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
         if self == SoundLimits():
             return  # the models have checked these limits

@@ -7,7 +7,7 @@ result leaves before its bookkeeping, and no unit begins before the bookkeeping 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, OutOfOrderError
@@ -189,6 +189,7 @@ class DuplexMachine(DuplexContext):
         return [*effects, Send(Resumed()), *self._begin_unit(event.at_s)]
 
     def time_out_session(self, event: TimerFired) -> list[Effect]:
+        reason: Literal["pause", "max_session", "inactivity"]
         match event.name:
             case TimerName.SESSION:
                 reason, since_s = "max_session", self._ready_s
@@ -196,13 +197,8 @@ class DuplexMachine(DuplexContext):
                 reason, since_s = "pause", self._since_s
             case _:
                 reason, since_s = "inactivity", self._since_s
-        message = Timeout.model_validate(
-            {
-                "reason": reason,
-                "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
-                "session_id": self._names.session_id,
-            }
-        )
+        elapsed_s = round(max(0.0, event.at_s - since_s), 1)
+        message = Timeout(reason=reason, elapsed_s=elapsed_s, session_id=self._names.session_id)
         return self._end(message, close=Close())
 
     # --- helpers ---

@@ -6,9 +6,10 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from core.errors import ErrorCode
 from core.protocols.effects import (
@@ -26,6 +27,11 @@ from core.protocols.machine import LiveLimits
 from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from core.schemas.queue import WarningMessage
+
+DROPPED: Final = (
+    (ErrorCode.LATE_CHUNK, "The model is slower than the audio: {} chunks dropped so far."),
+    (ErrorCode.BAD_FRAME, "Too many pictures for one unit: {} dropped so far."),
+)
 
 
 @dataclass
@@ -51,8 +57,7 @@ class Backlog:
         self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
         self._frames_follow = False  # this client sends each picture after its chunk
-        self.dropped_chunks = 0
-        self.dropped_frames = 0
+        self.dropped: Counter[ErrorCode] = Counter()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -66,7 +71,7 @@ class Backlog:
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> None:
         if len(self._waiting) >= self._max_chunks:
             self._waiting.popleft()
-            self.dropped_chunks += 1
+            self.dropped[ErrorCode.LATE_CHUNK] += 1
         inline = [self._number(data, is_separate=False) for data in chunk.frame_base64_list or []]
         entry = WaitingChunk(chunk, at_s, has_own_frame=bool(inline), is_detected=is_detected)
         self._give(entry, [*self._held, *inline])
@@ -87,7 +92,7 @@ class Backlog:
         self._held.append(frame)
         if len(self._held) > self._max_frames:
             self._held.pop(0)
-            self.dropped_frames += 1
+            self.dropped[ErrorCode.BAD_FRAME] += 1
 
     def drop_held_frames(self) -> None:
         self._held.clear()
@@ -123,7 +128,7 @@ class Backlog:
     def _give(self, entry: WaitingChunk, frames: list[Frame]) -> None:
         frames = [*entry.frames, *frames]
         surplus = max(0, len(frames) - self._max_frames)
-        self.dropped_frames += surplus
+        self.dropped[ErrorCode.BAD_FRAME] += surplus
         entry.frames = frames[surplus:]
 
 
@@ -259,6 +264,7 @@ class DuplexUnits:
         self._next_index = 0
         self._detecting: AudioChunk | None = None  # what detection listens to
         self._is_waiting_for_frame = False
+        self._seen_drops: Counter[ErrorCode] = Counter()
         self._warned: set[ErrorCode] = set()
 
     @property
@@ -270,14 +276,12 @@ class DuplexUnits:
         return self._prefetch_plan.is_prefetching
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
-        chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
         self._backlog.add_chunk(chunk, at_s, is_detected=is_detected)
-        return self._warn_of_drops(chunks, frames)
+        return self._warn_of_drops()
 
     def add_frame(self, data: str, at_s: float) -> list[Effect]:
-        chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
         self._backlog.add_frame(data, at_s)
-        return self._warn_of_drops(chunks, frames)
+        return self._warn_of_drops()
 
     def drop_held_frames(self) -> None:
         self._backlog.drop_held_frames()
@@ -345,17 +349,11 @@ class DuplexUnits:
         assert self._current is not None
         return (now_s - self._current.arrived_s) * MS_PER_S
 
-    def _warn_of_drops(self, chunks_before: int, frames_before: int) -> list[Effect]:
+    def _warn_of_drops(self) -> list[Effect]:
         """Warn with the counts so far; at most once each between the beginnings of two units."""
-        backlog = self._backlog
-        late, surplus = backlog.dropped_chunks, backlog.dropped_frames
-        texts: list[tuple[ErrorCode, str]] = []
-        if late > chunks_before:
-            text = f"The model is slower than the audio: {late} chunks dropped so far."
-            texts.append((ErrorCode.LATE_CHUNK, text))
-        if surplus > frames_before:
-            text = f"Too many pictures for one unit: {surplus} dropped so far."
-            texts.append((ErrorCode.BAD_FRAME, text))
-        news = [(code, text) for code, text in texts if code not in self._warned]
-        self._warned |= {code for code, _ in news}
-        return [Send(WarningMessage(code=code, message=text)) for code, text in news]
+        dropped = self._backlog.dropped
+        news = {code for code in dropped - self._seen_drops if code not in self._warned}
+        self._seen_drops = dropped.copy()
+        self._warned |= news
+        texts = ((code, text.format(dropped[code])) for code, text in DROPPED if code in news)
+        return [Send(WarningMessage(code=code, message=text)) for code, text in texts]

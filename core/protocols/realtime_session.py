@@ -109,10 +109,10 @@ class SessionConfig:
             "output_modalities": [self.output.modality],
             "instructions": self.output.instructions,
             "tools": [tool.model_dump(exclude_none=True) for tool in self.output.tools],
-            "tool_choice": choice_wire(self.output.tool_choice),
+            "tool_choice": _wire(self.output.tool_choice),
             "max_output_tokens": self.output.max_output_tokens,
             "tracing": self.tracing,
-            "truncation": _truncation_wire(self.truncation),
+            "truncation": _wire(self.truncation),
             "prompt": None,
             "expires_at": expires_at,
             "audio": {
@@ -140,25 +140,16 @@ def format_wire(written: AudioFormat) -> Json:
     return {"type": written.type, "rate": written.rate_hz}
 
 
-def choice_wire(choice: ToolChoice) -> str | Json:
-    return choice if isinstance(choice, str) else choice.model_dump()
-
-
-def _truncation_wire(truncation: Truncation) -> str | Json:
-    return truncation if isinstance(truncation, str) else truncation.model_dump()
+def _wire(value: ToolChoice | Truncation) -> str | Json:
+    return value if isinstance(value, str) else value.model_dump()
 
 
 Patch = SessionPatch | ResponsePatch
+KEPT: Final = frozenset({"instructions", "tools", "tool_choice", "temperature"})
 
 
 def _patched(output: OutputConfig, patch: Patch, spoken: AudioOutput | None) -> OutputConfig:
-    changed: Json = {
-        "instructions": patch.instructions,
-        "tools": patch.tools,
-        "tool_choice": patch.tool_choice,
-        "temperature": patch.temperature,
-    }
-    changed = {name: value for name, value in changed.items() if value is not None}
+    changed: Json = {name: value for name, value in patch if name in KEPT and value is not None}
     modalities = patch.output_modalities or patch.modalities
     if modalities is not None:
         changed["modality"] = "audio" if "audio" in modalities else "text"

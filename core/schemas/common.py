@@ -76,7 +76,7 @@ class TTSMode(StrEnum):
     VOICE_CLONING = "voice_cloning"
 
 
-def _from_base64(sound: object) -> object:
+def from_base64(sound: object) -> object:
     if not isinstance(sound, str):
         return sound
     try:
@@ -87,7 +87,7 @@ def _from_base64(sound: object) -> object:
 
 SoundBytes = Annotated[
     bytes,
-    BeforeValidator(_from_base64),
+    BeforeValidator(from_base64),
     PlainSerializer(b64encode_as_string, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string"}),
 ]

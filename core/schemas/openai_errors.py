@@ -100,14 +100,11 @@ class ErrorEvent(WireModel):
 
 def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorEvent:
     code = SOCKET_CODES.get(problem.code, problem.code.value)
-    kind = "invalid_request_error"
+    kind = "server_error" if code in SERVER_CODES else "invalid_request_error"
     if problem.code is ErrorCode.RATE_LIMITED:
         kind = "rate_limit_error"
-    elif code in SERVER_CODES:
-        kind = "server_error"
-    return ErrorEvent(
-        event_id=event_id, error=EventError(type=kind, code=code, message=problem.message)
-    )
+    error = EventError(type=kind, code=code, message=problem.message)
+    return ErrorEvent(event_id=event_id, error=error)
 
 
 def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:

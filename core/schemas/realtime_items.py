@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pybase64 import b64decode
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import WireModel, from_base64
 
 ITEM_ID_MAX_CHARS: Final = 64
 CALL_ID_MAX_CHARS: Final = 64
@@ -19,16 +18,7 @@ DATA_URL_HEADS: Final = tuple(
 TEXT_TYPES: Final = ("input_text", "text", "output_text")
 
 
-def _decoded(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("it has to be Base64 in a string")
-    try:
-        return b64decode(value, validate=True)
-    except ValueError as error:
-        raise ValueError("it is not Base64") from error
-
-
-Base64Sound = Annotated[bytes, BeforeValidator(_decoded)]
+Base64Sound = Annotated[bytes, BeforeValidator(from_base64)]
 """Sound as Base64, decoded."""
 
 ItemId = Annotated[str, Field(min_length=1, max_length=ITEM_ID_MAX_CHARS)]

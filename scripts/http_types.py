@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from config import PROJECT_ROOT, Settings
+from core.schemas.export.client_types import type_text
 from core.schemas.export.message_schemas import Schema, reference_name
-from core.schemas.export.typedefs import type_text
 from gateway import create_app, describe
 from gateway_modules.web.responses import OPENAI_PREFIX
 

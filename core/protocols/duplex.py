@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from core.endpointing import SpeechStarted
 from core.errors import ContextFullError, OutOfOrderError
-from core.protocols.duplex_context import DuplexContext, DuplexPhase, UnitPhase
+from core.protocols.duplex_context import CountTokens, DuplexContext, DuplexPhase, UnitPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import (
     Close,
@@ -43,7 +43,6 @@ from core.protocols.machine import (
     common_rows,
     live_rows,
 )
-from core.protocols.rebase import CountTokens
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.duplex import (
     AudioChunk,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
 from core.protocols.openai_events import OutputAudioDelta, RealtimeEvent, ServerEvent
-from core.protocols.realtime_turns import TurnRequest
+from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import RequestType
 from core.schemas.realtime_session import AudioFormat, Transcription

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from core.errors import CloseCode, ErrorCode, RateLimitedError
 from core.protocols import duplex as duplex_rules
-from core.protocols.duplex_context import DuplexPhase
+from core.protocols.duplex_context import SPEAKER_OF, Append, Appended, CountTokens, DuplexPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Close, Effect, Send, StartTimer, StopTimer
 from core.protocols.events import (
@@ -43,7 +43,6 @@ from core.protocols.gpt_live_events import (
 )
 from core.protocols.machine import SessionNames
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
-from core.protocols.rebase import SPEAKER_OF, Append, Appended, CountTokens
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
 from core.schemas.gpt_live import (

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from core.protocols.duplex_context import DuplexPhase
+from core.protocols.duplex_context import Append, DuplexPhase
 from core.protocols.effects import Effect, Send
 from core.protocols.events import MS_PER_S
 from core.protocols.openai_events import Json, OutputAudioDelta, ServerEvent
 from core.protocols.paced_session import Piece
-from core.protocols.rebase import Append
 from core.protocols.tables import SAME, Row
 from core.schemas.gpt_live import SessionChanges, SessionSettings
 from core.schemas.openai_errors import error_event

@@ -40,12 +40,12 @@ from core.protocols.machine import (
     FAILURE,
     AudioPace,
     LiveMachine,
+    Reply,
     SessionNames,
     common_rows,
     live_rows,
     warn,
 )
-from core.protocols.replies import Reply
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.half_duplex import (
     AudioChunk,

@@ -15,11 +15,11 @@ from math import inf
 from typing import Final, NamedTuple
 
 from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
+from core.protocols.duplex_context import USER_SPOKE, CountTokens, Speaker
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect, Prefill, Send, Step
 from core.protocols.events import MS_PER_S, Detected, Received, SoundReady, StepDone
 from core.protocols.machine import SessionNames
-from core.protocols.rebase import USER_SPOKE, CountTokens, Speaker
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 from core.schemas.queue import UserTranscript

@@ -11,8 +11,7 @@ from pybase64 import b64encode_as_string
 from core.protocols import openai_events as events
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_items import Content, Item, ItemStatus, ItemStore, Sound
-from core.protocols.realtime_session import OutputConfig, format_wire
-from core.protocols.realtime_turns import TurnRequest, offer_of
+from core.protocols.realtime_session import OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
 from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
 

@@ -37,8 +37,7 @@ from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime_answer import Answer, Belonging, Ending, NewId
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
-from core.protocols.realtime_session import OutputConfig, SessionConfig
-from core.protocols.realtime_turns import request_of
+from core.protocols.realtime_session import OutputConfig, SessionConfig, request_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import SOCKET_CODES
 from core.schemas.realtime import NamedEvent, ResponseCancel, ResponseCreate

@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from core.protocols.duplex_context import UnitPhase
+from core.protocols.duplex_context import SPEAKER_OF, CountTokens, UnitPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect, StartTimer, StopTimer
 from core.protocols.events import MS_PER_S, Received, TimerName
 from core.protocols.machine import SessionNames
 from core.protocols.realtime_items import Content, Item
 from core.protocols.realtime_responses import RealtimeLimits
-from core.protocols.rebase import SPEAKER_OF, CountTokens
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from core.errors import InternalError
 from core.protocols import openai_events as events
+from core.protocols.duplex_context import CountTokens
 from core.protocols.effects import Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import (
     EngineFailed,
@@ -31,9 +32,8 @@ from core.protocols.machine import SessionNames
 from core.protocols.realtime_answer import Answer, Ending
 from core.protocols.realtime_items import Content
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart, ResponseMachine
-from core.protocols.realtime_turns import TurnRequest, offer_of, request_of
+from core.protocols.realtime_session import TurnRequest, offer_of, request_of
 from core.protocols.realtime_unit_session import RealtimeUnitSession
-from core.protocols.rebase import CountTokens
 from core.schemas import duplex
 from core.schemas.common import TokenStats
 from core.schemas.realtime import InputImageAppend

@@ -37,8 +37,7 @@ from core.protocols.events import (
     Transcribed,
     TurnFailed,
 )
-from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
-from core.protocols.replies import Reply
+from core.protocols.machine import ENDING, FAILURE, Reply, SessionMachine, SessionNames, common_rows
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import streaming
 from core.schemas.common import TokenStats

@@ -8,12 +8,11 @@ from typing import Final
 
 from core.errors import OmniError
 from core.protocols.duplex import DuplexMachine
-from core.protocols.duplex_context import DuplexPhase, UnitPhase
+from core.protocols.duplex_context import CountTokens, DuplexPhase, Rebase, UnitPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect
 from core.protocols.events import MS_PER_S, Event, Received
 from core.protocols.machine import SessionNames
-from core.protocols.rebase import CountTokens, Rebase
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt

@@ -17,6 +17,7 @@ from pybase64 import b64decode
 
 from core.audio import FloatArray, StreamResampler, resample, to_pcm
 from core.errors import AudioCorruptError, AudioError
+from core.protocols.duplex_context import CountTokens
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
@@ -24,7 +25,6 @@ from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
 from core.protocols.machine import SessionNames
 from core.protocols.realtime_items import Sound
-from core.protocols.rebase import CountTokens
 from core.schemas.gpt_live import (
     AudioReceived,
     Fixture,

@@ -41,7 +41,7 @@ from core.protocols.events import (
 )
 from core.protocols.realtime_items import Content, Sound
 from core.protocols.realtime_responses import RealtimeStart
-from core.protocols.realtime_turns import Key, Turn, TurnRequest
+from core.protocols.realtime_session import Key, Turn, TurnRequest
 from core.schemas import half_duplex
 from core.schemas.common import (
     AudioContent,

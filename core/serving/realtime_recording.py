@@ -18,7 +18,7 @@ from core.protocols.events import (
 )
 from core.protocols.openai_events import Json, RealtimeEvent
 from core.protocols.realtime import RealtimeMachine
-from core.protocols.realtime_turns import TurnRequest
+from core.protocols.realtime_session import TurnRequest
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import UserTranscript
 from core.serving.openai_clients import model_samples

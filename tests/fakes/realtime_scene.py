@@ -48,7 +48,7 @@ from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
 from core.protocols.realtime_input import WINDOW_MS
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart
-from core.protocols.realtime_turns import TurnRequest
+from core.protocols.realtime_session import TurnRequest
 from core.protocols.tables import SAME
 from core.schemas.common import TokenStats
 from core.schemas.duplex import Prepare

@@ -162,7 +162,6 @@ LAYERS = (
             "core.schemas.export.__main__",
             "core.schemas.export.client_types",
             "core.schemas.export.pages",
-            "core.schemas.export.typedefs",
         ),
         ("client", "0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
         MEDIA

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from core.schemas.export.asyncapi import asyncapi_document
-from core.schemas.export.client_types import events_py
+from core.schemas.export.client_types import events_py, protocol_d_ts, protocol_js
 from core.schemas.export.pages import pages
-from core.schemas.export.typedefs import protocol_d_ts, protocol_js
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES_FOLDER: Final = "docs/protocol"

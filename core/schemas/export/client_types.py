@@ -1,12 +1,23 @@
-"""Types for the Python client: events as dataclasses, and settings as typed dictionaries."""
+"""What clients have of the protocol: constants, and types for TypeScript and Python.
+
+A message narrows on its `type` under `tsc --checkJs --strict`. For Python events are dataclasses,
+and settings typed dictionaries.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from jinja2 import Environment, FileSystemLoader
+
+from core.errors import CloseCode, ErrorCode
+from core.schemas import limits
 from core.schemas.export.message_schemas import (
     TYPE,
     MessageSchema,
@@ -16,16 +27,176 @@ from core.schemas.export.message_schemas import (
     meaning_of,
     messages_of,
     reference_name,
+    required_fields,
     visible_fields,
 )
 from core.schemas.export.sockets import SOCKETS, Side
-from core.schemas.export.typedefs import templates
+from core.schemas.queue import SESSION_ID_PATTERN
+
+
+@dataclass(frozen=True)
+class Language:
+    """How one language writes types."""
+
+    plain: Mapping[str, str]
+    values: str  # one of several values
+    between: str  # those values
+    array: str
+    record: str
+    anything: str
+
+
+TYPESCRIPT: Final = Language(
+    MappingProxyType(
+        {
+            "string": "string",
+            "integer": "number",
+            "number": "number",
+            "boolean": "boolean",
+            "null": "null",
+        }
+    ),
+    "{}",
+    " | ",
+    "Array<{}>",
+    "Record<string, {}>",
+    "unknown",
+)
+PYTHON: Final = Language(
+    MappingProxyType(
+        {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+    ),
+    "Literal[{}]",
+    ", ",
+    "list[{}]",
+    "dict[str, object]",
+    "object",
+)
+
+
+def type_text(schema: Schema, language: Language = TYPESCRIPT) -> str:
+    cases = alternatives(schema)
+    if len(cases) > 1:
+        return " | ".join(dict.fromkeys(type_text(case, language) for case in cases))
+    name = reference_name(schema)
+    if name is not None:
+        return name
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return language.values.format(language.between.join(map(json.dumps, values)))
+    match schema.get("type"):
+        case "array":
+            return language.array.format(type_text(schema["items"], language))
+        case "object":
+            values = schema.get("additionalProperties")
+            kind = type_text(values, language) if isinstance(values, dict) else language.anything
+            return language.record.format(kind)
+        case str(plain):
+            return language.plain[plain]
+    return language.anything
+
+
+BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "maximum"))
+
+
+def templates() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent)
+    return Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+
+
+def protocol_js() -> str:
+    template = templates().get_template("protocol.js.j2")
+    return template.render(
+        session_id_pattern=SESSION_ID_PATTERN.pattern,
+        constants=list(_constants(_schemas())),
+        json=partial(json.dumps, ensure_ascii=False),
+    )
+
+
+def protocol_d_ts() -> str:
+    definitions = definitions_of()
+    texts = {name: schema["description"] for name, schema in definitions.items()}
+    texts |= {name: message.text for name, message in _messages().items()}
+    template = templates().get_template("protocol.d.ts.j2")
+    return template.render(
+        types=[(name, texts[name], schema) for name, schema in _schemas().items()],
+        sockets=SOCKETS,
+        Side=Side,
+        messages_of=messages_of,
+        definitions=definitions,
+        fields=_fields,
+        type_text=type_text,
+        meaning_of=meaning_of,
+    )
+
+
+def _messages() -> dict[str, MessageSchema]:
+    pairs = [(socket, side) for socket in SOCKETS for side in Side]
+    return {
+        message.name: message for socket, side in pairs for message in messages_of(socket, side)
+    }
+
+
+def _schemas() -> dict[str, Schema]:
+    return definitions_of() | {name: message.schema for name, message in _messages().items()}
+
+
+# --- types ---
+
+
+def _fields(schema: Schema) -> list[tuple[Schema, str]]:
+    """Return each field's schema and its name, with a question mark if it is optional."""
+    required = required_fields(schema)
+    fields = visible_fields(schema).items()
+    return [(field, name if name in required else f"{name}?") for name, field in fields]
+
+
+# --- constants ---
+
+
+# Any: a value of JSON.
+def _constants(schemas: Mapping[str, Schema]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    yield "LIMITS", "Sizes and counts the server accepts.", _limits()
+    errors = {code.name: code.value for code in ErrorCode}
+    yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
+    closes = {code.name: code.value for code in CloseCode}
+    yield "CLOSE_CODES", "How the server closes a socket.", closes
+    text = "What the settings of {} are when they are left out."
+    duplex, generate = schemas["DuplexConfig"], schemas["Generate"]
+    yield "DUPLEX_CONFIG_DEFAULTS", text.format("DuplexConfig"), _defaults(duplex)
+    yield "GENERATE_DEFAULTS", text.format("Generate"), _defaults(generate)
+    text = "Least and greatest values of Generate; `above` itself is not allowed."
+    yield "GENERATE_RANGES", text, _ranges(generate)
+
+
+def _limits() -> dict[str, float]:
+    return {
+        name: value
+        for name, value in vars(limits).items()
+        if name.isupper() and isinstance(value, int | float)
+    }
+
+
+def _defaults(schema: Schema) -> Schema:
+    fields = visible_fields(schema).items()
+    return {name: field.get("default") for name, field in fields if name != TYPE}
+
+
+def _ranges(schema: Schema) -> Schema:
+    found: Schema = {}
+    for name, field in visible_fields(schema).items():
+        for case in alternatives(field):
+            bounds = {word: case[key] for word, key in BOUNDS if key in case}
+            if bounds:
+                found[name] = bounds
+    return found
+
+
+# --- Python ---
+
 
 SERVED: Final = frozenset({"streaming", "half_duplex", "duplex"})  # what the client speaks
 SETTINGS: Final = frozenset({"prepare", "prefill", "generate"})  # messages whose fields users give
-PLAIN_TYPES: Final[Mapping[str, str]] = MappingProxyType(
-    {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-)
 
 
 def events_py() -> str:
@@ -44,7 +215,7 @@ def events_py() -> str:
     template = templates().get_template("events.py.j2")
     return template.render(
         aliases=[
-            (name, type_text(schema), schema["description"])
+            (name, type_text(schema, PYTHON), schema["description"])
             for name, schema in definitions.items()
             if "properties" not in schema
         ],
@@ -64,28 +235,8 @@ def events_py() -> str:
         },
         sockets=events,
         given=given,
-        fields=lambda schema: _fields(schema, definitions),
+        fields=lambda schema: _python_fields(schema, definitions),
     )
-
-
-def type_text(schema: Schema) -> str:
-    cases = alternatives(schema)
-    if len(cases) > 1:
-        return " | ".join(dict.fromkeys(type_text(case) for case in cases))
-    name = reference_name(schema)
-    if name is not None:
-        return name
-    if "const" in schema or "enum" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        return f"Literal[{', '.join(json.dumps(value) for value in values)}]"
-    match schema.get("type"):
-        case "array":
-            return f"list[{type_text(schema['items'])}]"
-        case "object":
-            return "dict[str, object]"
-        case str(plain):
-            return PLAIN_TYPES[plain]
-    return "object"
 
 
 def _parts(name: str, described: MessageSchema | Schema) -> tuple[str, str, Schema]:
@@ -94,6 +245,6 @@ def _parts(name: str, described: MessageSchema | Schema) -> tuple[str, str, Sche
     return name, described["description"], described
 
 
-def _fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:
+def _python_fields(schema: Schema, definitions: Schema) -> Iterator[tuple[str, str, str]]:
     for name, field in visible_fields(schema).items():
-        yield name, type_text(field), "" if name == TYPE else meaning_of(field, definitions)
+        yield name, type_text(field, PYTHON), "" if name == TYPE else meaning_of(field, definitions)

@@ -20,6 +20,7 @@ from core.protocols.queueing import QueueingLimits
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
+from core.schemas.export.client_types import templates
 from core.schemas.export.codes import (
     CLOSE_TEXTS,
     USES,
@@ -43,7 +44,6 @@ from core.schemas.export.message_schemas import (
     visible_fields,
 )
 from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
-from core.schemas.export.typedefs import templates
 from core.schemas.limits import MIB
 
 SHARED_PAGE: Final = "queue"

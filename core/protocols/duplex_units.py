@@ -6,7 +6,7 @@ picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -57,7 +57,7 @@ class Backlog:
         self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
         self._frames_follow = False  # this client sends each picture after its chunk
-        self.dropped: Counter[ErrorCode] = Counter()
+        self.dropped = dict.fromkeys((code for code, _ in DROPPED), 0)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -264,7 +264,7 @@ class DuplexUnits:
         self._next_index = 0
         self._detecting: AudioChunk | None = None  # what detection listens to
         self._is_waiting_for_frame = False
-        self._seen_drops: Counter[ErrorCode] = Counter()
+        self._seen_drops = self._backlog.dropped.copy()
         self._warned: set[ErrorCode] = set()
 
     @property
@@ -351,9 +351,11 @@ class DuplexUnits:
 
     def _warn_of_drops(self) -> list[Effect]:
         """Warn with the counts so far; at most once each between the beginnings of two units."""
-        dropped = self._backlog.dropped
-        news = {code for code in dropped - self._seen_drops if code not in self._warned}
+        dropped, before = self._backlog.dropped, self._seen_drops
+        if dropped == before:
+            return []
         self._seen_drops = dropped.copy()
-        self._warned |= news
-        texts = ((code, text.format(dropped[code])) for code, text in DROPPED if code in news)
+        more = {code for code, count in dropped.items() if count > before[code]} - self._warned
+        self._warned |= more
+        texts = ((code, text.format(dropped[code])) for code, text in DROPPED if code in more)
         return [Send(WarningMessage(code=code, message=text)) for code, text in texts]

@@ -97,8 +97,9 @@ class InputAudioBuffer:
     def _take(self, samples: bytes) -> None:
         self._received_bytes += len(samples)
         for waiting in (self._unit, self._undetected):
-            waiting.extend(samples)
-            del waiting[: max(0, len(waiting) - WAITING_MAX_BYTES)]
+            waiting += samples
+            if len(waiting) > WAITING_MAX_BYTES:
+                del waiting[:-WAITING_MAX_BYTES]
 
 
 class UnitSession(ABC):

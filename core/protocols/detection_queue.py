@@ -31,7 +31,7 @@ class HalfDuplexLimits(LiveLimits):
         stop_grace_s: how long `stop` waits for a reply to end. Ours.
         max_kv_tokens: tokens at which the session ends.
         kv_reserve_tokens: the client is warned when no more than this is left. Ours.
-        max_waiting_s: most sound that waits for detection; the oldest goes. Ours: as much as may
+        max_waiting_s: most audio that waits for detection; the oldest goes. Ours: as much as may
             come at once, so that a client that sends a whole file loses nothing of it.
         max_waiting_chunks: most chunks of it, likewise. Ours.
         max_waiting_segments: most segments of one chunk that wait for their answer; the oldest
@@ -44,7 +44,7 @@ class HalfDuplexLimits(LiveLimits):
 
 
 class DetectionQueue:
-    """Sound on its way to detection, and detected segments without an answer yet."""
+    """Audio on its way to detection, and detected segments without an answer yet."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
         self._limits = limits
@@ -101,7 +101,7 @@ class DetectionQueue:
     def next_happening(self) -> Happening | None:
         return self._happenings.popleft() if self._happenings else None
 
-    def drop_waiting_sound(self) -> None:
+    def drop_waiting_audio(self) -> None:
         """The model answers now: what was not detected yet never will be."""
         self._waiting.clear()
         self._waiting_samples = 0

@@ -127,7 +127,7 @@ class DuplexMachine(DuplexContext):
         return [*effects, *self._units.detect_next(), *self._begin_unit(event.at_s)]
 
     def drop_while_paused(self, event: Received) -> list[Effect]:
-        """Sound and pictures of a pause are lost; warn once per pause."""
+        """Audio and pictures of a pause are lost; warn once per pause."""
         return self._warn_once("paused", OutOfOrderError("Paused: what is sent now is dropped."))
 
     # --- units ---

@@ -94,7 +94,7 @@ class Prefill:
 class Step:
     """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`.
 
-    Any number of `SoundReady` may come before, if the client asked for early sound.
+    Any number of `SoundReady` may come before, if the client asked for early audio.
     """
 
     chunk: duplex.AudioChunk
@@ -176,7 +176,7 @@ class ScoreSpeech:
 
 @dataclass(frozen=True, slots=True)
 class Transcribe:
-    """Write down the sound of an item beside everything else. Ends in `ItemTranscribed`."""
+    """Write down the audio of an item beside everything else. Ends in `ItemTranscribed`."""
 
     item_id: str
     pcm: bytes = field(repr=False)  # whole samples

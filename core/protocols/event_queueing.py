@@ -50,7 +50,7 @@ from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.queue import Queued, QueueDone, QueueUpdate, RequestType
 
 AUDIO: Final = "audio"
-"""The kind of an event that brings sound."""
+"""The kind of an event that brings audio."""
 EVENT: Final = "event"
 """The kind of any other event."""
 
@@ -66,8 +66,8 @@ class WaitLimits:
     Attributes:
         max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
             clients' own limits are 10 s.
-        max_events: events kept; one more ends the connection. Oldest sound is left out first.
-        max_audio_chars: sound kept, as Base64; the oldest is left out.
+        max_events: events kept; one more ends the connection. Oldest audio is left out first.
+        max_audio_chars: audio kept, as Base64; the oldest is left out.
     """
 
     max_wait_s: float = 8.0
@@ -110,14 +110,14 @@ class EventQueueingMachine(QueueingMachine):
 
     def keep(self, event: ClientSaid) -> list[QueueEffect]:
         self._events.append(event)
-        sounds = [kept for kept in self._events if kept.kind == AUDIO]
-        sound_chars = sum(len(kept.text) for kept in sounds)
-        while sounds and (
-            sound_chars > self._wait.max_audio_chars or len(self._events) > self._wait.max_events
+        audio = [kept for kept in self._events if kept.kind == AUDIO]
+        audio_chars = sum(len(kept.text) for kept in audio)
+        while audio and (
+            audio_chars > self._wait.max_audio_chars or len(self._events) > self._wait.max_events
         ):
-            oldest = sounds.pop(0)
+            oldest = audio.pop(0)
             self._events.remove(oldest)
-            sound_chars -= len(oldest.text)
+            audio_chars -= len(oldest.text)
         if len(self._events) > self._wait.max_events:
             return self._fail(QueueFullError("Too many events came before the session began."))
         return []

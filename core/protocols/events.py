@@ -42,7 +42,7 @@ class TimerName(StrEnum):
     SESSION = "session"  # nor the whole session
     FRAME = "frame"  # a chunk waits so long for its picture
     STOPPING = "stopping"  # and the end for a running step
-    PACE = "pace"  # the next piece of sound is due
+    PACE = "pace"  # the next piece of audio is due
     QUEUE_UPDATE = "queue_update"  # the client is sent how long it still waits
     WAIT = "wait"  # the client waits no longer for a worker
     ANSWER = "answer"  # the model speaks by then
@@ -153,7 +153,7 @@ class CacheMissed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SoundReady(Event):
-    """The beginning of a unit's sound; any number of them come before `StepDone`."""
+    """The beginning of a unit's audio; any number of them come before `StepDone`."""
 
     pcm: bytes  # little-endian float32 at 24 kHz; what follows is in the unit's result
     sound: bytes = field(default=b"", repr=False)  # the same in the format of `Step.written`
@@ -165,7 +165,7 @@ class StepDone(Event):
 
     # What the view returned; the machine fills in `current_time` itself.
     result: DuplexGenerateResult
-    prefill_ms: float = 0.0  # time to encode the unit's sound and pictures
+    prefill_ms: float = 0.0  # time to encode the unit's audio and pictures
     kv_tokens: int = 0  # tokens in the KV cache
     vision_slices: int = 0
     vision_tokens: int = 0
@@ -220,7 +220,7 @@ class Transcribed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ItemTranscribed(Event):
-    """The sound of an item was written down, or why not: ends `Transcribe`, after any time."""
+    """The audio of an item was written down, or why not: ends `Transcribe`, after any time."""
 
     item_id: str
     text: str = ""
@@ -232,7 +232,7 @@ class SpeechScored(Event):
     """How likely each window that followed holds speech, oldest first: ends `ScoreSpeech`."""
 
     probabilities: tuple[float, ...] = field(default=(), repr=False)
-    # The sound as it is fed to the model: little-endian float32, mono, 16 kHz.
+    # The audio as it is fed to the model: little-endian float32, mono, 16 kHz.
     samples: bytes = field(default=b"", repr=False)
     # Power of each 4 ms from the first of these windows on, the beginning of the window that is not
     # complete yet included; nothing where nobody needs it.
@@ -249,7 +249,7 @@ class ChunkReady(Event):
     """A piece of the reply; any number of them come before `GenerateDone`."""
 
     chunk: StreamingChunk
-    sound: bytes = field(default=b"", repr=False)  # realtime: its sound as the client reads it
+    sound: bytes = field(default=b"", repr=False)  # realtime: its audio as the client reads it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """GPT-Live over full duplex: from the events of the client to a live session, and back.
 
-A machine around the duplex machine, whose phases are its own. Pure: sound comes and goes as bytes.
+A machine around the duplex machine, whose phases are its own. Pure: audio comes and goes as bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Half duplex: the user speaks until silence, the model answers, and then listens again.
 
-Detection works on one chunk at a time; sound that comes while the model answers is dropped.
+Detection works on one chunk at a time; audio that comes while the model answers is dropped.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._phase = HalfDuplexPhase.GENERATING
         self._reply = Reply(self._reply.playback_end_s)
         self._turn_began_s = now_s
-        self._detection.drop_waiting_sound()
+        self._detection.drop_waiting_audio()
         return [
             StopTimer(TimerName.IDLE),
             Send(Generating(speech_duration_ms=segment.duration_ms)),

@@ -244,13 +244,13 @@ def common_rows(
 
 
 FASTEST: Final = 1.5  # times real time, in the long run. Ours.
-# Ours: how far sound may be ahead. A silent peer is disconnected after 40 s, so no client
+# Ours: how far audio may be ahead. A silent peer is disconnected after 40 s, so no client
 # has more to send at once when its network comes back.
 AHEAD_MAX_S: Final = 40.0
 
 
 class AudioPace:
-    """How far the sound of one client is ahead of the clock."""
+    """How far the audio of one client is ahead of the clock."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -285,7 +285,7 @@ class Reply:
 
     @property
     def playback_end_s(self) -> float:
-        """When a client that plays each piece on arrival will have played all; 0 without sound."""
+        """When a client that plays each piece on arrival will have played all; 0 without audio."""
         return self._playback_end_s
 
     def add(self, piece: StreamingChunk, at_s: float) -> Chunk:
@@ -363,7 +363,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [warn(NotPreparedError())]
 
     def not_prepared_once(self, event: Event) -> list[Effect]:
-        """Drop sound or a picture that came too early; warn of the first."""
+        """Drop audio or a picture that came too early; warn of the first."""
         return self._warn_once("not_prepared", NotPreparedError())
 
     def already_prepared(self, event: Event) -> list[Effect]:

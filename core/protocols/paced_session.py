@@ -153,12 +153,12 @@ class PacedSession(UnitSession):
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         super().__init__(names, limits, count)
         self._transcribes = transcribes
-        self._is_detecting = False  # voice detection has a piece of sound
-        self._is_played_over = False  # a recording is played instead of the model's sound
+        self._is_detecting = False  # voice detection has a piece of audio
+        self._is_played_over = False  # a recording is played instead of the model's audio
         self._is_paused = False
         self._may_hold_from_s = 0.0
         self._format = AudioFormat()
-        self.sender = PacedSender()  # paces the sound that is sent to the client
+        self.sender = PacedSender()  # paces the audio that is sent to the client
 
     def prepare(
         self,
@@ -206,7 +206,7 @@ class PacedSession(UnitSession):
         return [*self._detect_next(), *self._feed(at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Hold the model's sound when the user may be speaking, and break it off when it is sure.
+        """Hold the model's audio when the user may be speaking, and break it off when it is sure.
 
         What was no speech after all delays the model and costs it nothing.
         """
@@ -232,7 +232,7 @@ class PacedSession(UnitSession):
         return super().break_off(at_s)
 
     def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
-        """Play a recording instead of the model's sound; input counts as silence meanwhile."""
+        """Play a recording instead of the model's audio; input counts as silence meanwhile."""
         effects = self.break_off(at_s)
         self._is_played_over = True
         self.sender.put(samples)

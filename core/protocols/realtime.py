@@ -88,7 +88,7 @@ class RealtimeMachine(UnitResponses):
         text = "The session has reached its longest duration."
         return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
 
-    # --- the user's sound ---
+    # --- the user's audio ---
 
     def append(self, event: Received) -> list[Effect]:
         message = event.message
@@ -152,7 +152,7 @@ class RealtimeMachine(UnitResponses):
         return self._event("input_audio_buffer.cleared")
 
     def clear_output(self, event: Received) -> list[Effect]:
-        """The client holds the sound that it has not played."""
+        """The client holds the audio that it has not played."""
         self._audible_until_s = event.at_s
         response_id = self._active.id if self._active is not None else ""
         return self._event("output_audio_buffer.cleared", response_id=response_id)

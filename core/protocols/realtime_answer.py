@@ -51,7 +51,7 @@ class _Open:
     item: Item  # as clients see it; its content is put in when it closes
     index: int  # its place in the response
     text: str = ""  # or the arguments of a call
-    pcm: bytearray = field(default_factory=bytearray)  # its sound
+    pcm: bytearray = field(default_factory=bytearray)  # its audio
     # Where each piece ends, in characters and bytes.
     marks: list[tuple[int, int]] = field(default_factory=list)
 

@@ -1,7 +1,7 @@
 """The input audio of a Realtime client: the buffer, and where speech begins and ends. Pure.
 
-Positions count all sound ever appended. Bounded: of sound that no item holds yet the newest
-`max_buffer_s` are kept; sound that detection has not judged yet may be as much again.
+Positions count all audio ever appended. Bounded: of audio that no item holds yet the newest
+`max_buffer_s` are kept; audio that detection has not judged yet may be as much again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS_PER_WINDOW: Final = WINDOW_MS // LEVEL_MS
 ROOM_MS: Final = 512  # the room is as loud as the quietest moment of these
 ABOVE_ROOM: Final = 10.0  # in power, 10 dB
 LOWEST_POWER: Final = 1e-6
-GAP_LEVELS: Final = 6  # quiet for so long, a sound is over
+GAP_LEVELS: Final = 6  # quiet for so long, a burst is over
 MAX_SEGMENT_S: Final = 300.0  # ours: a segment is closed at this length
 WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
@@ -78,7 +78,7 @@ class SpeechFinder:
         Args:
             probability: Of speech.
             rules: The session's.
-            is_audible: The model's own voice may be in the sound.
+            is_audible: The model's own voice may be in the audio.
             levels: Power of each 4 ms of the window.
         """
         opened = self.judge_beginning(levels, rules) if is_audible else None
@@ -92,16 +92,16 @@ class SpeechFinder:
     ) -> SpeechOpened | None:
         """Open a segment inside a window whose end is still to come, while the model is audible.
 
-        Speech has to last as long as between windows, but counts from where the sound began.
+        Speech has to last as long as between windows, but counts from where the audio began.
         """
         onset_ms = self._onset_ms
         if onset_ms is None or not self._is_sure or self._clock_ms - onset_ms < 2 * WINDOW_MS:
             return None
         for count in range(1, len(levels) + 1):
             now_ms = self._clock_ms + count * LEVEL_MS
-            sounding_ms = _audible_ms([*self._levels, *levels[:count]])
-            began_ms = max(now_ms - sounding_ms, onset_ms - ONSET_MS)
-            if sounding_ms and now_ms - began_ms >= MIN_BARGE_IN_MS:
+            audible_ms = _audible_ms([*self._levels, *levels[:count]])
+            began_ms = max(now_ms - audible_ms, onset_ms - ONSET_MS)
+            if audible_ms and now_ms - began_ms >= MIN_BARGE_IN_MS:
                 return self._open(onset_ms, rules)
         return None
 
@@ -159,7 +159,7 @@ class SpeechFinder:
 
 
 def _audible_ms(levels: Sequence[float]) -> int:
-    """Return how long the sound at the end of levels surely stands out from the room."""
+    """Return how long the audio at the end of levels surely stands out from the room."""
     limit = max(min(levels) * ABOVE_ROOM, LOWEST_POWER)
     if levels[-1] < limit:
         return 0

@@ -1,7 +1,7 @@
 """The items of a Realtime conversation: kept in order, shown to clients, rendered as turns. Pure.
 
 Bounded: at most `max_items` items, of which the oldest leave first, and `max_sound_s` of the user's
-sound, of which the oldest is dropped while its words stay.
+audio, of which the oldest is dropped while its words stay.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from core.schemas.realtime_session import AudioFormat
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Role = Literal["user", "assistant", "system"]
 ROOT: Final = "root"
-RETRIEVED_S: Final = 30.0  # sound in `retrieved`, as some clients take no larger message
+RETRIEVED_S: Final = 30.0  # audio in `retrieved`, as some clients take no larger message
 RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
 
 
 @dataclass(frozen=True)
 class Sound:
-    """Sound as the client wrote or reads it."""
+    """Audio as the client wrote or reads it."""
 
     pcm: bytes = field(repr=False)  # its bytes; empty if they were dropped
     format: AudioFormat  # how they are written
@@ -47,7 +47,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Content:
-    """One part of an item: words, sound, or a picture."""
+    """One part of an item: words, audio, or a picture."""
 
     type: str  # the protocol's name of its kind
     text: str | None = None  # None if it is not known
@@ -156,7 +156,7 @@ class StoreLimits:
 
     Attributes:
         max_items: items; the oldest of more are forgotten.
-        max_sound_s: the user's sound; of more, the oldest is dropped while its words stay.
+        max_sound_s: the user's audio; of more, the oldest is dropped while its words stay.
         max_pictures: items that are pictures alone; the oldest of more are forgotten.
     """
 

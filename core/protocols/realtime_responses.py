@@ -72,7 +72,7 @@ class RealtimeLimits(StoreLimits):
         kv_reserve_tokens: so many are left free by forgetting what was said first.
         max_outside: responses outside the conversation that may wait.
         max_items: items; the oldest of more are forgotten.
-        max_sound_s: sound in items; of more, the oldest is dropped while its words stay.
+        max_sound_s: audio in items; of more, the oldest is dropped while its words stay.
         max_pictures: items that are pictures alone; the oldest of more are forgotten.
     """
 
@@ -163,7 +163,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
             return []
         chunk = event.chunk
         sent = making.add(chunk.text_delta or "", event.sound)
-        self._note_sound(making, event.sound, event.at_s)
+        self._note_audible(making, event.sound, event.at_s)
         if making.failure is None:
             return self._send(*sent)
         return [*self._send(*sent), *self._end_answer(making, making.failure), Interrupt()]
@@ -237,7 +237,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def _waiting(self) -> list[Answer]:
         return [*([self._active] if self._active is not None else []), *self._outside]
 
-    def _note_sound(self, answer: Answer, sound: bytes, at_s: float) -> None:
+    def _note_audible(self, answer: Answer, sound: bytes, at_s: float) -> None:
         duration_s = len(sound) / answer.output.format.bytes_per_s
         if duration_s > 0 and not answer.is_outside:
             self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
@@ -314,7 +314,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         return [*sent, *self._commit(end_ms)]
 
     def _commit(self, end_ms: int) -> list[Effect]:
-        """Make an item of the sound up to a position."""
+        """Make an item of the audio up to a position."""
         item_id, sound = self._audio.take(end_ms)
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))

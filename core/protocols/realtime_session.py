@@ -42,7 +42,7 @@ class OutputConfig:
 
     instructions: str  # the system prompt
     modality: Modality = "audio"  # spoken, or text alone
-    format: AudioFormat = field(default_factory=AudioFormat)  # how its sound is written
+    format: AudioFormat = field(default_factory=AudioFormat)  # how its audio is written
     voice: str = "default"  # the voice's name, as it was asked for
     # The voice itself, wire audio; None is the default voice.
     voice_sample: str | None = field(default=None, repr=False)

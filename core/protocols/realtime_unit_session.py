@@ -1,4 +1,4 @@
-"""The units of a Realtime session: the user's sound on its way to the model, and its prompt. Pure.
+"""The units of a Realtime session: the user's audio on its way to the model, and its prompt. Pure.
 
 The cache of the duplex engine grows by units alone: what else changes the conversation begins a new
 session of it, whose prompt holds the items in words.

@@ -1,6 +1,6 @@
 """Responses of a Realtime session that the duplex engine makes, unit by unit. Pure.
 
-The user's sound goes to the model as it comes, and the model decides in each unit whether it
+The user's audio goes to the model as it comes, and the model decides in each unit whether it
 speaks. Responses that ask for something of their own are made by the turn engine, between units.
 """
 
@@ -315,7 +315,7 @@ class UnitResponses(ResponseMachine):
 
     def _speak(self, answer: Answer, text: str, sound: bytes) -> list[Effect]:
         sound = sound if answer.output.speaks else b""
-        self._note_sound(answer, sound, self._state.now_s)
+        self._note_audible(answer, sound, self._state.now_s)
         return self._send(*answer.add(text, sound, is_marked=False))
 
     def _break_off(self) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""The duplex machine and the sound on its way to it, for protocols that are not its own. Pure."""
+"""The duplex machine and the audio on its way to it, for protocols that are not its own. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WINDOW_BYTES: Final = 32 * BYTES_PER_S // MS_PER_S  # what detection judges at o
 
 
 class InputAudioBuffer:
-    """The sound of one client on its way to the model and to voice detection.
+    """The audio of one client on its way to the model and to voice detection.
 
-    Samples are little-endian float32 at 16 kHz. Of sound that is more than `AHEAD_MAX_S` ahead of
+    Samples are little-endian float32 at 16 kHz. Of audio that is more than `AHEAD_MAX_S` ahead of
     the clock the newest is left out; where none comes for longer than a unit, silence takes its
     place. Of more than `WAITING_MAX_BYTES` that wait to be taken out, the oldest is left out.
     """
@@ -40,7 +40,7 @@ class InputAudioBuffer:
         self._missing_bytes = WINDOW_BYTES  # until detection has another window complete
         self._received_bytes = 0
         self._began_s = 0.0
-        self._last_s = 0.0  # when sound last came
+        self._last_s = 0.0  # when audio last came
 
     @property
     def received_ms(self) -> int:
@@ -114,7 +114,7 @@ class UnitSession(ABC):
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # how full the context is
         self.model_speaks = False  # it is in the middle of a turn
-        self.drops_unit = False  # the sound of the present unit is not wanted any more
+        self.drops_unit = False  # the audio of the present unit is not wanted any more
 
     @property
     def rebase(self) -> Rebase:

@@ -35,24 +35,9 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
-from core.protocols.machine import (
-    ENDING,
-    FAILURE,
-    AudioPace,
-    SessionNames,
-    common_rows,
-    live_rows,
-)
+from core.protocols.machine import ENDING, FAILURE, AudioPace, SessionNames, common_rows, live_rows
 from core.protocols.tables import SAME, Row, index_rows
-from core.schemas.duplex import (
-    AudioChunk,
-    Interrupted,
-    Pause,
-    Paused,
-    Resumed,
-    Timeout,
-    VideoFrame,
-)
+from core.schemas.duplex import AudioChunk, Interrupted, Pause, Paused, Resumed, Timeout, VideoFrame
 from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.worker import WorkerStatus
 

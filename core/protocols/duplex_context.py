@@ -17,13 +17,7 @@ from typing import Final
 from core.errors import BadPayloadError, ErrorCode, TooBigError
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
 from core.protocols.effects import Effect, Prefill, Send, StopTimer
-from core.protocols.events import (
-    MS_PER_S,
-    PrefillDone,
-    Received,
-    TimerName,
-    Transcribed,
-)
+from core.protocols.events import MS_PER_S, PrefillDone, Received, TimerName, Transcribed
 from core.protocols.machine import LiveMachine, SessionNames, warn
 from core.schemas.duplex import Prepare, Prepared, Stopped, TextAdded, TextInput
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ

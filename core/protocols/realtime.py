@@ -30,14 +30,7 @@ from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
 from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.openai_errors import SOCKET_CODES, FieldError
-from core.schemas.realtime import (
-    BufferAppend,
-    ItemCreate,
-    ItemDelete,
-    ItemRetrieve,
-    ItemTruncate,
-    SessionUpdate,
-)
+from core.schemas.realtime import BufferAppend, ItemCommand, ItemCreate, ItemTruncate, SessionUpdate
 
 MIN_COMMIT_MS: Final = 100
 TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
@@ -191,7 +184,7 @@ class RealtimeMachine(UnitResponses):
 
     def retrieve_item(self, event: Received) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ItemRetrieve)
+        assert isinstance(message, ItemCommand)
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
@@ -223,7 +216,7 @@ class RealtimeMachine(UnitResponses):
 
     def delete_item(self, event: Received) -> list[Effect]:
         message = event.message
-        assert isinstance(message, ItemDelete)
+        assert isinstance(message, ItemCommand)
         if message.item_id not in self._store:
             return self._no_item(event, "delete", message.item_id)
         self._store.delete(message.item_id)

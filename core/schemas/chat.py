@@ -15,16 +15,7 @@ from core.schemas.common import (
     TTSConfig,
     WireModel,
 )
-from core.schemas.queue import (
-    ErrorMessage,
-    Heartbeat,
-    Queued,
-    QueueDone,
-    QueueUpdate,
-    SessionSecret,
-    Stop,
-    WarningMessage,
-)
+from core.schemas.queue import Heartbeat, Problem, QueueMessage, SessionSecret, Stop
 from core.schemas.streaming import MessageList
 
 SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: docs/specification/service.md#2.6
@@ -150,14 +141,7 @@ ClientMessage = Annotated[
 """What a client may send on `/ws/chat`."""
 
 ServerMessage = Annotated[
-    Queued
-    | QueueUpdate
-    | QueueDone
-    | ChatPrefillDone
-    | ChatChunk
-    | ChatDone
-    | WarningMessage
-    | ErrorMessage,
+    QueueMessage | ChatPrefillDone | ChatChunk | ChatDone | Problem,
     Field(discriminator="type"),
 ]
 """What a client may receive on `/ws/chat`."""

@@ -15,24 +15,16 @@ from core.schemas.common import (
     SoundBytes,
     WireModel,
 )
-from core.schemas.duplex_calls import (
-    DuplexConfig,
-    DuplexGenerateResult,
-    FrameList,
-)
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, FrameList
 from core.schemas.queue import (
-    ErrorMessage,
     Heartbeat,
     Interrupt,
-    Queued,
-    QueueDone,
-    QueueUpdate,
-    SessionResumable,
-    SessionResumed,
+    Problem,
+    QueueMessage,
+    ResumeMessage,
     SessionSecret,
     Stop,
     UserTranscript,
-    WarningMessage,
 )
 
 
@@ -293,11 +285,8 @@ ClientMessage = Annotated[
 """What a client may send on `/ws/duplex`."""
 
 ServerMessage = Annotated[
-    Queued
-    | QueueUpdate
-    | QueueDone
-    | SessionResumable
-    | SessionResumed
+    QueueMessage
+    | ResumeMessage
     | Prepared
     | ResultPart
     | Result
@@ -308,8 +297,7 @@ ServerMessage = Annotated[
     | Timeout
     | TextAdded
     | UserTranscript
-    | WarningMessage
-    | ErrorMessage,
+    | Problem,
     Field(discriminator="type"),
 ]
 """What a client may receive on `/ws/duplex`."""

@@ -20,18 +20,14 @@ from core.schemas.common import (
     WireModel,
 )
 from core.schemas.queue import (
-    ErrorMessage,
     Heartbeat,
     Interrupt,
-    Queued,
-    QueueDone,
-    QueueUpdate,
-    SessionResumable,
-    SessionResumed,
+    Problem,
+    QueueMessage,
+    ResumeMessage,
     SessionSecret,
     Stop,
     UserTranscript,
-    WarningMessage,
 )
 from core.schemas.streaming import Chunk
 
@@ -219,11 +215,8 @@ ClientMessage = Annotated[
 """What a client may send on `/ws/half_duplex`."""
 
 ServerMessage = Annotated[
-    Queued
-    | QueueUpdate
-    | QueueDone
-    | SessionResumable
-    | SessionResumed
+    QueueMessage
+    | ResumeMessage
     | Prepared
     | VadState
     | Generating
@@ -232,8 +225,7 @@ ServerMessage = Annotated[
     | Timeout
     | Stopped
     | UserTranscript
-    | WarningMessage
-    | ErrorMessage,
+    | Problem,
     Field(discriminator="type"),
 ]
 """What a client may receive on `/ws/half_duplex`."""

@@ -208,3 +208,8 @@ class Heartbeat(WireModel):
     """A sign of life; tolerated, never answered."""
 
     type: Literal["heartbeat"] = Field("heartbeat", description="Kind of message.")
+
+
+QueueMessage = Queued | QueueUpdate | QueueDone
+ResumeMessage = SessionResumable | SessionResumed
+Problem = WarningMessage | ErrorMessage

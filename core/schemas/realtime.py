@@ -64,10 +64,12 @@ class ItemCreate(NamedEvent):
     )
 
 
-class ItemRetrieve(NamedEvent):
-    """Ask for an item with its sound."""
+class ItemCommand(NamedEvent):
+    """Ask for an item with its audio, or take it out of the conversation."""
 
-    type: Literal["conversation.item.retrieve"] = Field(description="Kind of event.")
+    type: Literal["conversation.item.retrieve", "conversation.item.delete"] = Field(
+        description="Kind of event."
+    )
     item_id: ItemId = Field(description="Which.")
 
 
@@ -78,13 +80,6 @@ class ItemTruncate(NamedEvent):
     item_id: ItemId = Field(description="Which.")
     content_index: int = Field(0, ge=0, le=64, description="Which part: 0.")
     audio_end_ms: int = Field(ge=0, le=86_400_000, description="What was heard of it, ms.")
-
-
-class ItemDelete(NamedEvent):
-    """Take an item out of the conversation."""
-
-    type: Literal["conversation.item.delete"] = Field(description="Kind of event.")
-    item_id: ItemId = Field(description="Which.")
 
 
 class ResponseCreate(NamedEvent):
@@ -117,9 +112,8 @@ ClientEvent = Annotated[
     | BufferAppend
     | InputImageAppend
     | ItemCreate
-    | ItemRetrieve
+    | ItemCommand
     | ItemTruncate
-    | ItemDelete
     | ResponseCreate
     | ResponseCancel
     | BufferCommand,

@@ -25,15 +25,12 @@ from core.schemas.common import (
 )
 from core.schemas.queue import (
     Close,
-    ErrorMessage,
     Heartbeat,
-    Queued,
-    QueueDone,
-    QueueUpdate,
+    Problem,
+    QueueMessage,
     SessionSecret,
     Stop,
     UserTranscript,
-    WarningMessage,
 )
 
 MessageList = Annotated[
@@ -259,15 +256,7 @@ ClientMessage = Annotated[
 """What a client may send on `/ws/streaming`."""
 
 ServerMessage = Annotated[
-    Queued
-    | QueueUpdate
-    | QueueDone
-    | PrefillDone
-    | Chunk
-    | UserTranscript
-    | Done
-    | WarningMessage
-    | ErrorMessage,
+    QueueMessage | PrefillDone | Chunk | UserTranscript | Done | Problem,
     Field(discriminator="type"),
 ]
 """What a client may receive on `/ws/streaming`."""
@@ -278,7 +267,7 @@ WorkerClientMessage = Annotated[
 """What a worker accepts on its own `/ws/streaming`."""
 
 WorkerServerMessage = Annotated[
-    PrefillDone | Chunk | UserTranscript | Done | CacheMiss | WarningMessage | ErrorMessage,
+    PrefillDone | Chunk | UserTranscript | Done | CacheMiss | Problem,
     Field(discriminator="type"),
 ]
 """What a worker answers on its own `/ws/streaming`."""

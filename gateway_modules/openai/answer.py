@@ -32,7 +32,7 @@ from core.tools import (
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.remembered import Transcripts
 from gateway_modules.openai.speech import spoken
-from gateway_modules.single_request import ReplyMessage
+from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.responses import openai_error
 

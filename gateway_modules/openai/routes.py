@@ -33,16 +33,15 @@ from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import WorkerRequest, worker_request
 from gateway_modules.queue.worker_view import loaded_model
+from gateway_modules.routes.chat import reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
-from gateway_modules.single_request import reply
 from gateway_modules.voices.voice_library import (
     NAME_MAX_CHARS,
     RefAudio,
     RefAudioRegistry,
     VoiceLibrary,
 )
-from gateway_modules.web.client_request import ClientDisconnectedError, text_of, unless_disconnected
-from gateway_modules.web.responses import CLIENT_LEFT
+from gateway_modules.web.client_request import text_of, unless_disconnected
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -133,13 +132,10 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     answer = Answer(asked, served_model(gateway), voices, transcripts, sent.heard_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent.text, client, lambda: answer.is_over)
-    try:
-        if not asked.stream:
-            return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
-        # Until the first message an error is an HTTP status, which clients know how to retry.
-        first = await unless_disconnected(request, anext(messages))
-    except ClientDisconnectedError:
-        return Response(status_code=CLIENT_LEFT)
+    if not asked.stream:
+        return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
+    # Until the first message an error is an HTTP status, which clients know how to retry.
+    first = await unless_disconnected(request, anext(messages))
     events = answer.events(first, messages)
     return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
 
@@ -155,10 +151,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     worker_text = await gateway.voices.run(speech_request, asked, gateway.voices)
     client = gateway.access.limited_client(request)
     made = Speech(asked, reply(gateway, worker_text, client, lambda: False))
-    try:
-        await unless_disconnected(request, made.begin())
-    except ClientDisconnectedError:
-        return Response(status_code=CLIENT_LEFT)
+    await unless_disconnected(request, made.begin())
     return SpeechResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
 
 

@@ -24,11 +24,11 @@ from core.schemas.openai_errors import parse_body
 from core.schemas.worker import TranscriptPassage
 from gateway_modules.openai.routes import UNBUFFERED, NeedsKey, check_model
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import Sound
-from gateway_modules.web.client_request import ClientDisconnectedError, unless_disconnected
-from gateway_modules.web.responses import CLIENT_LEFT, openai_error
+from gateway_modules.web.client_request import unless_disconnected
+from gateway_modules.web.responses import openai_error
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 FIELDS_MAX: Final = 16
@@ -68,15 +68,12 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     sound = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
     passages = _written(gateway, able, asked, sound, client)
-    try:
-        if asked.stream:
-            first = await unless_disconnected(request, anext(passages, None))
-            events = _events(first, passages, sound)
-            headers = dict(UNBUFFERED)
-            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-        return _answer(asked, await unless_disconnected(request, _all(passages)), sound)
-    except ClientDisconnectedError:
-        return Response(status_code=CLIENT_LEFT)
+    if asked.stream:
+        first = await unless_disconnected(request, anext(passages, None))
+        events = _events(first, passages, sound)
+        headers = dict(UNBUFFERED)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return _answer(asked, await unless_disconnected(request, _all(passages)), sound)
 
 
 async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:

@@ -1,40 +1,70 @@
-"""One-shot chat over HTTP, and the stop buttons of the sockets, at whichever door these are."""
+"""Single requests over HTTP, and the stop buttons of the sockets, at whichever door these are.
+
+A request waits in the queue, and is sent to another worker if the first cannot be reached.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Final
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response
+from websockets.exceptions import ConnectionClosed
 
 from core.errors import (
     AppDisabledError,
+    CloseCode,
     NotFoundError,
     NoWorkerError,
+    WorkerLostError,
+    WorkerUnreachableError,
 )
 from core.schemas import limits
-from core.schemas.chat import ChatRequest, GatewayChatResponse
+from core.schemas.chat import (
+    ChatChunk,
+    ChatDone,
+    ChatPrefillDone,
+    ChatRequest,
+    GatewayChatResponse,
+    ServerMessage,
+)
 from core.schemas.common import WireModel, parse_message
-from core.schemas.queue import SESSION_SECRET_HEADER, RequestType
+from core.schemas.queue import SESSION_SECRET_HEADER, ErrorMessage, RequestType
 from gateway_modules.admin.kept_settings import TURN_BASED
 from gateway_modules.admin.security import mark_admin
+from gateway_modules.desk.client import STOP
 from gateway_modules.desk.server import DoorSession
-from gateway_modules.queue.ticket import hash_of, new_session_secret
+from gateway_modules.queue.ticket import (
+    UPDATE_PERIOD_S,
+    Ticket,
+    hash_of,
+    new_session_secret,
+)
+from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.turns import confined_tts
+from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
-from gateway_modules.single_request import Assignment, replies
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.client_request import ClientDisconnectedError, text_of, unless_disconnected
-from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.client_request import text_of, unless_disconnected
+from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import with_strings_of
-from gateway_modules.web.responses import CLIENT_LEFT, problems
+from gateway_modules.web.responses import problems
+from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000
+CHAT: Final = RequestType.CHAT
+MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
+ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
+Reply = TypeVar("Reply")
 
 router = APIRouter(tags=["inference"])
 stops = APIRouter(tags=["inference"])
@@ -102,10 +132,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     text = await text_of(request)
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
     client = gateway.access.limited_client(request)
-    try:
-        answer = await unless_disconnected(request, _answer(gateway, prepared, client))
-    except ClientDisconnectedError:
-        return Response(status_code=CLIENT_LEFT)
+    answer = await unless_disconnected(request, _answer(gateway, prepared, client))
     return JSONResponse(answer.model_dump(mode="json"))
 
 
@@ -115,6 +142,111 @@ def _prepared(text: str, voices: VoiceLibrary) -> str:
         return text
     changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
     return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A request that has a worker, how long it waited and how long that was expected to be."""
+
+    ticket: Ticket
+    session_id: str
+    waited_s: float
+    estimated_s: float
+
+
+async def replies(
+    gateway: Gateway, client: str, work: Callable[[Assignment], AsyncGenerator[Reply]]
+) -> AsyncGenerator[Reply]:
+    """Wait for a worker and yield what `work` yields.
+
+    As long as nothing was yielded, a worker that cannot be reached or is busy is replaced. Closing
+    the generator, or cancelling the task that waits for it, leaves the queue or ends the work.
+
+    Raises:
+        OmniError: The queue is full, no worker could be reached, or the worker failed.
+    """
+    pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
+    began_s, patience_s = clock(), gateway.timing.patience_s
+    session_id, estimated_s = generate_session_id("chat"), 0.0
+    order: int | None = None  # of a ticket whose worker was lost
+
+    async def check(_: Ticket) -> None:
+        if clock() - began_s >= patience_s and not pool.directory.is_anybody_left():
+            raise NoWorkerError()
+
+    for moves in itertools.count():
+        async with AsyncExitStack() as stack:
+            drawn = pool.enqueue(CHAT, session_id, client=client, order=order)
+            ticket = stack.enter_context(drawn)
+            order = ticket.order
+            estimated_s = estimated_s if moves else ticket.estimated_wait_s
+            worker = await ticket.wait(check, min(UPDATE_PERIOD_S, patience_s))
+            assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
+            if not moves:
+                gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
+            said = await stack.enter_async_context(aclosing(work(assignment)))
+            may_move = moves < gateway.timing.queueing.max_moves
+            try:
+                async for reply in said:
+                    may_move = False
+                    yield reply
+                break
+            except (WorkerUnreachableError, NoWorkerError) as error:
+                may_move = may_move and pool.directory.is_served_beside(worker)
+                if may_move or isinstance(error, WorkerUnreachableError):
+                    pool.directory.report_unreachable(worker)
+                if not may_move:
+                    raise
+    gateway.cleanup.request()
+
+
+async def reply(
+    gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
+) -> AsyncGenerator[ReplyMessage]:
+    """Wait for a worker and yield its reply to a `ChatSocketRequest`, `ChatDone` last.
+
+    `is_over` is called after each message; once it is true, the worker ends the reply early.
+    See `replies`.
+    """
+    work = partial(_served, gateway, body, is_over)
+    async with aclosing(replies(gateway, client, work)) as messages:
+        async for message in messages:
+            yield message
+
+
+async def _served(
+    gateway: Gateway, body: str, is_over: Callable[[], bool], assignment: Assignment
+) -> AsyncGenerator[ReplyMessage]:
+    ticket = assignment.ticket
+    async with gateway.relay_pool.client.connected(
+        ticket.worker,
+        SocketKind.CHAT.path,
+        worker_query(assignment.session_id, CHAT),
+        session_secret=new_session_secret(),
+        tries=gateway.timing.connect_tries,
+    ) as socket:
+        ticket.note_started()
+        try:
+            await socket.send(parts(body))
+            has_stopped = False
+            while True:
+                message = MESSAGE.validate_json(await socket.recv(decode=False))
+                if isinstance(message, ErrorMessage):
+                    raise ERROR_OF_CODE[message.code](message.message)
+                if isinstance(message, ReplyMessage):
+                    yield message
+                if isinstance(message, ChatDone):
+                    return
+                if is_over() and not has_stopped:
+                    has_stopped = True
+                    with suppress(ConnectionClosed):  # of a reply that is over, the end is read
+                        await socket.send(STOP.text)
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
+                raise NoWorkerError("The worker is busy. Please try again later.") from closed
+            raise WorkerLostError() from closed
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:

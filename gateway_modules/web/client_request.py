@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from core.errors import BadPayloadError, BadRequestError
 from gateway_modules.web.long_text import LongTextReader
@@ -23,10 +23,6 @@ DISPOSITION_HEADER: Final = b"content-disposition"
 PARTS_MAX: Final = 16
 PART_HEADERS_MAX: Final = 16
 FLUSH_BYTES: Final = 1024 * 1024  # collected before a thread is asked to write it
-
-
-class ClientDisconnectedError(Exception):
-    """The client has closed the connection."""
 
 
 async def text_of(request: Request) -> str:
@@ -42,7 +38,7 @@ async def text_of(request: Request) -> str:
 
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
-    """Cancel some work when the client disconnects, and raise ClientDisconnectedError.
+    """Cancel some work when the client disconnects, and raise ClientDisconnect.
 
     The request's body has been read.
     """
@@ -51,7 +47,7 @@ async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Resu
     try:
         await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientDisconnectedError
+            raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()

@@ -141,7 +141,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """End a request whose client disconnected while sending the body."""
+    """End a request whose client disconnected while it sent the body or waited for the answer."""
     return Response(status_code=CLIENT_LEFT)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from core.schemas.worker import WorkerStatus
-from gateway_modules.single_request import reply
+from gateway_modules.routes.chat import reply
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.fakes.pools import count
 

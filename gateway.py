@@ -31,14 +31,12 @@ from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.schemas.chat import ChatRequest
 from core.worker_tls import server_context
-from gateway_modules.openai import calls as openai_calls
 from gateway_modules.openai import routes as openai_routes
-from gateway_modules.openai import sockets as openai_sockets
+from gateway_modules.openai import sessions as openai_sessions
 from gateway_modules.openai import transcription as openai_transcription
 from gateway_modules.roles import Role, behind_doors, shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
-from gateway_modules.routes.desk import DoorsOnly, Forwarding
-from gateway_modules.routes.http_edge import HttpEdge
+from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
 from gateway_modules.service import Gateway, Timing, build_gateway
 from gateway_modules.web.certificates import certificate_names, ensure_certificate
 from gateway_modules.web.responses import (
@@ -162,10 +160,10 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
 
 def _add_client_routes(app: FastAPI, gateway: Gateway) -> None:
     app.include_router(pages.make_documents())
-    for routes in (openai_routes, openai_transcription, openai_calls):
-        app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
-        app.include_router(routes.router, include_in_schema=False)
-    app.include_router(openai_sockets.router)
+    for router in (openai_routes.router, openai_transcription.router, openai_sessions.calls):
+        app.include_router(router, prefix=OPENAI_PREFIX.rstrip("/"))
+        app.include_router(router, include_in_schema=False)
+    app.include_router(openai_sessions.sockets)
     app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
 
 

@@ -30,6 +30,7 @@ from gateway_modules.admin.security import (
     ADMIN_HEADER,
     AccessPolicy,
     Answer,
+    ClientSecrets,
     Masks,
     ensure_admin_token,
     mark_admin,
@@ -37,7 +38,7 @@ from gateway_modules.admin.security import (
 from gateway_modules.admin.trends import Trends
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
-from gateway_modules.openai.remembered import ClientSecrets, Transcripts
+from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.queue.ticket import TICKET_FILE, hash_of
 from gateway_modules.queue.worker_client import CONNECT_TRIES
 from gateway_modules.queue.worker_pool import WorkerPool

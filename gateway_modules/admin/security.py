@@ -1,4 +1,4 @@
-"""Who is asking: addresses behind proxies, pages of other sites, administrators.
+"""Who is asking: addresses behind proxies, pages of other sites, administrators, client secrets.
 
 Decides from headers and addresses alone; never reads a body, never answers."""
 
@@ -7,12 +7,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import json
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
@@ -20,8 +22,14 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from config import SecuritySettings
-from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
+from core.errors import (
+    BadRequestError,
+    OriginRefusedError,
+    RateLimitedError,
+    UnauthorizedError,
+)
 from core.files import ensure_token
+from core.schemas.realtime_session import SessionPatch
 from gateway_modules.web.limits import AddressBuckets, network_of
 
 ADMIN_HEADER: Final = "X-Admin-Token"
@@ -49,6 +57,10 @@ TOKEN_FILE: Final = "admin_token"
 TOKEN_BYTES: Final = 16
 SESSION_AGE_S: Final = 12 * 3_600  # a working day
 SESSIONS_MAX: Final = 64  # administrators who are logged in at once
+SECRET_PREFIX: Final = "ek_"
+SECRET_BYTES: Final = 24
+SECRETS_MAX: Final = 1_000  # at once; one more is refused until one expires
+SECRET_SESSION_MAX_CHARS: Final = 64 * 1024  # of a session as JSON
 
 
 class AccessPolicy:
@@ -300,6 +312,55 @@ class AdminSessions:
         self._ends_s.pop(_hash(cookie), None)
 
 
-def _hash(cookie: str) -> bytes:
-    # Found by its hash: how long the search takes says nothing about the cookies there are.
-    return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).digest()
+@dataclass(frozen=True)
+class ClientSecret:
+    """A key for programs that are not to know an API key; `expires_at` in Unix seconds."""
+
+    value: str
+    expires_at: int
+
+
+@dataclass(frozen=True)
+class _KeptSecret:
+    expires_at: int
+    session: str  # JSON: no object of a thousand values waits in memory
+
+
+class ClientSecrets:
+    """Unexpired secrets by their hash, with the settings of their sessions, in memory.
+
+    Source: OpenAI's API reference, "Create client secret".
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._kept: dict[bytes, _KeptSecret] = {}
+
+    def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
+        """Raises BadRequestError for long settings, RateLimitedError at too many secrets."""
+        text = settings.model_dump_json(exclude_unset=True)
+        if len(text) > SECRET_SESSION_MAX_CHARS:
+            raise BadRequestError(
+                f"session: longer than {SECRET_SESSION_MAX_CHARS} characters of JSON."
+            )
+        now_s = self._clock()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.expires_at > now_s}
+        if len(self._kept) >= SECRETS_MAX:
+            raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
+        made = ClientSecret(SECRET_PREFIX + secrets.token_hex(SECRET_BYTES), int(now_s) + seconds)
+        self._kept[_hash(made.value)] = _KeptSecret(made.expires_at, text)
+        return made
+
+    # Any: a JSON object.
+    def find(self, value: str) -> dict[str, Any] | None:
+        """Return the settings of a secret's sessions, None if it is unknown or has expired."""
+        kept = self._kept.get(_hash(value)) if value.startswith(SECRET_PREFIX) else None
+        if kept is None or kept.expires_at <= self._clock():
+            return None
+        session: dict[str, Any] = json.loads(kept.session)
+        return session
+
+
+def _hash(secret: str) -> bytes:
+    # Found by its hash: how long the search takes says nothing about the secrets there are.
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -30,8 +30,8 @@ from core.tools import (
     Said,
 )
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.remembered import Transcripts
 from gateway_modules.openai.speech import spoken
+from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.responses import openai_error

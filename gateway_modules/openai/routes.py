@@ -5,33 +5,28 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import secrets
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from core.errors import BadRequestError, NoWorkerError, UnauthorizedError
-from core.protocols.realtime_session import ENGINES
-from core.schemas.common import explain
+from core.protocols.realtime_session import ENGINES, OutputConfig, SessionConfig
+from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.remembered import (
-    SECONDS_USUAL,
-    ClientSecretRequest,
-    Transcripts,
-    session_object,
-)
 from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
-from gateway_modules.openai.worker_request import WorkerRequest, worker_request
+from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
 from gateway_modules.queue.worker_view import loaded_model
 from gateway_modules.routes.chat import reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
@@ -91,6 +86,24 @@ NeedsKey = Depends(check_key)
 
 NeedsApiKey = Depends(check_api_key)
 """Marks a route that takes an API key only."""
+
+
+SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
+SESSION_ID_BYTES: Final = 12
+
+
+class ExpiresAfter(WireModel):
+    """How long a secret opens sessions."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
+
+
+class ClientSecretRequest(WireModel):
+    """The body of a request; both may be left out."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: SessionPatch = SessionPatch()
 
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
@@ -186,6 +199,14 @@ async def create_beta_session(request: Request, gateway: GatewayHere) -> Respons
     made = gateway.client_secrets.make(given, SECONDS_USUAL)
     session = session_object(given, served_model(gateway), made.expires_at)
     return JSONResponse({**session, "client_secret": asdict(made)})
+
+
+def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
+    config = SessionConfig(OutputConfig("")).patched(settings)
+    session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
+    if settings.instructions is None:
+        del session["instructions"]  # those of the worker
+    return session
 
 
 def served_models(gateway: Gateway) -> tuple[str, ...]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core.errors import BadRequestError
@@ -37,7 +39,6 @@ from gateway_modules.openai.chat_request import (
     TextPart,
     VideoPart,
 )
-from gateway_modules.openai.remembered import Transcripts
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
@@ -45,6 +46,29 @@ MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the 
 TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS
 BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
+TRANSCRIPT_LIFE_S: Final = 3_600  # as with OpenAI's server
+TRANSCRIPTS_MAX: Final = 1_000  # the oldest of more is forgotten; 4 MB at most
+
+
+class Transcripts:
+    """What spoken answers said, in memory, by the id of their audio, which cannot be guessed."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
+
+    def keep(self, audio_id: str, text: str) -> int:
+        """Keep a text; return until when, in Unix seconds."""
+        expires_s = int(self._clock()) + TRANSCRIPT_LIFE_S
+        self._kept[audio_id] = expires_s, text
+        while len(self._kept) > TRANSCRIPTS_MAX:
+            self._kept.popitem(last=False)
+        return expires_s
+
+    def find(self, audio_id: str) -> str | None:
+        """Return a text, None if it has expired."""
+        expires_s, text = self._kept.get(audio_id, (0, ""))
+        return text if expires_s > self._clock() else None
 
 
 class WorkerRequest(NamedTuple):

@@ -48,6 +48,7 @@ from gateway_modules.queue.ticket import (
     new_session_secret,
 )
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
+from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.relay.relay import Relay
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.relay.worker_link import parts
@@ -239,14 +240,18 @@ async def _served(
                     return
                 if is_over() and not has_stopped:
                     has_stopped = True
-                    with suppress(ConnectionClosed):  # of a reply that is over, the end is read
-                        await socket.send(STOP.text)
+                    await _ask_to_stop(socket)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed
             raise WorkerLostError() from closed
         except ValidationError as error:
             raise WorkerLostError("The worker answered with something else.") from error
+
+
+async def _ask_to_stop(socket: WorkerSocket) -> None:
+    with suppress(ConnectionClosed):  # the end of a reply that is over still waits to be read
+        await socket.send(STOP.text)
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:

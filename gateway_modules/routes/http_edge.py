@@ -1,7 +1,8 @@
 """What every HTTP request and every new socket passes through before any route sees it.
 
 Request ids, log lines, counts, rate limits, origins, sizes of bodies, and headers that keep
-browsers careful. Pure ASGI, so that streams and disconnects pass as they are.
+browsers careful; between doors and their desk, who may ask a desk and what a door passes on. Pure
+ASGI, so that streams and disconnects pass as they are.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from hmac import compare_digest
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
@@ -18,16 +20,22 @@ from typing import Final
 import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
-from starlette.routing import Route
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
+from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.admin.logs import BodyStart, entry_of
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
+from gateway_modules.desk.link import DOOR_PATH
+from gateway_modules.desk.server import Doors
+from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.long_text import PARTS_MARK
@@ -36,7 +44,9 @@ from gateway_modules.web.responses import NO_STORE, content_policy, error_answer
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 OTHER: Final = "other"  # label of what a client makes up
-QUIET_PATHS: Final = frozenset({"/health", "/metrics", "/status"})  # asked every few seconds
+# What everybody may ask a desk, and a door answers itself.
+OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
+QUIET_PATHS: Final = OPEN_PATHS | {"/status"}  # asked every few seconds
 
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
@@ -267,3 +277,72 @@ def limited(
         return message
 
     return receive_on
+
+
+class DoorsOnly:
+    """The layer around a desk: nobody asks it anything but its doors."""
+
+    def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
+        """Wrap an app; `secret` is what doors show."""
+        self._app = app
+        self._doors = doors
+        self._secret = secret.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a door, or what it passes on; refuse others."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        shown = HTTPConnection(scope).headers.get(WORKER_SECRET_HEADER, "")
+        is_door = compare_digest(shown.encode("utf-8", "surrogatepass"), self._secret)
+        if scope["type"] == "websocket":
+            websocket = WebSocket(scope, receive, send)
+            if is_door and scope["path"] == DOOR_PATH:
+                await self._doors.serve(websocket)
+            else:
+                await websocket.close()
+        elif is_door or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+        else:
+            text = "This is the desk: ask one of its doors."
+            await PlainTextResponse(text, HTTPStatus.UNAUTHORIZED)(scope, receive, send)
+
+
+def desk_routes() -> Sequence[Route]:
+    """Return the routes that a door passes on: what needs the pool, or may need an administrator.
+
+    Administrators who are logged in are known to the desk alone.
+    """
+    routers = (queue.router, sessions.router, admin.router, admin.admin_router, pages.assets)
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+    files = [route for route in pages.assets.routes if isinstance(route, Route) and _reads(route)]
+    return [route for route in routes if route.path not in OPEN_PATHS and route not in files]
+
+
+def _reads(route: Route) -> bool:
+    return SAFE_METHODS >= (route.methods or set())
+
+
+class Forwarding:
+    """The layer of a door that passes requests on to the desk."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        """Wrap an app; `gateway` is the door."""
+        assert gateway.desk is not None, "a door has a desk"
+        self._app = app
+        self._desk = gateway.desk
+        self._routes = desk_routes()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or let the door answer."""
+        route = self._route_of(scope) if scope["type"] == "http" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route  # its template is what is counted
+        answer = await self._desk.answer(Request(scope, receive))
+        await answer(scope, receive, send)
+
+    def _route_of(self, scope: Scope) -> Route | None:
+        matching = (route for route in self._routes if route.matches(scope)[0] is Match.FULL)
+        return next(matching, None)

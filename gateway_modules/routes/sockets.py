@@ -31,7 +31,6 @@ from core.schemas.queue import (
     read_seq,
 )
 from gateway_modules.admin.kept_settings import app_of_request
-from gateway_modules.openai.event_traffic import EventTraffic
 from gateway_modules.queue.ticket import new_session_secret
 from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
@@ -88,14 +87,14 @@ class Entrance:
         subprotocol: What is selected of those it offers.
         query: Parameters added to the worker's address.
         deny: Answers its handshake with an error.
-        sends_queue: It is sent its position in the queue, though its protocol has none.
+        traffic: Reads and writes its messages; None is that of the kind of socket.
         first: An event that the worker gets before those of the client.
     """
 
     subprotocol: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
-    sends_queue: bool = True
+    traffic: Traffic | None = None
     first: str | None = None
 
 
@@ -126,7 +125,7 @@ async def serve(
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientWire(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
-            traffic = _traffic(gateway, kind, entrance)
+            traffic = entrance.traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
@@ -211,17 +210,13 @@ def _relay(
     return Relay(wire, machine, traffic, gateway.relay_pool, request, notes)
 
 
-def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
-    match kind:
-        case SocketKind.REALTIME | SocketKind.LIVE:
-            return EventTraffic(gateway.voices, sends_queue=entrance.sends_queue)
-        case SocketKind.STREAMING:
-            return TurnTraffic(gateway.voices)
-        case SocketKind.CHAT:
-            return ChatTraffic(gateway.voices)
-        case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
-            diagnostics = DiagnosticsFile(gateway.recordings, gateway.settings.limits)
-            return LiveTraffic(kind, gateway.voices, diagnostics)
+def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
+    if kind is SocketKind.STREAMING:
+        return TurnTraffic(gateway.voices)
+    if kind is SocketKind.CHAT:
+        return ChatTraffic(gateway.voices)
+    diagnostics = DiagnosticsFile(gateway.recordings, gateway.settings.limits)
+    return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
 async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:

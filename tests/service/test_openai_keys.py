@@ -11,8 +11,8 @@ from openai import AsyncOpenAI
 
 from core.errors import RateLimitedError
 from core.schemas.realtime_session import SessionPatch
-from gateway_modules.openai import remembered
-from gateway_modules.openai.remembered import ClientSecrets
+from gateway_modules.admin import security
+from gateway_modules.admin.security import ClientSecrets
 from tests.fakes.gateway_stage import PATIENT, Stage, on_stage, until
 from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
 
@@ -66,7 +66,7 @@ async def test_the_beta_has_the_secret_inside_the_session(stage: Stage) -> None:
 
 
 def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "SECRETS_MAX", 2)
+    monkeypatch.setattr(security, "SECRETS_MAX", 2)
     now_s = [1_000.0]
     kept = ClientSecrets(lambda: now_s[0])
     plain, brief = SessionPatch(), SessionPatch(instructions="Be brief.")

@@ -202,9 +202,8 @@ GATEWAY_ROOMS = (
     ("desk.server",),
     ("admin",),
     ("roles",),
-    ("openai.event_traffic", "openai.remembered"),
+    ("openai.chat_request", "openai.worker_request"),
     ("service", "session_files"),
-    ("single_request",),
     ("routes",),
     ("openai",),
 )

@@ -1,0 +1,370 @@
+"""OpenAI's sessions: their WebSockets, and the offers of calls over WebRTC.
+
+What is said on a socket is for the protocol machine of the worker; the queue and the relay are
+those of every other socket. The process that ends WebRTC opens such a socket for each call with the
+client's own key, so that a call has the same queue, limits and recordings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+import httpx
+from fastapi import APIRouter, Request, WebSocket
+from pydantic import Field, TypeAdapter
+from starlette.datastructures import UploadFile
+from starlette.responses import JSONResponse, Response
+
+from core.errors import (
+    BadRequestError,
+    CloseCode,
+    NotAvailableError,
+    OmniError,
+    RateLimitedError,
+    WorkerUnreachableError,
+)
+from core.protocols.event_queueing import AUDIO, EVENT
+from core.protocols.events import ClientSaid
+from core.schemas.common import WireModel, check_json_shape
+from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
+from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
+from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
+from core.schemas.worker import WORKER_SECRET_HEADER
+from gateway_modules.openai.routes import (
+    Grant,
+    NeedsKey,
+    check_key,
+    check_model,
+    served_model,
+    shown_key,
+)
+from gateway_modules.queue.ticket import Ticket
+from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.routes.sockets import Entrance, serve
+from gateway_modules.service import Gateway, GatewayHere, gateway_of
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.client_request import text_of
+from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
+from recording.names import generate_session_id
+
+SUBPROTOCOL: Final = "realtime"
+BETA_SUBPROTOCOL: Final = "openai-beta.realtime-v1"
+BETA_HEADER: Final = "realtime=v1"
+VENDOR_EVENTS: Final = "minicpmo_events"
+SESSION_ID: Final = "session_id"
+UNSUPPORTED: Final = ("call_id", "intent")  # queries of other uses of the path
+
+TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')
+CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
+WINDOW_CHARS: Final = 256  # writers put the type first or last
+APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
+STARTS: Final = frozenset({"session.created", "session.started"})
+EVENT_ID_BYTES: Final = 10
+VOICE: Final = '"voice"'
+OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
+
+SDP: Final = "application/sdp"
+INSTALL: Final = "pip install 'minicpmo-live[webrtc]' and set webrtc.enabled"
+OFF: Final = f"WebRTC is not served here: {INSTALL}, or use a WebSocket."
+TIMEOUT_S: Final = 30.0  # of an answer, beside the wait in the queue
+PARTS_MAX: Final = 4
+
+Json = dict[str, Any]  # Any: JSON
+
+sockets = APIRouter()
+calls = APIRouter(tags=["openai"], dependencies=[NeedsKey])
+
+
+@sockets.websocket("/v1/realtime")
+@sockets.websocket("/realtime")
+async def realtime(websocket: WebSocket) -> None:
+    """Speak OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
+    query = {"beta": "1"} if _is_beta(websocket) else {}
+    await _accept(websocket, SocketKind.REALTIME, query)
+
+
+@sockets.websocket("/v1/live/sessions")
+@sockets.websocket("/live/sessions")
+async def live(websocket: WebSocket) -> None:
+    """Speak GPT-Live: one continuous stream each way over the duplex engine."""
+    await _accept(websocket, SocketKind.LIVE, {})
+
+
+async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
+    gateway = gateway_of(websocket)
+    try:
+        grant = check_key(websocket)
+        _check_use(websocket)
+        asked = websocket.query_params.get("model", served_model(gateway))
+        check_model(gateway, asked)
+        if RESUME_TOKEN not in websocket.query_params:
+            _check_wait(gateway, websocket)
+    except OmniError as error:
+        await deny(websocket, error)
+        return
+    sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
+    offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
+    entrance = Entrance(
+        subprotocol=SUBPROTOCOL if offers else None,
+        query={**query, "model": served_model(gateway, asked)},
+        deny=deny,
+        traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
+        first=_settings(grant) if kind is SocketKind.REALTIME else None,
+    )
+    is_returning = RESUME_TOKEN in websocket.query_params
+    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
+    await serve(websocket, kind, session_id or generate_session_id(kind.value), entrance)
+
+
+def _settings(grant: Grant) -> str | None:
+    """Return the event with the settings of the client secret."""
+    if not grant.session:
+        return None
+    return json.dumps({"type": "session.update", "session": grant.session})
+
+
+async def deny(websocket: WebSocket, error: OmniError) -> None:
+    """Refuse the handshake; a full server says when to retry."""
+    if error.close_code is CloseCode.TRY_LATER:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        body = openai_error(error)
+        answer = JSONResponse(body, HTTPStatus.TOO_MANY_REQUESTS, headers)
+        await websocket.send_denial_response(answer)
+    else:
+        await websocket.send_denial_response(error_answer(error, OPENAI_PREFIX))
+
+
+def _is_beta(websocket: WebSocket) -> bool:
+    return websocket.headers.get(
+        "openai-beta", ""
+    ).strip() == BETA_HEADER or BETA_SUBPROTOCOL in websocket.scope.get("subprotocols", ())
+
+
+def _check_use(websocket: WebSocket) -> None:
+    for name in UNSUPPORTED:
+        if name in websocket.query_params:
+            raise BadRequestError(f"{name}: this use of the address is not served.")
+
+
+def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
+    """Refuse clients whose expected wait is too long."""
+    pool = gateway.relay_pool
+    pool.check_intake(gateway.access.limited_client(websocket))
+    if pool.longest_wait_s > gateway.settings.openai.max_wait_s:
+        raise RateLimitedError("The server is busy. Please try again later.")
+
+
+class EventTraffic(Traffic):
+    """A session of OpenAI's protocols, with one worker from its first event to its last."""
+
+    def __init__(self, voices: VoiceLibrary, *, sends_queue: bool) -> None:
+        self._voices = voices
+        self._sends_queue = sends_queue
+
+    async def read(self, text: str) -> ClientSaid:
+        return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
+
+    def begin(self, text: str | None) -> None:
+        """The first event comes later."""
+
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
+        return await self.upward(held)
+
+    async def upward(self, text: str) -> Upward:
+        """Forward everything; a worker knows no voice by its name."""
+        if VOICE not in text:
+            return Upward(text)
+        return Upward(await self._voices.run(with_voice, text, self._voices))
+
+    async def downward(self, text: str, link: Link) -> Verdict:
+        """Note the start, and errors that end the session."""
+        if len(text) > SHORT_CHARS:
+            return Verdict.PASS
+        word = event_type(text)
+        if word in STARTS:
+            link.ticket.note_started()
+        if word == "session.closed":
+            return Verdict.LAST
+        if word == "error":
+            code = CODE.search(text)
+            is_last = code is not None and code[1] in LAST_CODES
+            return Verdict.LAST if is_last else Verdict.PASS
+        return Verdict.PASS
+
+    def encoded(self, message: QueueMessage) -> str | None:
+        """Return an error in OpenAI's format; their clients know no queue."""
+        if isinstance(message, ErrorMessage | WarningMessage):
+            return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
+        return message.to_json() if self._sends_queue else None
+
+
+def event_type(text: str) -> str:
+    """Search an event's type in its first and last characters; "" if it is in neither."""
+    found = TYPE.search(text, 0, WINDOW_CHARS) or TYPE.search(
+        text, max(0, len(text) - WINDOW_CHARS)
+    )
+    return found[1] if found else ""
+
+
+def with_voice(text: str, voices: VoiceLibrary) -> str:
+    """Add the audio of the uploaded voice that an event names; other texts stay. Blocks."""
+    try:
+        check_json_shape(text)
+        event = json.loads(text)
+    except (OmniError, ValueError, RecursionError):
+        return text  # the worker says what is wrong with it
+    for kind in ("session", "response"):
+        output = _inside(event, (kind, *OUTPUT_PATH))
+        voice = _inside(output, ("voice",))
+        name = _inside(voice, ("id",)) if isinstance(voice, dict) else voice
+        sound = voices.sound_of(name) if isinstance(name, str) else None
+        if isinstance(output, dict) and sound is not None:
+            output["voice_sample"] = sound
+            return json.dumps(event)
+    return text
+
+
+def _inside(part: object, path: tuple[str, ...]) -> object:
+    for key in path:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part
+
+
+class Transport(WireModel):
+    """How a GPT-Live session is carried."""
+
+    type: Literal["webrtc"]
+    sdp: str
+
+
+class LiveCall(WireModel):
+    """The body of `POST /v1/live/sessions`."""
+
+    transport: Transport
+    session: Json = Field(default_factory=dict)
+
+
+LIVE_CALL: Final[TypeAdapter[LiveCall]] = TypeAdapter(LiveCall)
+
+
+@calls.post("/realtime/calls")
+async def create_call(request: Request, gateway: GatewayHere) -> Response:
+    """Answer an offer: the SDP alone, or as multipart/form-data with a session beside it."""
+    _check_enabled(gateway)
+    sdp, session = await _offer(request)
+    asked = request.query_params.get("model") or session.get("model")
+    answered = await _begin(request, gateway, "realtime", sdp, session, asked)
+    if isinstance(answered, Response):
+        return answered
+    headers = {"Location": f"/v1/realtime/calls/{answered.call_id}"}
+    return Response(answered.sdp, int(HTTPStatus.CREATED), headers, media_type=SDP)
+
+
+@calls.post("/live/sessions")
+async def create_live_session(request: Request, gateway: GatewayHere) -> Response:
+    """Begin a GPT-Live session over WebRTC."""
+    _check_enabled(gateway)
+    body = parse_body(LIVE_CALL, await text_of(request))
+    asked = body.session.get("model")
+    answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, asked)
+    if isinstance(answered, Response):
+        return answered
+    transport = {"type": "webrtc", "sdp": answered.sdp}
+    return JSONResponse({"session": {"id": answered.call_id}, "transport": transport})
+
+
+@calls.post("/realtime/calls/{call_id}/hangup", name="hang_up_call")
+@calls.delete("/realtime/calls/{call_id}", name="delete_call")
+@calls.post("/live/sessions/{call_id}/hangup", name="hang_up_live_session")
+async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
+    """End a call; its id is known to whom it was given."""
+    _check_enabled(gateway)
+    answer = await _ask(gateway, "DELETE", f"{CALLS_PATH}/{call_id}")
+    return Response(answer.content, answer.status_code, media_type=_kind(answer))
+
+
+def _check_enabled(gateway: Gateway) -> None:
+    """Raises NotAvailableError where WebRTC is off."""
+    if not gateway.settings.webrtc.enabled:
+        raise NotAvailableError(OFF)
+
+
+async def _offer(request: Request) -> tuple[str, Json]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == SDP:
+        sdp, session = (await request.body()).decode("utf-8", "replace"), "{}"
+    elif kind == "multipart/form-data":
+        async with request.form(max_files=PARTS_MAX, max_fields=PARTS_MAX) as form:
+            parts = {name: await _text(value) for name, value in form.items()}
+        sdp, session = parts.get("sdp", ""), parts.get("session", "{}")
+    else:
+        raise BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
+    if not sdp:
+        raise BadRequestError("sdp: it is missing.")
+    try:
+        read = json.loads(session)
+    except (ValueError, RecursionError):
+        raise BadRequestError("session: it is not JSON.") from None
+    if not isinstance(read, dict):
+        raise BadRequestError("session: it is not an object.")
+    return sdp, read
+
+
+async def _text(part: str | UploadFile) -> str:
+    return part if isinstance(part, str) else (await part.read()).decode("utf-8", "replace")
+
+
+async def _begin(
+    request: Request,
+    gateway: Gateway,
+    protocol: Literal["realtime", "live"],
+    sdp: str,
+    session: Json,
+    asked: object,
+) -> CallAnswer | Response:
+    """Have an offer answered; an error of the WebRTC process is passed on as its response."""
+    if len(sdp) > SDP_MAX_CHARS:
+        raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
+    model = asked if isinstance(asked, str) and asked else served_model(gateway)
+    check_model(gateway, model)
+    offer = CallOffer(
+        protocol=protocol,
+        sdp=sdp,
+        session=session,
+        model=model,
+        key=shown_key(request),
+        client=gateway.access.client_address(request),
+    )
+    answer = await _ask(gateway, "POST", CALLS_PATH, offer)
+    if answer.status_code != HTTPStatus.OK:
+        retry = answer.headers.get("retry-after")
+        headers = {"Retry-After": retry} if retry else {}
+        return Response(answer.content, answer.status_code, headers, media_type=_kind(answer))
+    return CallAnswer.model_validate_json(answer.content)
+
+
+def _kind(answer: httpx.Response) -> str | None:
+    kind: str | None = answer.headers.get("content-type")
+    return kind
+
+
+async def _ask(
+    gateway: Gateway, method: str, path: str, offer: CallOffer | None = None
+) -> httpx.Response:
+    """Raises WorkerUnreachableError if the WebRTC process does not answer."""
+    webrtc, secret = gateway.settings.webrtc, gateway.settings.security.worker_secret
+    headers = {WORKER_SECRET_HEADER: secret.get_secret_value()} if secret else {}
+    limit_s = TIMEOUT_S + gateway.settings.openai.max_wait_s
+    async with httpx.AsyncClient(
+        base_url=webrtc.url, trust_env=False, verify=False, timeout=limit_s
+    ) as client:
+        try:
+            content = offer.to_json() if offer else None
+            return await client.request(method, path, headers=headers, content=content)
+        except httpx.HTTPError as error:
+            raise WorkerUnreachableError("The WebRTC process does not answer.") from error

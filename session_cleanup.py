@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from recording.cleanup import MEGABYTE, CleanupReport, cleanup_sessions
+from recording.listing import MEGABYTE, CleanupReport, cleanup_sessions
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 
 __all__ = ["CleanupReport", "cleanup_sessions", "main"]

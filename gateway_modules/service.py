@@ -65,9 +65,8 @@ from gateway_modules.web.limits import (
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
-from recording.cleanup import CleanupSchedule
-from recording.objects import ObjectStore, RunningRecordings
-from recording.store import FolderStore, RecordingStore
+from recording.objects import ObjectStore, RecordingStore, RunningRecordings
+from recording.store import CleanupSchedule, FolderStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"

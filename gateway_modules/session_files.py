@@ -37,8 +37,9 @@ from recording.names import (
     RECORDING_FILE,
     UPLOAD_STEM,
 )
+from recording.objects import RecordingStore
 from recording.records import Status
-from recording.store import RecordingStore, StoredFile
+from recording.store import StoredFile
 
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
 UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once

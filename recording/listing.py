@@ -1,32 +1,59 @@
-"""Lists recordings: what each is, how large, how old, when somebody last looked.
+"""Lists recordings, and deletes them: first those too old, then the least recently used.
 
-Changes no recording: what was read of one is kept in the store until its folder changes.
-
+A list changes no recording: what was read of one is kept in the store until its folder changes. A
+cleanup never touches a recording being written, and finishes one left unfinished first.
 Blocks on the disk: an event loop calls it in a thread.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
+from core.errors import OmniError, SessionInUseError
+from core.files import locked_folder
 from core.schemas.queue import RequestType
 from core.store import Store
-from recording.folder import is_live, read_meta, total_size_bytes
-from recording.names import COMMENT_FILE, UPLOAD_STEM, recording_folders
-from recording.records import Record, Status
+from recording.folder import (
+    GIGABYTE,
+    is_live,
+    newest_change_s,
+    read_meta,
+    total_size_bytes,
+)
+from recording.names import (
+    COMMENT_FILE,
+    DELETING_PREFIX,
+    SESSIONS_FOLDER,
+    UPLOAD_STEM,
+    recording_folders,
+)
+from recording.records import OVER, Record, Status
+from recording.recovery import needs_recovery, recover_all, recover_session
+
+logger: Final = logging.getLogger(__name__)
 
 SETTLED_NS: Final = 10**9  # far above the step of a file system's clock: no change goes unseen
 ACCESS_STEP_S: Final = 60.0  # a page that shows a recording reads many of its files
+
+UNLIMITED: Final = -1
+MEGABYTE: Final = 10**6
+# A folder without `meta.json` younger than this may be one that is just being made.
+ORPHAN_AGE: Final = timedelta(days=1)
+
+Reason = Literal["expired", "capacity", "orphan"]
 
 
 class Order(StrEnum):
@@ -62,12 +89,6 @@ class RecordingPage(Record):
     recordings: tuple[ListedRecording, ...] = Field(description="Those asked for, in order.")
 
 
-@dataclass(frozen=True)
-class _Known:
-    changed_ns: int
-    listed: ListedRecording
-
-
 KEYS: Final = MappingProxyType[Order, Callable[[ListedRecording], tuple[float, str]]](
     {
         Order.NEWEST: lambda one: (-one.created_at.timestamp(), one.id),
@@ -90,29 +111,64 @@ def page_of(
 
 
 def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
-    """Return the recordings of a data folder; the store caches what was read."""
+    """Return the recordings of a data folder; the store caches those that are over."""
     before = {row[0]: row[1:] for row in store.rows("SELECT * FROM recordings")}
     gone = set(before)
     listed, changed = [], []
     for folder in recording_folders(data_dir):
+        known_ns, known = before.get(folder.name, (0, ""))
         try:
-            known = _describe(folder, before.get(folder.name))
+            changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
+            one = parse_listed(known) if changed_ns == known_ns and not is_live(folder) else None
+            one = one or list_folder(folder)
         except OSError:  # it was deleted meanwhile
             continue
-        listed.append(known.listed)
-        if known.changed_ns:
+        listed.append(one)
+        is_settled = time.time_ns() - changed_ns > SETTLED_NS
+        if is_settled and one.status in OVER and not one.is_running:
             gone.discard(folder.name)
-            if known.changed_ns != before.get(folder.name, (0,))[0]:
-                changed.append((folder.name, known.changed_ns, known.listed.to_json()))
-    if gone or changed:
-        with suppress(OSError), store.transaction() as state:
-            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", changed)
+            if changed_ns != known_ns:
+                changed.append((folder.name, changed_ns, one.to_json()))
+    update_list(store, gone, changed)
     return listed
 
 
+def parse_listed(kept: str) -> ListedRecording | None:
+    """Return a cached row; None if another version wrote it."""
+    with suppress(ValidationError):
+        return ListedRecording.model_validate_json(kept)
+    return None
+
+
+def update_list(
+    store: Store, gone: Collection[str], rows: Sequence[tuple[str, int, str]] = ()
+) -> None:
+    """Drop cached rows, and keep others: id, time of change and JSON. Errors are ignored."""
+    if gone or rows:
+        with suppress(OSError), store.transaction() as state:
+            state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
+            state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+
+
 def list_folder(folder: Path) -> ListedRecording:
-    return _describe(folder, None).listed
+    is_running, meta = is_live(folder), read_meta(folder)
+    began = meta.created_at if meta else datetime.fromtimestamp(newest_change_s(folder), UTC)
+    lasted_s = meta.duration_s if meta else None
+    if is_running:
+        lasted_s = round(max(0.0, (datetime.now(UTC) - began).total_seconds()), 1)
+    return ListedRecording(
+        id=folder.name,
+        app_type=meta.app_type if meta else None,
+        title=meta.title if meta else "",
+        created_at=began,
+        duration_s=lasted_s,
+        bytes=total_size_bytes(folder, None if is_running else meta),
+        has_comment=(folder / COMMENT_FILE).is_file(),
+        has_upload=any(folder.glob(f"{UPLOAD_STEM}.*")),
+        is_running=is_running,
+        status=meta.status if meta else None,
+        problem=meta.problem if meta else None,
+    )
 
 
 def touch_access(store: Store, recording_id: str) -> None:
@@ -139,31 +195,194 @@ def forget_accesses(store: Store, recording_ids: Collection[str]) -> None:
             state.executemany("DELETE FROM accesses WHERE recording_id = ?", rows)
 
 
-def _describe(folder: Path, before: tuple[int, str] | None) -> _Known:
-    """Describe a recording; `changed_ns` 0 says that it has to be read again."""
-    changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
-    is_running = is_live(folder)
-    if before is not None and before[0] == changed_ns and not is_running:
-        with suppress(ValidationError):  # of another version
-            return _Known(changed_ns, ListedRecording.model_validate_json(before[1]))
-    meta = read_meta(folder)
-    began = meta.created_at if meta else datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-    lasted_s = meta.duration_s if meta else None
-    if is_running:
-        lasted_s = max(0.0, (datetime.now(UTC) - began).total_seconds())
-    listed = ListedRecording(
-        id=folder.name,
-        app_type=meta.app_type if meta else None,
-        title=meta.title if meta else "",
-        created_at=began,
-        duration_s=lasted_s if lasted_s is None else round(lasted_s, 1),
-        bytes=total_size_bytes(folder, None if is_running else meta),
-        has_comment=(folder / COMMENT_FILE).is_file(),
-        has_upload=any(folder.glob(f"{UPLOAD_STEM}.*")),
-        is_running=is_running,
-        status=meta.status if meta else None,
-        problem=meta.problem if meta else None,
-    )
-    is_settled = time.time_ns() - changed_ns > SETTLED_NS
-    is_kept = is_settled and meta is not None and meta.is_over and not is_running
-    return _Known(changed_ns if is_kept else 0, listed)
+class DeletedSession(Record):
+    """One recording that was, or would be, deleted."""
+
+    session_id: str
+    reason: Reason
+    size_bytes: int
+
+
+class CleanupError(Record):
+    """One recording that could not be dealt with."""
+
+    session_id: str
+    message: str
+
+
+class CleanupReport(Record):
+    """What a cleanup did, or would do."""
+
+    status: Literal["ok", "skipped"]
+    dry_run: bool = False
+    scanned: int = 0
+    live: int = 0
+    deleted: int = 0
+    deleted_expired: int = 0
+    deleted_capacity: int = 0
+    deleted_orphans: int = 0
+    recovered: int = 0
+    remaining: int = 0
+    remaining_size_mb: float = 0.0
+    sessions: tuple[DeletedSession, ...] = ()
+    errors: tuple[CleanupError, ...] = ()
+
+
+@dataclass
+class _Cleanup:
+    """One run; `left` has the recordings that were not deleted, by id."""
+
+    delete_one: Callable[[str], None]
+    is_dry: bool
+    now: datetime
+    left: dict[str, ListedRecording] = field(default_factory=dict)
+    deleted: list[DeletedSession] = field(default_factory=list)
+    errors: list[CleanupError] = field(default_factory=list)
+    scanned: int = 0
+    recovered: int = 0
+
+    def examine(self, folder: Path) -> None:
+        """List a folder, after recovery; one that is no recording any more is deleted at once."""
+        self.scanned += 1
+        try:
+            if needs_recovery(folder) and not self.is_dry:
+                self._recover(folder)
+            one = self.left[folder.name] = list_folder(folder)
+        except OSError as error:
+            self._note(folder.name, error)
+            return
+        is_empty = one.status is None and not needs_recovery(folder)
+        if is_empty and self.now - one.created_at >= ORPHAN_AGE:
+            self._delete(one, "orphan")
+
+    def finish(self, days: float, gigabytes: float, state: Store) -> CleanupReport:
+        """Delete by age, then by last use; forget the accesses of what is gone."""
+        accesses = last_accesses(state)
+        if days > 0:
+            oldest = self.now - timedelta(days=days)
+            for one in [one for one in self.left.values() if one.created_at < oldest]:
+                self._delete(one, "expired")
+        if gigabytes > 0:
+            self._make_room(round(gigabytes * GIGABYTE), accesses)
+        if not self.is_dry:
+            forget_accesses(state, accesses.keys() - self.left.keys())
+        return self._report()
+
+    def _make_room(self, limit_bytes: int, accesses: Mapping[str, datetime]) -> None:
+        def last_use(one: ListedRecording) -> tuple[datetime, str]:
+            ended_at = one.created_at + timedelta(seconds=one.duration_s or 0)
+            return accesses.get(one.id, ended_at), one.id
+
+        total_bytes = sum(one.bytes for one in self.left.values())
+        for one in sorted(self.left.values(), key=last_use):
+            if total_bytes > limit_bytes and self._delete(one, "capacity"):
+                total_bytes -= one.bytes
+
+    def _recover(self, folder: Path) -> None:
+        """Finish a recording, unless the disk is too full, which deleting others may change."""
+        try:
+            recover_session(folder)
+            self.recovered += 1
+        except (OSError, SessionInUseError) as error:
+            self._note(folder.name, error)
+
+    def _delete(self, one: ListedRecording, reason: Reason) -> bool:
+        """Delete a recording, or count it in a dry run; False if it stays."""
+        if one.is_running:
+            return False
+        try:
+            if not self.is_dry:
+                self.delete_one(one.id)
+        except (OSError, OmniError) as error:
+            self._note(one.id, error)
+            return False
+        del self.left[one.id]
+        deleted = DeletedSession(session_id=one.id, reason=reason, size_bytes=one.bytes)
+        self.deleted.append(deleted)
+        return True
+
+    def _note(self, recording_id: str, error: Exception) -> None:
+        logger.warning("cleanup of %s: %s", recording_id, error)
+        message = error.strerror if isinstance(error, OSError) else str(error)
+        self.errors.append(CleanupError(session_id=recording_id, message=message or repr(error)))
+
+    def _report(self) -> CleanupReport:
+        by_reason = [deleted.reason for deleted in self.deleted]
+        left = self.left.values()
+        return CleanupReport(
+            status="ok",
+            dry_run=self.is_dry,
+            scanned=self.scanned,
+            live=sum(one.is_running for one in left),
+            deleted=len(self.deleted),
+            deleted_expired=by_reason.count("expired"),
+            deleted_capacity=by_reason.count("capacity"),
+            deleted_orphans=by_reason.count("orphan"),
+            recovered=self.recovered,
+            remaining=len(left),
+            remaining_size_mb=round(sum(one.bytes for one in left) / MEGABYTE, 2),
+            sessions=tuple(self.deleted),
+            errors=tuple(self.errors),
+        )
+
+
+def delete_recording(folder: Path) -> None:
+    """Delete a recording; at no moment can half of it be seen.
+
+    Raises:
+        SessionInUseError: It is still being written.
+    """
+    if is_live(folder):
+        raise SessionInUseError("This recording is still being written.")
+    deleting = folder.with_name(DELETING_PREFIX + folder.name)
+    os.rename(folder, deleting)
+    shutil.rmtree(deleting)
+
+
+def cleanup_sessions(
+    data_dir: Path | str,
+    retention_days: float = UNLIMITED,
+    max_storage_gb: float = UNLIMITED,
+    *,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> CleanupReport:
+    """Delete recordings by age, then by least recent use until all fit. Blocks on the disk.
+
+    What a killed process or a full disk left unfinished is recovered first and then treated like
+    any other. A folder older than a day that holds no recording is deleted. -1 or 0 is no limit;
+    without any limit nothing but recovery is done, and the status is `skipped`.
+    """
+    if max(retention_days, max_storage_gb) <= 0:
+        recovered = [] if dry_run else recover_all(data_dir)
+        return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
+    root = Path(data_dir) / SESSIONS_FOLDER
+    run = _Cleanup(lambda name: delete_recording(root / name), dry_run, now or datetime.now(UTC))
+    with (
+        locked_folder(root) if root.is_dir() else nullcontext(),
+        closing(Store(Path(data_dir))) as state,
+    ):
+        if not dry_run:  # what an earlier run was killed while deleting
+            for deleting in root.glob(f"{DELETING_PREFIX}*"):
+                shutil.rmtree(deleting, ignore_errors=True)
+        for folder in recording_folders(data_dir):
+            run.examine(folder)
+        return run.finish(retention_days, max_storage_gb, state)
+
+
+def cleanup_listed(
+    listed: Callable[[], list[ListedRecording]],
+    delete: Callable[[str], None],
+    state: Store,
+    days: float,
+    gigabytes: float,
+    *,
+    dry_run: bool,
+) -> CleanupReport:
+    """Delete what is listed by the rules of `cleanup_sessions`; `state` has the accesses."""
+    if max(days, gigabytes) <= 0:
+        return CleanupReport(status="skipped", dry_run=dry_run)
+    run = _Cleanup(delete, dry_run, datetime.now(UTC))
+    run.left = {one.id: one for one in listed()}
+    run.scanned = len(run.left)
+    return run.finish(days, gigabytes, state)

@@ -38,11 +38,17 @@ from recording.bucket import (
     object_name,
     read_seal,
 )
-from recording.cleanup import CleanupReport, cleanup_listed
 from recording.folder import check_room
-from recording.listing import ListedRecording, RecordingPage
+from recording.listing import (
+    CleanupReport,
+    ListedRecording,
+    RecordingPage,
+    cleanup_listed,
+    parse_listed,
+    update_list,
+)
 from recording.names import RECORDING_ID_PATTERN, SESSIONS_FOLDER, check_recording_id
-from recording.store import FilesListed, StoredFile
+from recording.store import FilesListed, FolderStore, StoredFile
 
 LIST_KEPT_S: Final = 2.0  # of what workers hold: pages ask for many files of one recording
 MISSED_KEPT_S: Final = 0.25  # after it they are asked again about one that they did not list
@@ -195,7 +201,7 @@ SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is 
 
 
 class ObjectStore:
-    """A `RecordingStore`. Seals do not change, so they are cached."""
+    """Recordings of an object store, as `FolderStore` has its own; seals never change: cached."""
 
     def __init__(
         self,
@@ -270,7 +276,7 @@ class ObjectStore:
             self._bucket.put(object_name(recording_id, name), content)
         else:
             self._bucket.remove([object_name(recording_id, name)])
-        self._forget_listed(recording_id)
+        update_list(self._state, [recording_id])
 
     def part(self, recording_id: str, min_free_gb: float) -> Path:
         folder = self._data_dir / "uploads"
@@ -284,7 +290,7 @@ class ObjectStore:
             [object_name(recording_id, other) for other in sorted(replaces - {name})]
         )
         part.unlink(missing_ok=True)
-        self._forget_listed(recording_id)
+        update_list(self._state, [recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
         self._running.append_diagnostic(recording_id, line)
@@ -293,7 +299,7 @@ class ObjectStore:
         self._running.delete(recording_id)
         is_sealed = self._seal(recording_id) is not None  # perhaps only just now
         self._seals.pop(recording_id, None)
-        self._forget_listed(recording_id)  # first: what is half deleted must not be listed
+        update_list(self._state, [recording_id])  # first: what is half deleted must not be listed
         if is_sealed:
             delete_sealed(self._bucket, recording_id)
 
@@ -356,28 +362,22 @@ class ObjectStore:
             ids = self._ids()
             found = dict(zip(ids, looks.map(partial(self._listed_row, before), ids), strict=True))
         listed = {name: one for name, one in found.items() if one is not None}
-        gone = before.keys() - listed.keys()
         fresh = {name: one.to_json() for name, one in listed.items()}
-        fresh = {name: text for name, text in fresh.items() if before.get(name) != text}
-        if gone or fresh:
-            with suppress(OSError), self._state.transaction() as state:
-                state.executemany("DELETE FROM recordings WHERE id = ?", ((one,) for one in gone))
-                rows = ((name, SEALED_NS, text) for name, text in fresh.items())
-                state.executemany("REPLACE INTO recordings VALUES (?, ?, ?)", rows)
+        rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]
+        update_list(self._state, before.keys() - listed.keys(), rows)
         return list(listed.values())
 
     def _listed_row(self, before: dict[str, str], recording_id: str) -> ListedRecording | None:
-        if recording_id in before:
-            with suppress(ValidationError):  # of another version
-                return ListedRecording.model_validate_json(before[recording_id])
+        known = parse_listed(before.get(recording_id, ""))
+        if known is not None:
+            return known
         seal = read_seal(self._bucket, recording_id)
         if seal is None:
             return None
         return seal.listed(recording_id, self._bucket.list_folder(object_name(recording_id))[1])
 
-    def _forget_listed(self, recording_id: str) -> None:
-        with suppress(OSError), self._state.transaction() as state:
-            state.execute("DELETE FROM recordings WHERE id = ?", (recording_id,))
+
+RecordingStore = FolderStore | ObjectStore
 
 
 def _signing_origin(bucket: Bucket) -> str:

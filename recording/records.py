@@ -47,6 +47,9 @@ class Status(StrEnum):
     FAILED = "failed"  # it was cut off before there was anything to show
 
 
+OVER: Final = frozenset({Status.READY, Status.FAILED})
+
+
 class EndReason(StrEnum):
     """Why a session ended."""
 
@@ -78,7 +81,7 @@ class Meta(Record):
 
     @property
     def is_over(self) -> bool:
-        return self.status in {Status.READY, Status.FAILED}
+        return self.status in OVER
 
 
 class ChunkTiming(Record):

@@ -1,17 +1,20 @@
-"""Where recordings are read from and added to: one interface, the data folder behind it, and HTTP.
+"""Recordings of the data folder as clients read and change them; files over HTTP; the cleanup.
 
-Blocks: an event loop calls it in a thread. The other implementation is `recording/objects.py`.
+Blocks: an event loop calls it in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
@@ -20,11 +23,18 @@ from starlette.types import Receive, Scope, Send
 from core.errors import NotFoundError
 from core.files import append, atomic_write
 from core.store import Store
-from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
 from recording.folder import check_room, is_live
-from recording.listing import ListedRecording, list_folders
+from recording.listing import (
+    CleanupReport,
+    ListedRecording,
+    cleanup_sessions,
+    delete_recording,
+    list_folders,
+)
 from recording.names import DIAGNOSTICS_FILE, UPLOAD_PART_FILE, asset_path, recording_folder
 from recording.records import Record
+
+logger: Final = logging.getLogger(__name__)
 
 BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
 
@@ -53,67 +63,15 @@ class StoredFile:
     signed_url: Callable[[], str] | None = None
 
 
-class RecordingStore(Protocol):
-    """All recordings. What the disk or the network refuses is an OSError.
+class FolderStore:
+    """All recordings, of a data folder; `ObjectStore` does the same for an object store.
+
+    What the disk or the network refuses is an OSError.
 
     Attributes:
         media_origin: Of the addresses that clients are redirected to; "" if they never are.
     """
 
-    media_origin: str
-
-    def check(self, recording_id: str) -> None:
-        """Raises NotFoundError without such a recording."""
-        ...
-
-    def is_running(self, recording_id: str) -> bool:
-        """Whether it is still being written."""
-        ...
-
-    def read(self, recording_id: str, name: str) -> bytes | None:
-        """Return a small file, also a hidden one; None if it is not there."""
-        ...
-
-    def file(self, recording_id: str, name: str) -> StoredFile | None:
-        """Return a file that may be served; None for what is hidden or not there."""
-        ...
-
-    def files(self, recording_id: str) -> list[StoredFile]:
-        """Return all that may be served, by name."""
-        ...
-
-    def write(self, recording_id: str, name: str, content: bytes) -> None:
-        """Add a small file in place of an earlier one, or remove it if there is no content."""
-        ...
-
-    def part(self, recording_id: str, min_free_gb: float) -> Path:
-        """Return where a file on its way in is kept; LowDiskError if the disk is nearly full."""
-        ...
-
-    def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
-        """Move a complete file in; of those it replaces none is left."""
-        ...
-
-    def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        """Keep what a client measured while the recording is written."""
-        ...
-
-    def delete(self, recording_id: str) -> None:
-        """Raises SessionInUseError if it is still being written."""
-        ...
-
-    def listed(self) -> list[ListedRecording]:
-        """Return every recording, in no order."""
-        ...
-
-    def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
-        """Delete by age and use; see `cleanup_sessions`."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class FolderStore:
     media_origin = ""
 
     def __init__(self, data_dir: Path, state: Store) -> None:
@@ -121,6 +79,7 @@ class FolderStore:
         self._state = state
 
     def check(self, recording_id: str) -> None:
+        """Raises NotFoundError without such a recording."""
         folder = recording_folder(self._data_dir, recording_id)
         if not folder.is_dir() or folder.is_symlink():
             raise NotFoundError("There is no such recording.")
@@ -129,17 +88,21 @@ class FolderStore:
         return is_live(self._folder(recording_id))
 
     def read(self, recording_id: str, name: str) -> bytes | None:
+        """Return a small file, also a hidden one; None if it is not there."""
         with suppress(OSError):
             return (self._folder(recording_id) / name).read_bytes()
         return None
 
     def file(self, recording_id: str, name: str) -> StoredFile | None:
+        """Return a file that may be served; None for what is hidden or not there."""
         return file_in(self._folder(recording_id), name)
 
     def files(self, recording_id: str) -> list[StoredFile]:
+        """Return all that may be served, by name."""
         return files_in(self._folder(recording_id))
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
+        """Add a small file in place of an earlier one, or remove it if there is no content."""
         path = self._folder(recording_id) / name
         if content:
             atomic_write(path, content)
@@ -147,22 +110,27 @@ class FolderStore:
             path.unlink(missing_ok=True)
 
     def part(self, recording_id: str, min_free_gb: float) -> Path:
+        """Return where an upload in progress is kept; LowDiskError if the disk is nearly full."""
         check_room(self._folder(recording_id), min_free_gb)
         return self._folder(recording_id) / UPLOAD_PART_FILE
 
     def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
+        """Move a complete file in; of those it replaces none is left."""
         folder = self._folder(recording_id)
         part.replace(folder / name)
         for other in replaces - {name}:
             (folder / other).unlink(missing_ok=True)
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
+        """Keep what a client measured while the recording is written."""
         append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
 
     def delete(self, recording_id: str) -> None:
+        """Raises SessionInUseError if it is still being written."""
         delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
+        """Return every recording, in no order."""
         return list_folders(self._data_dir, self._state)
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
@@ -198,6 +166,40 @@ def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredF
                 yield file.read(min(BLOCK_BYTES, stop - begin))
 
     return StoredFile(name, found.st_size, f"{found.st_mtime_ns:x}-{found.st_size:x}", blocks)
+
+
+FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
+LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
+LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
+
+
+class CleanupSchedule:
+    """Runs soon after the start, after sessions have ended, and every hour."""
+
+    def __init__(self, clean: Callable[[], CleanupReport]) -> None:
+        self._clean = clean
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Run within a minute: a session has ended."""
+        self._requested.set()
+
+    async def run(self) -> None:
+        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
+        await asyncio.sleep(FIRST_RUN_S)
+        while True:
+            self._requested.clear()
+            try:
+                report = await asyncio.to_thread(self._clean)
+            except Exception:  # whatever is wrong with one run, the disk needs the next one
+                logger.exception("cleanup of recordings failed")
+            else:
+                level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
+                logger.log(level, "cleanup of recordings: %s", report.to_json())
+            await asyncio.sleep(LEAST_PAUSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
+                    await self._requested.wait()
 
 
 ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)

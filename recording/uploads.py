@@ -36,8 +36,8 @@ from recording.bucket import (
     object_name,
     read_seal,
 )
-from recording.cleanup import delete_recording
 from recording.folder import is_live, read_meta
+from recording.listing import delete_recording
 from recording.names import SEALED_FILE, SESSIONS_FOLDER, recording_folders
 from recording.records import Meta
 

@@ -47,9 +47,8 @@ from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
 from core.serving.wire import end_task
 from core.transcription import Passage, TranscriptionOptions
-from recording.cleanup import delete_recording
 from recording.folder import is_live
-from recording.listing import RecordingPage, page_of
+from recording.listing import RecordingPage, delete_recording, page_of
 from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
 from recording.store import FilesListed, StoredFile, file_answer, file_in, files_in
 

@@ -27,7 +27,7 @@ from core.protocols.queueing import QueueingPhase
 from core.telemetry import CallTrace, Tracing
 from gateway_modules.web.limits import TokenBucket
 from recording.names import check_recording_id
-from recording.store import RecordingStore
+from recording.objects import RecordingStore
 
 # The end of a `result`, after its sound, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')

@@ -25,8 +25,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.queue.worker_view import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.responses import NO_STORE, json_answer, problems
-from recording.cleanup import CleanupReport
-from recording.listing import Order, RecordingPage, page_of
+from recording.listing import CleanupReport, Order, RecordingPage, page_of
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 from settings.workers import WorkerAddress
 

@@ -70,7 +70,7 @@ def test_an_asset_lies_in_the_folder_and_is_not_hidden(tmp_path: Path) -> None:
 
 
 def test_what_a_gateway_needs_leaves_numpy_and_pictures_out() -> None:
-    modules = "recording.recovery, recording.cleanup, recording.folder, recording.names"
+    modules = "recording.recovery, recording.listing, recording.folder, recording.names"
     program = f"import sys, {modules}; print({{'numpy', 'torch', 'PIL', 'av'}} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

@@ -24,8 +24,8 @@ from recording.bucket import (
     open_store,
     read_seal,
 )
-from recording.cleanup import delete_recording
 from recording.folder import RecordingLock, write_owner
+from recording.listing import delete_recording
 from recording.names import SEALED_FILE, recording_folder, recording_folders
 from recording.uploads import HOUR_S, Uploader, UploadRules
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak

@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 import session_cleanup
 from core.errors import SessionInUseError
 from core.store import Store
-from recording import cleanup, names
-from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
+from recording import listing, names
 from recording.folder import GIGABYTE, RecordingLock, folder_size_bytes, read_meta, write_meta
+from recording.listing import CleanupReport, cleanup_sessions, delete_recording
 from recording.records import Meta, Status
+from recording.store import CleanupSchedule
 from recording.timeline import SessionLine, encode_line
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -40,6 +41,7 @@ def make(
     seen: float | None = None,
 ) -> Path:
     """Make a recording of about 100 kB; ages in days."""
+    ended = created if ended is None else ended
     folder = names.recording_folder(data_dir, name)
     (folder / names.USER_AUDIO).mkdir(parents=True)
     (folder / "user_audio/000.wav").write_bytes(bytes(BODY_BYTES))
@@ -47,7 +49,8 @@ def make(
         session_id=name,
         app_type="chat",
         created_at=ago(created),
-        ended_at=ago(created if ended is None else ended),
+        ended_at=ago(ended),
+        duration_s=(created - ended) * 86_400,
         status=Status.READY,
         size_bytes=BODY_BYTES,
     )
@@ -213,14 +216,14 @@ def test_what_cannot_be_deleted_is_told_and_the_rest_goes_on(
 ) -> None:
     for name in ("a", "b", "c"):
         make(tmp_path, name, created=99)
-    real = cleanup.delete_recording
+    real = listing.delete_recording
 
     def delete(folder: Path) -> None:
         if folder.name == "b":
             raise PermissionError(13, "Permission denied")
         real(folder)
 
-    monkeypatch.setattr(cleanup, "delete_recording", delete)
+    monkeypatch.setattr(listing, "delete_recording", delete)
     report = clean(tmp_path, days=30)
     assert [(error.session_id, error.message) for error in report.errors] == [
         ("b", "Permission denied")
@@ -279,7 +282,7 @@ async def test_the_background_cleanup_runs_soon_after_endings_and_every_hour(
         return work()
 
     monkeypatch.setattr(asyncio, "to_thread", at_once)
-    cleanup_schedule = cleanup.CleanupSchedule(clean_up)
+    cleanup_schedule = CleanupSchedule(clean_up)
     task = asyncio.create_task(cleanup_schedule.run())
     await asyncio.sleep(3_670)
     for _ in range(5):  # they end together
@@ -321,6 +324,6 @@ def test_the_command_line_fails_when_something_could_not_be_deleted(
     def refuse(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cleanup, "delete_recording", refuse)
+    monkeypatch.setattr(listing, "delete_recording", refuse)
     code, text = run("--data-dir", str(tmp_path), "--max-gb", "-1")
     assert code == 1 and "stuck: Permission denied" in text

@@ -23,14 +23,18 @@ from recording.names import generate_recording_id, generate_session_id
 from recording.recorder import TIMELINE_LANE, SessionRecorder
 from recording.records import (
     Chunk,
+    ChunkLine,
     ChunkResult,
+    ChunkTiming,
     EndReason,
     TextInput,
+    TextLine,
+    TurnEndLine,
     TurnInput,
+    TurnStartLine,
     TurnTiming,
     VoiceInput,
 )
-from recording.timeline import ChunkLine, TextLine, TurnEndLine, TurnStartLine
 
 __all__ = [
     "Backlog",
@@ -186,10 +190,24 @@ class DuplexSessionRecorder(SessionRecorder):
         speech: str | None,
         duration_ms: int | None = None,
     ) -> None:
-        kept = ChunkResult.of(
-            result, turn=self.turn_index, prefill_ms=prefill_ms, ai_audio=speech
-        ).model_copy(update={"ai_audio_duration_ms": duration_ms})
-        self._add_line(ChunkLine(chunk=chunk.model_copy(update={"result": kept})))
+        costs = {name.removeprefix("cost_"): value for name, value in result}
+        if prefill_ms is not None:
+            costs["prefill_ms"] = prefill_ms
+        said = ChunkResult(
+            mode="LISTEN" if result.is_listen else "SPEAK",
+            timing=ChunkTiming.model_validate(costs),
+            barge_in=result.barge_in or None,
+            ai_audio_duration_ms=duration_ms,
+        )
+        if not result.is_listen:
+            spoken = {
+                "text": result.text,
+                "ai_audio": speech,
+                "end_of_turn": result.end_of_turn or None,
+                "turn": self.turn_index,
+            }
+            said = said.model_copy(update=spoken)
+        self._add_line(ChunkLine(chunk=chunk.model_copy(update={"result": said})))
         if not result.is_listen:
             self._is_speaking = True
             if result.end_of_turn:

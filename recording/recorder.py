@@ -34,9 +34,18 @@ from recording.jobs import (
     Trouble,
 )
 from recording.media import Picture, Sound
-from recording.records import EndReason, Meta, TimelineEvent
+from recording.records import (
+    ConfigLine,
+    EndLine,
+    EndReason,
+    EventLine,
+    Line,
+    Meta,
+    SessionLine,
+    TimelineEvent,
+    encode_line,
+)
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
-from recording.timeline import ConfigLine, EndLine, EventLine, Line, SessionLine, encode_line
 
 logger: Final = logging.getLogger(__name__)
 

@@ -1,30 +1,39 @@
-"""What `meta.json` and `recording.json` hold, field by field.
+"""What `meta.json`, `recording.json` and the timeline, `events.jsonl`, hold, field by field.
 
-Source: docs/specification/service.md#5.2 to #5.4; fields it does not name say so. What is absent
-is left out of the file.
+The timeline gets a line for each thing that happens, as it happens; no line ever changes. All that
+`recording.json` says follows from these lines and from which media files are whole, so a recording
+can be read whatever byte its process died at. What is absent is left out of the file.
+Source: docs/specification/service.md#5.2 to #5.4; fields it does not name say so.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
-from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
 
 SCHEMA_VERSION: Final = 1
+LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024  # far above any text; longer is damage
 
 DUPLEX_TYPES: Final = frozenset({RequestType.AUDIO_DUPLEX, RequestType.OMNI_DUPLEX})
 
 
-def _one_decimal(value: float) -> float:
-    return round(value, 1)
-
-
-Milliseconds = Annotated[float, AfterValidator(_one_decimal)]
-Seconds = Annotated[float, AfterValidator(_one_decimal)]
+Seconds = Annotated[float, AfterValidator(lambda value: round(value, 1))]
+Milliseconds = Seconds
 # Any: a snapshot of settings, whose names belong to the protocol it comes from.
 Settings = dict[str, Any]
 
@@ -51,8 +60,6 @@ OVER: Final = frozenset({Status.READY, Status.FAILED})
 
 
 class EndReason(StrEnum):
-    """Why a session ended."""
-
     STOPPED = "stopped"
     TIMEOUT = "timeout"
     DISCONNECT = "disconnect"
@@ -85,8 +92,6 @@ class Meta(Record):
 
 
 class ChunkTiming(Record):
-    """What one unit cost."""
-
     prefill_ms: Milliseconds | None = None
     llm_ms: Milliseconds | None = None
     tts_prep_ms: Milliseconds | None = None
@@ -102,8 +107,6 @@ class ChunkTiming(Record):
 
 
 class ChunkResult(Record):
-    """What the model did in one unit."""
-
     mode: Literal["LISTEN", "SPEAK"]
     timing: ChunkTiming = Field(default_factory=ChunkTiming)
     text: str | None = None
@@ -112,36 +115,6 @@ class ChunkResult(Record):
     end_of_turn: Literal[True] | None = None
     barge_in: Literal[True] | None = None  # the turn before was broken off here
     turn: int | None = None  # number of the speaking turn
-
-    @classmethod
-    def of(
-        cls, result: Result, *, turn: int, prefill_ms: float | None, ai_audio: str | None
-    ) -> Self:
-        timing = ChunkTiming(
-            prefill_ms=result.prefill_ms if prefill_ms is None else prefill_ms,
-            llm_ms=result.cost_llm_ms,
-            tts_prep_ms=result.cost_tts_prep_ms,
-            tts_ms=result.cost_tts_ms,
-            token2wav_ms=result.cost_token2wav_ms,
-            all_ms=result.cost_all_ms,
-            wall_clock_ms=result.wall_clock_ms,
-            n_tokens=result.n_tokens,
-            n_tts_tokens=result.n_tts_tokens,
-            kv_cache_length=result.kv_cache_length,
-            vision_slices=result.vision_slices,
-            vision_tokens=result.vision_tokens,
-        )
-        if result.is_listen:
-            return cls(mode="LISTEN", timing=timing, barge_in=result.barge_in or None)
-        return cls(
-            mode="SPEAK",
-            timing=timing,
-            text=result.text,
-            ai_audio=ai_audio,
-            end_of_turn=result.end_of_turn or None,
-            barge_in=result.barge_in or None,
-            turn=turn,
-        )
 
 
 class Chunk(Record):
@@ -182,8 +155,6 @@ class TextInput(Record):
 
 
 class VoiceInput(Record):
-    """What the user said in one turn."""
-
     type: Literal["voice"] = "voice"
     duration_ms: int = 0
     audio: str | None = None
@@ -195,16 +166,12 @@ TurnInput = Annotated[TextInput | VoiceInput, Field(union_mode="smart")]
 
 
 class TurnOutput(Record):
-    """What the model answered."""
-
     text: str = ""
     audio: str | None = None
     audio_duration_ms: int | None = None
 
 
 class TurnTiming(Record):
-    """What one turn cost."""
-
     elapsed_ms: Milliseconds | None = None
     tokens: int | None = None
     input_tokens: int | None = None
@@ -249,6 +216,10 @@ class DuplexRecording(_Recording):
     mode: Literal["duplex"] = "duplex"
     chunks: tuple[Chunk, ...] = ()
 
+    @property
+    def length(self) -> int:
+        return len(self.chunks)
+
 
 class TurnRecording(_Recording):
     """`recording.json` of a turn-based or half-duplex session; `mode` is its app_type."""
@@ -256,6 +227,161 @@ class TurnRecording(_Recording):
     mode: TurnMode
     turns: tuple[Turn, ...] = ()
 
+    @property
+    def length(self) -> int:
+        return len(self.turns)
 
+
+# What `recording.json` holds.
 Recording = Annotated[DuplexRecording | TurnRecording, Field(discriminator="mode")]
-"""What `recording.json` holds."""
+
+
+class SessionLine(Record):
+    """The first line: what is recorded."""
+
+    line: Literal["session"] = "session"
+    schema_version: int = SCHEMA_VERSION
+    session_id: str
+    app_type: RequestType
+    worker_id: str = ""
+    start_ts: AwareDatetime
+    config: Settings = Field(default_factory=dict)
+
+
+class ConfigLine(Record):
+    """Settings learned later; they replace those of the same name."""
+
+    line: Literal["config"] = "config"
+    extra: Settings
+
+
+class ChunkLine(Record):
+    line: Literal["chunk"] = "chunk"
+    chunk: Chunk
+
+
+class EventLine(Record):
+    line: Literal["event"] = "event"
+    event: TimelineEvent
+
+
+class TurnStartLine(Record):
+    line: Literal["turn_start"] = "turn_start"
+    turn_index: int = Field(ge=0)
+    request_ts_ms: Milliseconds
+    input: TurnInput
+
+
+class TextLine(Record):
+    line: Literal["text"] = "text"
+    turn_index: int = Field(ge=0)
+    text: str
+
+
+class TurnEndLine(Record):
+    line: Literal["turn_end"] = "turn_end"
+    turn_index: int = Field(ge=0)
+    timing: TurnTiming
+    interrupted: Literal[True] | None = None
+    text: str | None = None  # the whole reply, where it did not come in pieces
+
+
+class EndLine(Record):
+    """How the session ended; the last line, unless another turn followed."""
+
+    line: Literal["end"] = "end"
+    end_reason: EndReason
+    ended_at: AwareDatetime
+    duration_s: Seconds
+    problem: str | None = None
+    files_left_out: int | None = None
+
+
+Line = (
+    SessionLine
+    | ConfigLine
+    | ChunkLine
+    | EventLine
+    | TurnStartLine
+    | TextLine
+    | TurnEndLine
+    | EndLine
+)
+_LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="line")])
+
+
+@dataclass
+class Timeline:
+    """All readable lines of one session, sorted by kind."""
+
+    session: SessionLine | None = None
+    config: Settings = field(default_factory=dict)
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    events: list[TimelineEvent] = field(default_factory=list)
+    starts: dict[int, TurnStartLine] = field(default_factory=dict)
+    texts: dict[int, list[str]] = field(default_factory=dict)
+    ends: dict[int, TurnEndLine] = field(default_factory=dict)
+    end: EndLine | None = None
+
+    def add(self, line: Line) -> None:
+        """Add the next line; of two about the same thing the later counts."""
+        match line:
+            case SessionLine():
+                self.session = line
+                self.config |= line.config
+            case ConfigLine():
+                self.config |= line.extra
+            case ChunkLine():
+                self.chunks[line.chunk.index] = line.chunk
+            case EventLine():
+                self.events.append(line.event)
+            case TurnStartLine():
+                self.starts[line.turn_index] = line
+                self.end = None  # the session continued after all
+            case TextLine():
+                self.texts.setdefault(line.turn_index, []).append(line.text)
+            case TurnEndLine():
+                self.ends[line.turn_index] = line
+            case EndLine():
+                self.end = line
+
+    def complete_from(self, recording: Recording) -> None:
+        """Fill in from an earlier `recording.json` what lines no longer say."""
+        self.events = self.events or list(recording.events)
+        if isinstance(recording, DuplexRecording):
+            self.chunks = {chunk.index: chunk for chunk in recording.chunks} | self.chunks
+            return
+        for turn in recording.turns:
+            index = turn.turn_index
+            if index not in self.starts and turn.input and turn.request_ts_ms is not None:
+                self.starts[index] = TurnStartLine(
+                    turn_index=index, request_ts_ms=turn.request_ts_ms, input=turn.input
+                )
+            if index not in self.ends and len(turn.output.text) >= len(self.reply(index)):
+                self.ends[index] = TurnEndLine(
+                    turn_index=index,
+                    timing=turn.timing,
+                    interrupted=turn.interrupted,
+                    text=turn.output.text,
+                )
+
+    def reply(self, turn_index: int) -> str:
+        """Return the model's reply in a turn, as far as it is known."""
+        end = self.ends.get(turn_index)
+        if end is not None and end.text is not None:
+            return end.text
+        return "".join(self.texts.get(turn_index, ()))
+
+
+def encode_line(line: Line) -> bytes:
+    return line.to_json().encode() + b"\n"
+
+
+def read_timeline(path: Path) -> Timeline:
+    """Read all readable lines; a torn or damaged one is skipped."""
+    timeline = Timeline()
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        while raw := file.readline(LONGEST_LINE_BYTES):
+            with suppress(ValidationError):
+                timeline.add(_LINE.validate_json(raw))
+    return timeline

@@ -1,44 +1,64 @@
 """Ends a recording on disk: after its session, or in place of a process that was killed.
 
-Needs only the folder. Doing it twice, or being killed while doing it, loses nothing.
+Makes `recording.json` and `meta.json` out of the timeline and the files that are whole; files that
+no line names are placed by their own names. Needs only the folder. Doing it twice, or being killed
+while doing it, loses nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from core.errors import SessionInUseError
 from core.files import UNFINISHED_SUFFIX, locked_folder
-from recording.build import Identity, build_recording, identify, length
+from core.schemas.queue import RequestType
+from recording import names
 from recording.folder import (
+    WavShape,
     content_size_bytes,
     is_live,
+    is_whole_mp4,
+    is_whole_picture,
     newest_change_s,
     read_meta,
     read_recording,
+    readable_wav,
     remove_lock,
     write_meta,
     write_recording,
 )
-from recording.names import (
-    COMMENT_FILE,
-    LOCK_FILE,
-    META_FILE,
-    RECORDING_FILE,
-    SESSIONS_FOLDER,
-    TIMELINE_FILE,
-    recording_folders,
+from recording.names import TIMELINE_FILE
+from recording.records import (
+    DUPLEX_TYPES,
+    Chunk,
+    ChunkResult,
+    DuplexRecording,
+    EndLine,
+    EndReason,
+    Meta,
+    Recording,
+    Status,
+    TextInput,
+    Timeline,
+    Turn,
+    TurnInput,
+    TurnOutput,
+    TurnRecording,
+    VoiceInput,
+    read_timeline,
 )
-from recording.records import EndReason, Meta, Status
-from recording.timeline import EndLine, Timeline, read_timeline
 
 logger: Final = logging.getLogger(__name__)
 
 KILLED_TEXT: Final = "The program writing it ended before the session did."
+END_FIELDS: Final = frozenset({"end_reason", "ended_at", "duration_s", "problem", "files_left_out"})
 
 
 def write_results(folder: Path) -> Meta:
@@ -48,15 +68,15 @@ def write_results(folder: Path) -> Meta:
     """
     timeline = read_timeline(folder / TIMELINE_FILE)
     before, written = read_meta(folder), read_recording(folder)
-    identity = identify(folder, timeline, before, written)
+    meta = identify(folder, timeline, before, written)
     if written is not None:  # a damaged timeline must not undo what an undamaged one gave
         timeline.complete_from(written)
-    built = build_recording(folder, timeline, identity)
+    built = build_recording(folder, timeline, meta)
     if written is not None and built.merged_replay is not None:
         known = {"merged_replay_timing": written.merged_replay_timing}
         built = built.model_copy(update=known)
     write_recording(folder, built)
-    meta = _meta(folder, timeline, identity, before)
+    meta = _with_end(meta, folder, timeline, before)
     write_meta(folder, meta)
     return meta
 
@@ -64,8 +84,8 @@ def write_results(folder: Path) -> Meta:
 def write_checkpoint(folder: Path) -> None:
     """Write `recording.json` as it would be now; no file may be added to meanwhile."""
     timeline = read_timeline(folder / TIMELINE_FILE)
-    identity = identify(folder, timeline, read_meta(folder), None)
-    write_recording(folder, build_recording(folder, timeline, identity))
+    meta = identify(folder, timeline, read_meta(folder), None)
+    write_recording(folder, build_recording(folder, timeline, meta))
 
 
 def mark_ready(folder: Path) -> Meta | None:
@@ -76,7 +96,9 @@ def mark_ready(folder: Path) -> Meta | None:
     _remove_unfinished(folder)
     meta = read_meta(folder)
     if meta is not None:
-        is_lost = meta.problem is not None and not length(read_recording(folder))
+        recording = read_recording(folder)
+        is_empty = recording is None or not recording.length
+        is_lost = meta.problem is not None and is_empty
         known = {
             "status": Status.FAILED if is_lost else Status.READY,
             "size_bytes": content_size_bytes(folder),
@@ -88,10 +110,11 @@ def mark_ready(folder: Path) -> Meta | None:
 
 def needs_recovery(folder: Path) -> bool:
     """Whether a folder holds an unfinished recording that nothing writes any more."""
-    if not any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE)):
+    known = (TIMELINE_FILE, names.META_FILE, names.LOCK_FILE)
+    if not any((folder / name).exists() for name in known):
         return False
     meta = read_meta(folder)
-    is_complete = meta is not None and meta.is_over and (folder / RECORDING_FILE).exists()
+    is_complete = meta is not None and meta.is_over and (folder / names.RECORDING_FILE).exists()
     return not is_complete and not is_live(folder)
 
 
@@ -118,12 +141,12 @@ def recover_all(data_dir: Path | str) -> list[str]:
     A worker calls this when it starts, in a thread; a cleanup does it too. Others wait meanwhile.
     One that cannot be read or written is logged and skipped.
     """
-    place = Path(data_dir) / SESSIONS_FOLDER
+    place = Path(data_dir) / names.SESSIONS_FOLDER
     recovered: list[str] = []
     if not place.is_dir():
         return recovered
     with locked_folder(place):
-        for folder in filter(needs_recovery, recording_folders(data_dir)):
+        for folder in filter(needs_recovery, names.recording_folders(data_dir)):
             try:
                 recover_session(folder)
             except (OSError, SessionInUseError) as error:
@@ -133,42 +156,19 @@ def recover_all(data_dir: Path | str) -> list[str]:
     return recovered
 
 
-def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | None) -> Meta:
-    created = identity.start_ts
-    end = timeline.end or _known_end(before) or _presumed_end(folder, created)
-    return Meta(
-        session_id=identity.session_id,
-        app_type=identity.app_type,
-        created_at=created,
-        ended_at=end.ended_at,
-        duration_s=end.duration_s,
-        worker_id=identity.worker_id,
-        title=title_of(created),
-        config=identity.config,
-        end_reason=end.end_reason,
-        status=Status.FINALIZING,
-        problem=end.problem,
-        files_left_out=end.files_left_out,
-    )
-
-
-def _known_end(meta: Meta | None) -> EndLine | None:
-    """Return the end recorded in an earlier `meta.json`, if the timeline has lost it."""
-    if meta is None or meta.ended_at is None or meta.duration_s is None:
-        return None
-    return EndLine(
-        end_reason=meta.end_reason or EndReason.ERROR,
-        ended_at=meta.ended_at,
-        duration_s=meta.duration_s,
-        problem=meta.problem,
-        files_left_out=meta.files_left_out,
-    )
+def _with_end(meta: Meta, folder: Path, timeline: Timeline, before: Meta | None) -> Meta:
+    """Add how the session ended; an earlier `meta.json` may know what the timeline has lost."""
+    end: EndLine | Meta | None = timeline.end
+    if end is None and before is not None and before.ended_at is not None:
+        end = before
+    end = end or _presumed_end(folder, meta.created_at)
+    return meta.model_copy(update={name: value for name, value in end if name in END_FIELDS})
 
 
 def _presumed_end(folder: Path, created: datetime) -> EndLine:
     """Take the last write for the end of a session whose process was killed."""
     last_s = newest_change_s(folder)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         last_s = (folder / TIMELINE_FILE).stat().st_mtime
     ended_at = max(created, datetime.fromtimestamp(last_s, UTC))
     duration_s = (ended_at - created).total_seconds()
@@ -185,6 +185,214 @@ def title_of(created: datetime) -> str:
 def _remove_unfinished(folder: Path) -> None:
     """Remove what a recorder or its replay left; a comment may just be uploading."""
     for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
-        if not path.name.startswith(f".{COMMENT_FILE}"):
-            with contextlib.suppress(OSError):
+        if not path.name.startswith(f".{names.COMMENT_FILE}"):
+            with suppress(OSError):
                 path.unlink()
+
+
+class MediaFiles:
+    """The media of one recording: which exist, which are whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sound(self, name: str | None) -> WavShape | None:
+        """Return a sound file's shape, repaired if truncated; None if it is unusable."""
+        path = self._path(name)
+        return readable_wav(path) if path is not None else None
+
+    def picture(self, name: str | None) -> str | None:
+        """Return the name of a picture that is whole, else None."""
+        path = self._path(name)
+        return name if path is not None and is_whole_picture(path) else None
+
+    def video(self, name: str | None) -> str | None:
+        """Return the name of a video that is not empty, else None."""
+        path = self._path(name)
+        return name if path is not None and path.stat().st_size > 0 else None
+
+    def numbered(self, subfolder: str, pattern: re.Pattern[str]) -> dict[tuple[int, ...], str]:
+        """Return the files whose names match, by the numbers in them."""
+        try:
+            found = sorted(os.listdir(self._folder / subfolder))
+        except OSError:
+            return {}
+        matches = [match for name in found if (match := pattern.fullmatch(name))]
+        return {
+            tuple(int(number) for number in match.groups()): f"{subfolder}/{match.string}"
+            for match in matches
+        }
+
+    def _path(self, name: str | None) -> Path | None:
+        if name is None or names.MEDIA_NAME.fullmatch(name) is None:
+            return None
+        path = self._folder / name
+        return path if path.is_file() and not path.is_symlink() else None
+
+
+def identify(
+    folder: Path, timeline: Timeline, meta: Meta | None, recording: Recording | None
+) -> Meta:
+    """Find out what session a folder holds: `meta.json` without the session's end.
+
+    The timeline is preferred, then `meta.json`, then `recording.json`; the files' names come last.
+    """
+    config, worker_id = timeline.config, ""
+    if timeline.session is not None:
+        line = timeline.session
+        app_type, worker_id, created_at = line.app_type, line.worker_id, line.start_ts
+    elif meta is not None:
+        app_type, worker_id, created_at = meta.app_type, meta.worker_id, meta.created_at
+        config = meta.config | config
+    elif recording is not None:
+        is_duplex = isinstance(recording, DuplexRecording)
+        app_type = _guess_type(folder, timeline) if is_duplex else RequestType(recording.mode)
+        worker_id, created_at = recording.worker_id, recording.start_ts
+        config = recording.config
+    else:
+        app_type = _guess_type(folder, timeline)
+        created_at = datetime.fromtimestamp(newest_change_s(folder), UTC)
+    return Meta(
+        session_id=folder.name,
+        app_type=app_type,
+        created_at=created_at,
+        worker_id=worker_id,
+        title=title_of(created_at),
+        config=config,
+        status=Status.FINALIZING,
+    )
+
+
+def build_recording(folder: Path, timeline: Timeline, meta: Meta) -> Recording:
+    """Build `recording.json`; truncated WAV files in the folder are repaired."""
+    media = MediaFiles(folder)
+    replay = names.REPLAY_SOUND_FILE if readable_wav(folder / names.REPLAY_SOUND_FILE) else None
+    video = names.REPLAY_VIDEO_FILE if is_whole_mp4(folder / names.REPLAY_VIDEO_FILE) else None
+    subtitles = names.REPLAY_SUBTITLES_FILE
+    has_subtitles = video is not None and (folder / subtitles).is_file()
+    common = {
+        "session_id": meta.session_id,
+        "worker_id": meta.worker_id,
+        "start_ts": meta.created_at,
+        "config": meta.config,
+        "events": tuple(timeline.events),
+        "merged_replay": replay,
+        "merged_replay_video": video,
+        "merged_replay_subtitles": subtitles if has_subtitles else None,
+    }
+    if meta.app_type in DUPLEX_TYPES:
+        return DuplexRecording.model_validate(common | {"chunks": _chunks(timeline, media)})
+    turns = _turns(timeline, media, meta.app_type)
+    return TurnRecording.model_validate(common | {"mode": meta.app_type, "turns": turns})
+
+
+def _guess_type(folder: Path, timeline: Timeline) -> RequestType:
+    media = MediaFiles(folder)
+    if media.numbered(names.USER_FRAMES, names.USER_FRAME_NAME):
+        return RequestType.OMNI_DUPLEX
+    if timeline.chunks or media.numbered(names.AI_AUDIO, names.UNIT_AUDIO_NAME):
+        return RequestType.AUDIO_DUPLEX
+    is_text = any(isinstance(start.input, TextInput) for start in timeline.starts.values())
+    return RequestType.STREAMING if is_text else RequestType.HALF_DUPLEX_AUDIO
+
+
+def _chunks(timeline: Timeline, media: MediaFiles) -> tuple[Chunk, ...]:
+    heard = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
+    seen = media.numbered(names.USER_FRAMES, names.USER_FRAME_NAME)
+    spoken = media.numbered(names.AI_AUDIO, names.UNIT_AUDIO_NAME)
+    spoken_at = {index: (turn, name) for (turn, index), name in spoken.items()}
+    indices = {*timeline.chunks, *(index for (index,) in (*heard, *seen)), *spoken_at}
+    built = []
+    for index in sorted(indices):
+        chunk = timeline.chunks.get(index, Chunk(index=index))
+        result = chunk.result
+        if index in spoken_at and result is None:
+            turn, name = spoken_at[index]
+            result = ChunkResult(mode="SPEAK", ai_audio=name, turn=turn)
+        user_audio = chunk.user_audio or heard.get((index,))
+        sound = media.sound(user_audio)
+        known = {
+            "user_audio": user_audio if sound else None,
+            "user_audio_duration_ms": sound.duration_ms if sound else None,
+            "user_frame": media.picture(chunk.user_frame or seen.get((index,))),
+            "extra_frames": _whole(chunk.extra_frames, media),
+            "result": _with_sound(result, media) if result else None,
+        }
+        built.append(chunk.model_copy(update=known))
+    return tuple(built)
+
+
+def _with_sound(result: ChunkResult, media: MediaFiles) -> ChunkResult:
+    sound = media.sound(result.ai_audio)
+    known = {
+        "ai_audio": result.ai_audio if sound else None,
+        "ai_audio_duration_ms": sound.duration_ms if sound else None,
+    }
+    return result.model_copy(update=known)
+
+
+def _whole(pictures: Iterable[str] | None, media: MediaFiles) -> tuple[str, ...] | None:
+    kept = tuple(name for name in pictures or () if media.picture(name))
+    return kept or None
+
+
+def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tuple[Turn, ...]:
+    heard = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
+    spoken = media.numbered(names.AI_AUDIO, names.TURN_AUDIO_NAME)
+    on_disk = {index for (index,) in (*heard, *spoken)}
+    words = {event.turn_index: event.text for event in timeline.events if event.text}
+    turns = []
+    for index in sorted({*timeline.starts, *timeline.texts, *timeline.ends, *on_disk}):
+        start, end = timeline.starts.get(index), timeline.ends.get(index)
+        if start is not None:
+            said: TurnInput | None = _checked(start.input, media)
+        else:
+            said = _found(heard.get((index,)), media, app_type)
+        if said is not None and index in words:
+            said = said.model_copy(update={"transcript": words[index]})
+        answer_name = spoken.get((index,))
+        answer = media.sound(answer_name)
+        output = TurnOutput(
+            text=timeline.reply(index),
+            audio=answer_name if answer else None,
+            audio_duration_ms=answer.duration_ms if answer else None,
+        )
+        turn = Turn(
+            turn_index=index,
+            request_ts_ms=start.request_ts_ms if start else None,
+            input=said,
+            output=output,
+        )
+        if end is not None:
+            known = {"timing": end.timing, "interrupted": end.interrupted}
+            turn = turn.model_copy(update=known)
+        turns.append(turn)
+    return tuple(turns)
+
+
+def _checked(said: TurnInput, media: MediaFiles) -> TurnInput:
+    """Remove from a turn's input the files that are unusable."""
+    sound = media.sound(said.audio)
+    audio = said.audio if sound else None
+    if isinstance(said, VoiceInput):
+        duration_ms = sound.duration_ms if sound else said.duration_ms
+        return said.model_copy(update={"audio": audio, "duration_ms": duration_ms})
+    more = tuple(name for name in said.more_audio or () if media.sound(name))
+    videos = tuple(name for name in said.videos or () if media.video(name))
+    known = {
+        "audio": audio,
+        "more_audio": more or None,
+        "images": _whole(said.images, media),
+        "videos": videos or None,
+    }
+    return said.model_copy(update=known)
+
+
+def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:
+    """Make a turn's input of a sound file that no line names."""
+    sound = media.sound(name)
+    if sound is None:
+        return None
+    if app_type is RequestType.HALF_DUPLEX_AUDIO:
+        return VoiceInput(duration_ms=sound.duration_ms, audio=name)
+    return TextInput(audio=name)

@@ -17,8 +17,8 @@ from core.serving.recording_observer import Snapshot
 from core.serving.slots import Owner
 from recording.listing import ListedRecording, list_folder
 from recording.names import recording_folders
+from recording.records import EndLine
 from recording.recovery import recover_all
-from recording.timeline import EndLine
 from recording.uploads import Uploader, is_sealed
 from session_recorder import (
     DuplexSessionRecorder,

@@ -19,9 +19,8 @@ from core.store import Store
 from recording import listing, names
 from recording.folder import GIGABYTE, RecordingLock, folder_size_bytes, read_meta, write_meta
 from recording.listing import CleanupReport, cleanup_sessions, delete_recording
-from recording.records import Meta, Status
+from recording.records import Meta, SessionLine, Status, encode_line
 from recording.store import CleanupSchedule
-from recording.timeline import SessionLine, encode_line
 from tests.fakes.virtual_time import in_virtual_time
 
 NOW = datetime(2031, 6, 1, tzinfo=UTC)

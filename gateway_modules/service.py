@@ -26,6 +26,7 @@ from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
 from gateway_modules.admin.kept_settings import AppRegistry, EtaStore, take_over_files
 from gateway_modules.admin.logs import AuditLog, LogTail
+from gateway_modules.admin.periodic import CleanupSchedule, Trends
 from gateway_modules.admin.security import (
     ADMIN_HEADER,
     AccessPolicy,
@@ -35,7 +36,6 @@ from gateway_modules.admin.security import (
     ensure_admin_token,
     mark_admin,
 )
-from gateway_modules.admin.trends import Trends
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
 from gateway_modules.openai.worker_request import Transcripts
@@ -46,7 +46,6 @@ from gateway_modules.relay.client_wire import Pace
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.worker_link import PATIENCE_S
 from gateway_modules.roles import DeskHttp, Role, pool_of
-from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
     RefAudioRegistry,
@@ -60,13 +59,14 @@ from gateway_modules.web.limits import (
     ByteBudget,
     Connections,
     RefusalLog,
+    UploadCounts,
     connection_limit,
 )
 from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
-from recording.store import CleanupSchedule, FolderStore
+from recording.store import FolderStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
@@ -118,7 +118,6 @@ class Gateway:
     pages: Pages
     store: Store
     recordings: RecordingStore
-    files: SessionFiles
     cleanup: CleanupSchedule
     audit: AuditLog
     logs: LogTail
@@ -128,6 +127,7 @@ class Gateway:
     transcripts: Transcripts = field(default_factory=Transcripts)
     client_secrets: ClientSecrets = field(default_factory=ClientSecrets)
     masks: Masks = field(default_factory=Masks)
+    uploads: UploadCounts = field(default_factory=UploadCounts)
     web_files: WebFiles = field(default_factory=WebFiles)
 
     @property
@@ -237,7 +237,6 @@ def build_gateway(
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
         recordings=recordings,
-        files=_files(settings, recordings, store),
         cleanup=_cleanup(settings, recordings),
         audit=AuditLog(store),
         logs=LogTail(data_dir),
@@ -338,16 +337,6 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     )
     bucket, is_direct = Bucket(open_store(place), place), settings.recording.direct
     return ObjectStore(bucket, running, data_dir, state, is_direct=is_direct)
-
-
-def _files(settings: Settings, recordings: RecordingStore, state: Store) -> SessionFiles:
-    return SessionFiles(
-        recordings,
-        state,
-        comment_chars=settings.limits.comment_chars,
-        upload_bytes=settings.limits.recording_upload_bytes,
-        min_free_gb=settings.recording.min_free_gb,
-    )
 
 
 def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:

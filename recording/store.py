@@ -1,20 +1,19 @@
-"""Recordings of the data folder as clients read and change them; files over HTTP; the cleanup.
+"""Recordings of the data folder as clients read and change them; their files over HTTP.
 
 Blocks: an event loop calls it in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from io import RawIOBase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
@@ -33,8 +32,6 @@ from recording.listing import (
 )
 from recording.names import DIAGNOSTICS_FILE, UPLOAD_PART_FILE, asset_path, recording_folder
 from recording.records import Record
-
-logger: Final = logging.getLogger(__name__)
 
 BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
 
@@ -168,40 +165,6 @@ def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredF
     return StoredFile(name, found.st_size, f"{found.st_mtime_ns:x}-{found.st_size:x}", blocks)
 
 
-FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
-LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
-LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
-
-
-class CleanupSchedule:
-    """Runs soon after the start, after sessions have ended, and every hour."""
-
-    def __init__(self, clean: Callable[[], CleanupReport]) -> None:
-        self._clean = clean
-        self._requested = asyncio.Event()
-
-    def request(self) -> None:
-        """Run within a minute: a session has ended."""
-        self._requested.set()
-
-    async def run(self) -> None:
-        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
-        await asyncio.sleep(FIRST_RUN_S)
-        while True:
-            self._requested.clear()
-            try:
-                report = await asyncio.to_thread(self._clean)
-            except Exception:  # whatever is wrong with one run, the disk needs the next one
-                logger.exception("cleanup of recordings failed")
-            else:
-                level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
-                logger.log(level, "cleanup of recordings: %s", report.to_json())
-            await asyncio.sleep(LEAST_PAUSE_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
-                    await self._requested.wait()
-
-
 ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
@@ -269,3 +232,45 @@ def _span(asked: str, size: int) -> tuple[int, int] | None:
 
 def _closed(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
     yield from blocks
+
+
+class _Sink(RawIOBase):
+    """Collects the next bytes of a zip file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    # Any: whatever holds bytes; the type for that comes with Python 3.12.
+    def write(self, block: Any) -> int:
+        self._parts.append(bytes(block))
+        return len(self._parts[-1])
+
+    def take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def zipped(files: Iterable[StoredFile]) -> Generator[bytes, None, None]:
+    """Yield a zip file of these files, a block at a time; nothing is compressed or kept.
+
+    Files that vanish meanwhile are left out. Source: the format streams
+    because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9). Readers that stream
+    have to find the end of such content themselves: deflate marks it, also at level 0, which
+    compresses nothing.
+    """
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as archive:
+        for file in files:
+            blocks = file.blocks(0, file.size_bytes)
+            try:
+                block = next(blocks, b"")
+            except FileNotFoundError:
+                continue
+            with archive.open(file.name, "w", force_zip64=True) as target:
+                while block:
+                    target.write(block)
+                    yield sink.take()
+                    block = next(blocks, b"")
+            yield sink.take()
+    yield sink.take()

@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Literal
+from pathlib import Path as FilePath
+from types import MappingProxyType
+from typing import Annotated, BinaryIO, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
-from core.errors import ForbiddenError, NotFoundError
+from core.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+    RecordingStoppedError,
+    StillWritingError,
+    TooBigError,
+)
+from core.files import FILE_MODE, SAFE_FLAGS
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin.security import mark_admin
-from gateway_modules.service import GatewayHere
-from gateway_modules.session_files import SessionFiles, Upload, zipped
+from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.web.client_request import receive_file
 from gateway_modules.web.responses import NO_STORE, problems
-from recording.names import media_type
-from recording.store import Download, file_answer
+from recording.folder import LowDiskError, is_owner, parse_meta
+from recording.listing import touch_access
+from recording.names import (
+    COMMENT_FILE,
+    META_FILE,
+    OWNER_FILE,
+    RECORDING_FILE,
+    UPLOAD_STEM,
+    media_type,
+)
+from recording.records import Status
+from recording.store import Download, StoredFile, file_answer, zipped
 
 ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
 # What clients upload is shown, never run: not as a page, not as a script.
 # Browsers follow no redirect of subtitles to another origin.
 DIRECT_TYPES = ("audio/", "image/", "video/")
 ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'self'; sandbox"),)
+
+UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
+HEAD_BYTES: Final = 12
+
+UPLOAD_SUFFIXES: Final = MappingProxyType(
+    {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
+)
+UPLOAD_NAMES: Final = frozenset(f"{UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
+EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
+MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3
 
 RecordingId = Annotated[str, Path(max_length=ID_MAX_CHARS)]
 
@@ -59,11 +93,174 @@ class Deleted(WireModel):
     success: bool = Field(True, description="It was deleted.")
 
 
+class SessionFiles:
+    """A gateway's recordings, for clients. Blocks on the disk or the network.
+
+    No path of a client is opened that does not lie in the recording it asks for.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._recordings = gateway.recordings
+        self._state = gateway.store
+        self._limits = gateway.settings.limits
+        self._min_free_gb = gateway.settings.recording.min_free_gb
+
+    def check(self, recording_id: str) -> None:
+        """Record the access; NotFoundError without such a recording."""
+        self._recordings.check(recording_id)
+        touch_access(self._state, recording_id)
+
+    def is_owner(self, recording_id: str, secret: str) -> bool:
+        self.check(recording_id)
+        return is_owner(self._recordings.read(recording_id, OWNER_FILE), secret)
+
+    def meta(self, recording_id: str) -> bytes:
+        """Return `meta.json` with the name of the browser's own recording, if there is one."""
+        self.check(recording_id)
+        content = self._recordings.read(recording_id, META_FILE)
+        if content is None:
+            raise NotFoundError("This recording says nothing about itself.")
+        names = sorted(UPLOAD_NAMES)
+        upload = next((name for name in names if self._recordings.file(recording_id, name)), None)
+        if upload is None:
+            return content
+        with suppress(ValueError):  # damaged: it is given as it is
+            known = json.loads(content)
+            if isinstance(known, dict):
+                return json.dumps(known | {UPLOAD_FIELD: upload}).encode()
+        return content
+
+    def recording(self, recording_id: str) -> bytes:
+        """Return `recording.json`; of a conversation that may continue, as it is so far.
+
+        Raises StillWritingError if it is not complete yet.
+        """
+        self.check(recording_id)
+        is_running = self._recordings.is_running(recording_id)
+        if is_running:
+            meta = parse_meta(self._recordings.read(recording_id, META_FILE))
+            if meta is not None and meta.status is Status.FINALIZING:
+                raise StillWritingError()
+        content = self._recordings.read(recording_id, RECORDING_FILE)
+        if content is not None:
+            return content
+        if is_running:
+            raise StillWritingError()
+        raise NotFoundError("This recording holds nothing.")
+
+    def asset(self, recording_id: str, name: str) -> StoredFile:
+        parts = name.split("/")
+        if "\0" in name or "\\" in name or ".." in parts or not all(parts):
+            raise BadRequestError("This is no path inside a recording.")
+        self.check(recording_id)
+        file = self._recordings.file(recording_id, name)
+        if file is None:
+            raise NotFoundError("There is no such file.")
+        return file
+
+    def all_of(self, recording_id: str) -> list[StoredFile]:
+        self.check(recording_id)
+        return self._recordings.files(recording_id)
+
+    def comment(self, recording_id: str) -> str:
+        self.check(recording_id)
+        with suppress(UnicodeDecodeError):
+            return (self._recordings.read(recording_id, COMMENT_FILE) or b"").decode()
+        return ""
+
+    def set_comment(self, recording_id: str, comment: str) -> int:
+        """Keep a comment, or delete it if it is empty; return its length in characters."""
+        self.check(recording_id)
+        text = comment.strip()
+        most = self._limits.comment_chars
+        if len(text) > most:
+            raise TooBigError(f"A comment has at most {most} characters.")
+        self._recordings.write(recording_id, COMMENT_FILE, text.encode("utf-8", "replace"))
+        return len(text)
+
+    def delete(self, recording_id: str) -> None:
+        self.check(recording_id)
+        self._recordings.delete(recording_id)
+
+    def begin_upload(self, recording_id: str, media_type: str) -> Upload:
+        """Receive a browser's own recording, within `uploads.counted`.
+
+        Raises:
+            BadRequestError: Its media type is not accepted.
+            NotFoundError: There is no such recording.
+            RecordingStoppedError: The disk is nearly full.
+        """
+        suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
+        if suffix is None:
+            raise BadRequestError("Only WebM, MP4 and WAV are taken.")
+        self.check(recording_id)
+        try:
+            part = self._recordings.part(recording_id, self._min_free_gb)
+        except LowDiskError as error:
+            raise RecordingStoppedError(
+                "The file is not taken: the disk is nearly full."
+            ) from error
+        keep = partial(self._recordings.keep, recording_id, part, replaces=set(UPLOAD_NAMES))
+        return Upload(part, suffix, self._limits.recording_upload_bytes, keep)
+
+
+class Upload:
+    """A file being uploaded; it gets its name when it is complete and of the right type."""
+
+    def __init__(
+        self, part: FilePath, suffix: str, limit_bytes: int, keep: Callable[[str], None]
+    ) -> None:
+        self._suffix = suffix
+        self._limit_bytes = limit_bytes
+        self._path = part
+        self._keep = keep
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
+        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, FILE_MODE), "wb")
+        self._head = b""
+        self.size_bytes = 0
+
+    def write(self, block: bytes) -> None:
+        """Raises TooBigError or, if it does not begin as its type does, BadRequestError."""
+        self.size_bytes += len(block)
+        if self.size_bytes > self._limit_bytes:
+            raise TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
+        was_short = len(self._head) < HEAD_BYTES
+        if was_short:
+            self._head = (self._head + block)[:HEAD_BYTES]
+        if was_short and len(self._head) == HEAD_BYTES:
+            self._check_head()
+        self._file.write(block)
+
+    def finish(self) -> str:
+        """Name the file, in place of an earlier one; return the name."""
+        if len(self._head) < HEAD_BYTES:
+            self._check_head()
+        self._file.close()
+        name = f"{UPLOAD_STEM}.{self._suffix}"
+        self._keep(name)
+        return name
+
+    def close(self) -> None:
+        """Remove an unfinished file; harmless when repeated."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _check_head(self) -> None:
+        head = self._head
+        is_right = {
+            "webm": head.startswith(EBML_MARK),
+            "mp4": head[4:8] == MP4_MARK,
+            "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
+        }[self._suffix]
+        if not is_right:
+            raise BadRequestError("The file is not of the kind it is said to be.")
+
+
 def files_of(gateway: GatewayHere) -> SessionFiles:
     """A dependency of routes; NotFoundError where nothing is recorded."""
     if not gateway.settings.recording.enabled:
         raise NotFoundError("Recording is switched off on this server.")
-    return gateway.files
+    return SessionFiles(gateway)
 
 
 Files = Annotated[SessionFiles, Depends(files_of)]
@@ -143,7 +340,9 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
     dependencies=[OwnerOnly],
     responses=problems(400, 403, 404, 409, 413, 429, 507),
 )
-async def upload(recording_id: RecordingId, request: Request, files: Files) -> UploadKept:
+async def upload(
+    recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
+) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     await asyncio.to_thread(files.check, recording_id)
     uploads: list[Upload] = []
@@ -152,7 +351,7 @@ async def upload(recording_id: RecordingId, request: Request, files: Files) -> U
         uploads.append(files.begin_upload(recording_id, media_type))
         return uploads[0]
 
-    with files.counted_upload(recording_id):
+    with gateway.uploads.counted(recording_id):
         try:
             content_type = request.headers.get("content-type", "")
             await receive_file(content_type, request.stream(), begin)

@@ -12,14 +12,15 @@ import resource
 import ssl
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from core.errors import RateLimitedError
+from core.errors import RateLimitedError, SessionInUseError
 
 # For log, recordings, workers and whatever libraries open.
 DESCRIPTORS_RESERVED: Final = 256
@@ -305,3 +306,41 @@ class GatewayConfig(uvicorn.Config):
         super().__init__(app, **options)
         self.connections = connections
         self.tls = tls
+
+
+UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
+UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once
+
+
+class UploadCounts:
+    """Bounds uploads to a recording: one at a time, `UPLOADS_MAX` in all.
+
+    Overflow: of more than `UPLOADED_TO_MAX` recordings the one uploaded to longest ago starts its
+    count anew.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()  # by recording, latest last
+        self._running: set[str] = set()
+
+    @contextmanager
+    def counted(self, recording_id: str) -> Iterator[None]:
+        """Count an upload for the block.
+
+        Raises:
+            SessionInUseError: Another one to this recording is running.
+            RateLimitedError: There were too many.
+        """
+        if recording_id in self._running:
+            raise SessionInUseError("Another file is being uploaded to this recording.")
+        count = self._counts.pop(recording_id, 0)
+        self._counts[recording_id] = min(count + 1, UPLOADS_MAX)
+        if count == UPLOADS_MAX:
+            raise RateLimitedError(f"A recording takes at most {UPLOADS_MAX} uploads.")
+        if len(self._counts) > UPLOADED_TO_MAX:
+            self._counts.popitem(last=False)
+        self._running.add(recording_id)
+        try:
+            yield
+        finally:
+            self._running.remove(recording_id)

@@ -203,7 +203,7 @@ GATEWAY_ROOMS = (
     ("admin",),
     ("roles",),
     ("openai.chat_request", "openai.worker_request"),
-    ("service", "session_files"),
+    ("service",),
     ("routes",),
     ("openai",),
 )

@@ -1,11 +1,10 @@
-"""The last hour in points ten seconds apart, for charts: sessions, queue, units, memory, refusals.
-
-Kept in memory and bounded; nothing of it says who spoke or about what.
-"""
+"""What a gateway does now and then: it takes a sample for charts, and cleans up recordings."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
 import time
 from collections import Counter, deque
@@ -20,11 +19,18 @@ from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_pool import WorkerPool
+from recording.listing import CleanupReport
+
+logger: Final = logging.getLogger(__name__)
 
 PERIOD_S: Final = 10.0  # workers are asked how they are twice as often
 POINTS: Final = 360  # an hour
 MEDIAN: Final = 0.5
 TAIL: Final = 0.99
+
+FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
+LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
+LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
 
 Value = float | None
 
@@ -47,7 +53,10 @@ class _Point:
 
 
 class Trends:
-    """A point every ten seconds; the oldest of more than 360 is dropped."""
+    """The last hour in points ten seconds apart, in memory; nothing says who spoke or about what.
+
+    Overflow: the oldest of more than 360 points is dropped.
+    """
 
     def __init__(
         self,
@@ -105,3 +114,32 @@ def quantile(values: Sequence[float], share: float) -> float | None:
         return None
     rank = max(1, math.ceil(share * len(values)))
     return round(sorted(values)[rank - 1], 1)
+
+
+class CleanupSchedule:
+    """Runs soon after the start, after sessions have ended, and every hour."""
+
+    def __init__(self, clean: Callable[[], CleanupReport]) -> None:
+        self._clean = clean
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Run within a minute: a session has ended."""
+        self._requested.set()
+
+    async def run(self) -> None:
+        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
+        await asyncio.sleep(FIRST_RUN_S)
+        while True:
+            self._requested.clear()
+            try:
+                report = await asyncio.to_thread(self._clean)
+            except Exception:  # whatever is wrong with one run, the disk needs the next one
+                logger.exception("cleanup of recordings failed")
+            else:
+                level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
+                logger.log(level, "cleanup of recordings: %s", report.to_json())
+            await asyncio.sleep(LEAST_PAUSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
+                    await self._requested.wait()

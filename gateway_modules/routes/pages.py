@@ -21,7 +21,7 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
 from gateway_modules.admin.kept_settings import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
-from gateway_modules.routes.sessions import SessionFiles
+from gateway_modules.routes.sessions import RecordingFiles
 from gateway_modules.service import AdminOnly, GatewayHere, gateway_of
 from gateway_modules.voices.presets import Preset, PresetSounds
 from gateway_modules.voices.voice_library import RefAudio
@@ -95,7 +95,7 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
     if not gateway.settings.recording.enabled:
         return _missing(request, Missing.RECORDING_OFF)
     try:
-        await asyncio.to_thread(SessionFiles(gateway).check, recording_id)
+        await asyncio.to_thread(RecordingFiles(gateway, recording_id).check)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)

@@ -93,35 +93,34 @@ class Deleted(WireModel):
     success: bool = Field(True, description="It was deleted.")
 
 
-class SessionFiles:
-    """A gateway's recordings, for clients. Blocks on the disk or the network.
+class RecordingFiles:
+    """A recording, for clients. Blocks on the disk or the network.
 
-    No path of a client is opened that does not lie in the recording it asks for.
+    No path of a client is opened that does not lie in the recording.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, recording_id: str) -> None:
+        self._id = recording_id
         self._recordings = gateway.recordings
         self._state = gateway.store
         self._limits = gateway.settings.limits
         self._min_free_gb = gateway.settings.recording.min_free_gb
 
-    def check(self, recording_id: str) -> None:
+    def check(self) -> None:
         """Record the access; NotFoundError without such a recording."""
-        self._recordings.check(recording_id)
-        touch_access(self._state, recording_id)
+        self._recordings.check(self._id)
+        touch_access(self._state, self._id)
 
-    def is_owner(self, recording_id: str, secret: str) -> bool:
-        self.check(recording_id)
-        return is_owner(self._recordings.read(recording_id, OWNER_FILE), secret)
+    def is_owner(self, secret: str) -> bool:
+        return is_owner(self._recordings.read(self._id, OWNER_FILE), secret)
 
-    def meta(self, recording_id: str) -> bytes:
+    def meta(self) -> bytes:
         """Return `meta.json` with the name of the browser's own recording, if there is one."""
-        self.check(recording_id)
-        content = self._recordings.read(recording_id, META_FILE)
+        content = self._recordings.read(self._id, META_FILE)
         if content is None:
             raise NotFoundError("This recording says nothing about itself.")
         names = sorted(UPLOAD_NAMES)
-        upload = next((name for name in names if self._recordings.file(recording_id, name)), None)
+        upload = next((name for name in names if self._recordings.file(self._id, name)), None)
         if upload is None:
             return content
         with suppress(ValueError):  # damaged: it is given as it is
@@ -130,59 +129,53 @@ class SessionFiles:
                 return json.dumps(known | {UPLOAD_FIELD: upload}).encode()
         return content
 
-    def recording(self, recording_id: str) -> bytes:
+    def recording(self) -> bytes:
         """Return `recording.json`; of a conversation that may continue, as it is so far.
 
         Raises StillWritingError if it is not complete yet.
         """
-        self.check(recording_id)
-        is_running = self._recordings.is_running(recording_id)
+        is_running = self._recordings.is_running(self._id)
         if is_running:
-            meta = parse_meta(self._recordings.read(recording_id, META_FILE))
+            meta = parse_meta(self._recordings.read(self._id, META_FILE))
             if meta is not None and meta.status is Status.FINALIZING:
                 raise StillWritingError()
-        content = self._recordings.read(recording_id, RECORDING_FILE)
+        content = self._recordings.read(self._id, RECORDING_FILE)
         if content is not None:
             return content
         if is_running:
             raise StillWritingError()
         raise NotFoundError("This recording holds nothing.")
 
-    def asset(self, recording_id: str, name: str) -> StoredFile:
+    def asset(self, name: str) -> StoredFile:
         parts = name.split("/")
         if "\0" in name or "\\" in name or ".." in parts or not all(parts):
             raise BadRequestError("This is no path inside a recording.")
-        self.check(recording_id)
-        file = self._recordings.file(recording_id, name)
+        file = self._recordings.file(self._id, name)
         if file is None:
             raise NotFoundError("There is no such file.")
         return file
 
-    def all_of(self, recording_id: str) -> list[StoredFile]:
-        self.check(recording_id)
-        return self._recordings.files(recording_id)
+    def all_of(self) -> list[StoredFile]:
+        return self._recordings.files(self._id)
 
-    def comment(self, recording_id: str) -> str:
-        self.check(recording_id)
+    def comment(self) -> str:
         with suppress(UnicodeDecodeError):
-            return (self._recordings.read(recording_id, COMMENT_FILE) or b"").decode()
+            return (self._recordings.read(self._id, COMMENT_FILE) or b"").decode()
         return ""
 
-    def set_comment(self, recording_id: str, comment: str) -> int:
+    def set_comment(self, comment: str) -> int:
         """Keep a comment, or delete it if it is empty; return its length in characters."""
-        self.check(recording_id)
         text = comment.strip()
         most = self._limits.comment_chars
         if len(text) > most:
             raise TooBigError(f"A comment has at most {most} characters.")
-        self._recordings.write(recording_id, COMMENT_FILE, text.encode("utf-8", "replace"))
+        self._recordings.write(self._id, COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
 
-    def delete(self, recording_id: str) -> None:
-        self.check(recording_id)
-        self._recordings.delete(recording_id)
+    def delete(self) -> None:
+        self._recordings.delete(self._id)
 
-    def begin_upload(self, recording_id: str, media_type: str) -> Upload:
+    def begin_upload(self, media_type: str) -> Upload:
         """Receive a browser's own recording, within `uploads.counted`.
 
         Raises:
@@ -192,15 +185,13 @@ class SessionFiles:
         """
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
-            raise BadRequestError("Only WebM, MP4 and WAV are taken.")
-        self.check(recording_id)
+            raise BadRequestError("Only WebM, MP4 and WAV are accepted.")
+        self.check()
         try:
-            part = self._recordings.part(recording_id, self._min_free_gb)
+            part = self._recordings.part(self._id, self._min_free_gb)
         except LowDiskError as error:
-            raise RecordingStoppedError(
-                "The file is not taken: the disk is nearly full."
-            ) from error
-        keep = partial(self._recordings.keep, recording_id, part, replaces=set(UPLOAD_NAMES))
+            raise RecordingStoppedError("The file is refused: the disk is nearly full.") from error
+        keep = partial(self._recordings.keep, self._id, part, replaces=set(UPLOAD_NAMES))
         return Upload(part, suffix, self._limits.recording_upload_bytes, keep)
 
 
@@ -256,19 +247,19 @@ class Upload:
             raise BadRequestError("The file is not of the kind it is said to be.")
 
 
-def files_of(gateway: GatewayHere) -> SessionFiles:
-    """A dependency of routes; NotFoundError where nothing is recorded."""
+async def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
+    """A dependency of routes; NotFoundError without such a recording."""
     if not gateway.settings.recording.enabled:
         raise NotFoundError("Recording is switched off on this server.")
-    return SessionFiles(gateway)
+    files = RecordingFiles(gateway, recording_id)
+    await asyncio.to_thread(files.check)
+    return files
 
 
-Files = Annotated[SessionFiles, Depends(files_of)]
+Files = Annotated[RecordingFiles, Depends(files_of)]
 
 
-async def only_owner(
-    recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
-) -> None:
+async def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
     """Accept who made the recording, and administrators; a dependency of routes.
 
     The recording's id is what a link to it shares: it lets read, and nothing else.
@@ -280,8 +271,9 @@ async def only_owner(
     if gateway.access.is_admin(request):
         mark_admin(request.scope)
         return
+    files = await files_of(recording_id, gateway)
     secret = request.headers.get(SESSION_SECRET_HEADER, "")
-    if not await asyncio.to_thread(files.is_owner, recording_id, secret):
+    if not await asyncio.to_thread(files.is_owner, secret):
         raise ForbiddenError()
 
 
@@ -294,15 +286,15 @@ def _json(body: bytes) -> Response:
 
 
 @router.get("/{recording_id}", responses=problems(400, 404))
-async def meta(recording_id: RecordingId, files: Files) -> Response:
+async def meta(files: Files) -> Response:
     """Return what the recording says about itself: `meta.json`."""
-    return _json(await asyncio.to_thread(files.meta, recording_id))
+    return _json(await asyncio.to_thread(files.meta))
 
 
 @router.get("/{recording_id}/recording", responses=problems(400, 404, 409))
-async def recording(recording_id: RecordingId, files: Files) -> Response:
+async def recording(files: Files) -> Response:
     """Return the timeline: `recording.json`; 409 while it is still being written."""
-    return _json(await asyncio.to_thread(files.recording, recording_id))
+    return _json(await asyncio.to_thread(files.recording))
 
 
 @router.head("/{recording_id}/assets/{path:path}", include_in_schema=False)
@@ -311,13 +303,13 @@ async def recording(recording_id: RecordingId, files: Files) -> Response:
     response_class=FileResponse,
     responses=problems(400, 404),
 )
-async def asset(recording_id: RecordingId, path: str, request: Request, files: Files) -> Response:
+async def asset(path: str, request: Request, files: Files) -> Response:
     """Return a file of the recording, or the range of it that is asked for.
 
     Where `recording.direct` is set, sound, pictures and films are answered with a redirect to the
     object store (302).
     """
-    file = await asyncio.to_thread(files.asset, recording_id, path)
+    file = await asyncio.to_thread(files.asset, path)
     kind, is_head = media_type(file.name), request.method == "HEAD"
     if file.signed_url is not None and kind.startswith(DIRECT_TYPES) and not is_head:
         url = await asyncio.to_thread(file.signed_url)
@@ -330,7 +322,7 @@ async def asset(recording_id: RecordingId, path: str, request: Request, files: F
 )
 async def download(recording_id: RecordingId, files: Files) -> StreamingResponse:
     """Return the whole recording as a zip file, made while it is sent."""
-    found = await asyncio.to_thread(files.all_of, recording_id)
+    found = await asyncio.to_thread(files.all_of)
     headers = {"Content-Disposition": f'attachment; filename="{recording_id}.zip"'}
     return Download(zipped(found), headers)
 
@@ -344,11 +336,10 @@ async def upload(
     recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
 ) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
-    await asyncio.to_thread(files.check, recording_id)
     uploads: list[Upload] = []
 
     def begin(media_type: str) -> Upload:
-        uploads.append(files.begin_upload(recording_id, media_type))
+        uploads.append(files.begin_upload(media_type))
         return uploads[0]
 
     with gateway.uploads.counted(recording_id):
@@ -363,21 +354,21 @@ async def upload(
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))
-async def comment(recording_id: RecordingId, files: Files) -> Comment:
+async def comment(files: Files) -> Comment:
     """Return the comment, "" if there is none."""
-    return Comment(comment=await asyncio.to_thread(files.comment, recording_id))
+    return Comment(comment=await asyncio.to_thread(files.comment))
 
 
 @router.post(
     "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
 )
-async def set_comment(recording_id: RecordingId, body: Comment, files: Files) -> CommentKept:
+async def set_comment(body: Comment, files: Files) -> CommentKept:
     """Keep a comment in place of an earlier one."""
-    return CommentKept(len=await asyncio.to_thread(files.set_comment, recording_id, body.comment))
+    return CommentKept(len=await asyncio.to_thread(files.set_comment, body.comment))
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
-async def delete(recording_id: RecordingId, files: Files) -> Deleted:
+async def delete(files: Files) -> Deleted:
     """Delete a recording; one that is still being written stays."""
-    await asyncio.to_thread(files.delete, recording_id)
+    await asyncio.to_thread(files.delete)
     return Deleted()

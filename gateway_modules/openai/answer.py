@@ -6,10 +6,9 @@ Source: OpenAI's API reference, "The chat completion object" and "... chunk obje
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -30,7 +29,7 @@ from core.tools import (
     Said,
 )
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.speech import spoken
+from gateway_modules.openai.speech import server_event, spoken
 from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
@@ -99,7 +98,7 @@ class Answer:
 
     async def events(
         self, first: ReplyMessage, messages: AsyncGenerator[ReplyMessage]
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         """Yield server-sent events; an error in the middle of the response is one too."""
         yield self._event({"role": "assistant", "content": None if self.request.speaks else ""})
         try:
@@ -113,9 +112,7 @@ class Answer:
                         yield event
                 message = await anext(messages, None)
         except OmniError as error:
-            yield f"data: {json.dumps(openai_error(error))}\n\n"
-        finally:
-            await messages.aclose()
+            yield server_event(openai_error(error))
         yield DONE
 
     def _take(self, text: str) -> list[Json]:
@@ -232,7 +229,7 @@ class Answer:
         body = {**self._head("chat.completion.chunk"), "choices": choices}
         if usage is not None:
             body["usage"] = usage
-        return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+        return server_event(body)
 
     def _head(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}

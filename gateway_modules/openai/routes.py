@@ -7,7 +7,6 @@ import base64
 import hmac
 import secrets
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
 from fastapi import APIRouter, Depends, Request
@@ -24,7 +23,7 @@ from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
+from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
 from gateway_modules.queue.worker_view import loaded_model
@@ -112,8 +111,6 @@ CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecre
 SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
-# Proxies must pass each event on as it comes.
-UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
 router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
@@ -149,11 +146,10 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
     # Until the first message an error is an HTTP status, which clients know how to retry.
     first = await unless_disconnected(request, anext(messages))
-    events = answer.events(first, messages)
-    return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
+    return Streamed(answer.events(first, messages), messages)
 
 
-@router.post("/audio/speech", response_class=SpeechResponse)
+@router.post("/audio/speech", response_class=StreamingResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
     """Speak a text as it stands, piece by piece as it is made; disconnecting ends it."""
     if not gateway.is_open:
@@ -163,9 +159,10 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     asked.check()
     worker_text = await gateway.voices.run(speech_request, asked, gateway.voices)
     client = gateway.access.limited_client(request)
-    made = Speech(asked, reply(gateway, worker_text, client, lambda: False))
+    messages = reply(gateway, worker_text, client, lambda: False)
+    made = Speech(asked, messages)
     await unless_disconnected(request, made.begin())
-    return SpeechResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
+    return Streamed(made.body(), messages, asked.media_type)
 
 
 @router.get("/audio/voices")

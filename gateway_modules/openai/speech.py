@@ -15,15 +15,15 @@ import struct
 import sys
 from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import structlog
 from pydantic import Field
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.media_process import PROJECT_FOLDER
@@ -45,6 +45,49 @@ FILES: Final = MappingProxyType(
         "opus": ("OGG", "OPUS"),
     }
 )
+
+
+# Proxies must pass each event on as it comes.
+UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+EVENTS: Final = "text/event-stream"
+
+
+class Streamed(StreamingResponse):
+    """A response that is made while it is sent.
+
+    When the client leaves, at whatever point, the generators are closed, and with them the work at
+    the worker ends. If the body fails, the response is left unfinished: the server closes the
+    connection.
+    """
+
+    def __init__(
+        self,
+        body: AsyncGenerator[str | bytes],
+        source: AsyncGenerator[object],
+        media_type: str = EVENTS,
+    ) -> None:
+        """`source` is what the body reads, and is closed though the body never began."""
+        super().__init__(body, media_type=media_type, headers=dict(UNBUFFERED))
+        self._generators = (body, source)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for generator in self._generators:
+                await generator.aclose()
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except OmniError as error:
+            log = structlog.get_logger("openai")
+            log.warning("response cut off", error_code=error.code.value, reason=error.message)
+
+
+# Any: JSON.
+def server_event(body: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: SoundDecoder) -> str:
@@ -168,7 +211,7 @@ class SpeechRequest(WireModel):
     @property
     def media_type(self) -> str:
         if self.stream_format == "sse":
-            return "text/event-stream"
+            return EVENTS
         return MEDIA_TYPES[self.response_format]
 
 
@@ -204,7 +247,7 @@ class Speech:
                 raise BadRequestError("input: there is nothing in it that can be said.")
         raise GenerationFailedError("The model that is served made no speech of this text.")
 
-    async def body(self) -> AsyncIterator[bytes]:
+    async def body(self) -> AsyncGenerator[str | bytes]:
         """Yield the response; an error in the middle cuts it off."""
         async with aclosing(self._sound()) as sound:
             if self.asked.stream_format == "audio":
@@ -213,10 +256,11 @@ class Speech:
                 return
             try:
                 async for part in sound:
-                    yield _event("speech.audio.delta", audio=base64.b64encode(part).decode("ascii"))
-                yield _event("speech.audio.done", usage=self._usage)
+                    audio = base64.b64encode(part).decode("ascii")
+                    yield server_event({"type": "speech.audio.delta", "audio": audio})
+                yield server_event({"type": "speech.audio.done", "usage": self._usage})
             except OmniError as error:
-                yield f"data: {json.dumps(openai_error(error))}\n\n".encode()
+                yield server_event(openai_error(error))
 
     async def _sound(self) -> AsyncGenerator[bytes]:
         kind, speed, samples = self.asked.response_format, self.asked.speed, self._samples()
@@ -248,18 +292,6 @@ class Speech:
                     }
 
 
-class SpeechResponse(StreamingResponse):
-    """Leaves the response unfinished where its generator fails."""
-
-    async def stream_response(self, send: Send) -> None:
-        """The server closes the connection of an unfinished response."""
-        try:
-            await super().stream_response(send)
-        except OmniError as error:
-            log = structlog.get_logger("openai")
-            log.warning("speech cut off", error_code=error.code.value, reason=error.message)
-
-
 def wav_head() -> bytes:
     """Return the head of a 16-bit WAV file of unknown length, mono, 24 kHz.
 
@@ -278,7 +310,3 @@ def wav_head() -> bytes:
         + b"data"
         + struct.pack("<I", UNKNOWN_BYTES)
     )
-
-
-def _event(kind: str, **fields: object) -> bytes:
-    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()

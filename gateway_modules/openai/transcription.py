@@ -8,21 +8,22 @@ Source: OpenAI's API reference, "Create transcription".
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.errors import BadRequestError, NotAvailableError, NoWorkerError, OmniError
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
 from core.schemas.worker import TranscriptPassage
-from gateway_modules.openai.routes import UNBUFFERED, NeedsKey, check_model
+from gateway_modules.openai.routes import NeedsKey, check_model
+from gateway_modules.openai.speech import Streamed, server_event
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.service import Gateway, GatewayHere
@@ -70,9 +71,7 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     passages = _written(gateway, able, asked, sound, client)
     if asked.stream:
         first = await unless_disconnected(request, anext(passages, None))
-        events = _events(first, passages, sound)
-        headers = dict(UNBUFFERED)
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return Streamed(_events(first, passages, sound), passages)
     return _answer(asked, await unless_disconnected(request, _all(passages)), sound)
 
 
@@ -159,24 +158,21 @@ def _verbose(passages: Passages, sound: Sound) -> dict[str, Any]:
 
 async def _events(
     first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], sound: Sound
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     said: list[str] = []
     try:
-        async with aclosing(passages):
-            passage = first
-            while passage is not None:
-                delta = f" {passage.text}" if said else passage.text
-                said.append(delta)
-                yield _event({"type": "transcript.text.delta", "delta": delta})
-                passage = await anext(passages, None)
+        passage = first
+        while passage is not None:
+            delta = f" {passage.text}" if said else passage.text
+            said.append(delta)
+            yield server_event({"type": "transcript.text.delta", "delta": delta})
+            passage = await anext(passages, None)
     except OmniError as error:
-        yield _event(openai_error(error))
+        yield server_event(openai_error(error))
         return
-    yield _event({"type": "transcript.text.done", "text": "".join(said), "usage": _usage(sound)})
-
-
-def _event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+    yield server_event(
+        {"type": "transcript.text.done", "text": "".join(said), "usage": _usage(sound)}
+    )
 
 
 def _usage(sound: Sound) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import io
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,11 +14,14 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+from fastapi import FastAPI
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
+from starlette.types import Message
 from websockets.exceptions import InvalidStatus
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from gateway_modules.openai import routes as openai_routes
 from tests.fakes.gateway_stage import Stage, on_stage, until
 
 HELLO: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -354,3 +359,35 @@ async def test_other_models_may_be_refused(stage: Stage) -> None:
             async with client.realtime.connect(model="gpt-9"):
                 pass
     assert refused.value.response.status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/speech"])
+@on_stage()
+async def test_a_client_that_leaves_while_it_is_sent_to_frees_its_worker(
+    stage: Stage, path: str
+) -> None:
+    stage.worker.script.gate = asyncio.Event()  # the reply would never end by itself
+    app, is_full = FastAPI(), asyncio.Event()
+    app.state.gateway = stage.gateway
+    app.include_router(openai_routes.router, prefix="/v1")
+    asked = {"model": "minicpm-o-4.5", "messages": HELLO, "stream": True, "input": "Hi"}
+    bodies = [json.dumps(asked | {"response_format": "pcm"} if "speech" in path else asked)]
+
+    async def receive() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop().encode(), "more_body": False}
+        await is_full.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            is_full.set()
+            await asyncio.Event().wait()  # the client reads nothing
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    gc.disable()  # a generator that is only forgotten is closed at some collection, or never
+    try:
+        await app(scope | {"asgi": {"version": "3.0", "spec_version": "2.3"}}, receive, send)
+        await until(lambda: stage.gateway.pool.idle_count == 1, "the worker is still held")
+    finally:
+        gc.enable()

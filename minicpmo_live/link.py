@@ -46,7 +46,7 @@ RETRY_S: Final = (
 LOST_CODES: Final = frozenset({1001, 1006, 1011, 1012})
 NORMAL_CLOSURE: Final = 1000
 VANISHED: Final = 1006
-PLACE_LIFE_S: Final = 60.0  # the server's: so long it keeps a place in the queue whose socket broke
+QUEUE_POSITION_LIFE_S: Final = 60.0  # how long the server keeps it without a socket
 UNREACHABLE: Final = (OSError, TimeoutError, InvalidHandshake)
 
 Event = TypeVar("Event")
@@ -121,7 +121,7 @@ class Inbox(Generic[Event]):
 
 
 @dataclass
-class _WayBack:
+class _ResumeState:
     """What is needed to continue over another socket.
 
     Attributes:
@@ -141,7 +141,7 @@ class _WayBack:
         """How long the server waits for another socket, for the session or for its place."""
         if self.offer is not None:
             return self.offer.grace_s
-        return PLACE_LIFE_S if self.ticket else 0.0
+        return QUEUE_POSITION_LIFE_S if self.ticket else 0.0
 
     @property
     def query(self) -> dict[str, str]:
@@ -177,7 +177,7 @@ class Link(Generic[Event]):
         self._query = {"resumable": "1"} if is_resumable else {}
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._way_back = _WayBack()
+        self._resume = _ResumeState()
         self._last_error: ServerError | None = None
         self._is_over = False
 
@@ -203,7 +203,7 @@ class Link(Generic[Event]):
     # Any: a value of JSON.
     async def request(self, message: Mapping[str, Any]) -> None:
         """Ask for something that may have to wait; it is asked again where the place is kept."""
-        self._way_back.request = message
+        self._resume.request = message
         await self.send(message)
 
     @property
@@ -237,9 +237,9 @@ class Link(Generic[Event]):
 
     async def _connect(self, query: Mapping[str, str] | None = None) -> ClientConnection:
         url = self._address.url
-        wishes = {**self._query, **(query or {})}
+        parameters = {**self._query, **(query or {})}
         return await connect(
-            f"{url}?{urlencode(wishes)}" if wishes else url,
+            f"{url}?{urlencode(parameters)}" if parameters else url,
             ssl=self._address.tls,
             additional_headers=self._address.headers,
             compression=None,  # Base64 of sound hardly gets smaller
@@ -255,8 +255,8 @@ class Link(Generic[Event]):
                 self._socket = None
                 socket = await self._reconnected(socket.close_code or VANISHED)
                 self._socket = socket
-                if self._way_back.request is not None:
-                    await self.send(self._way_back.request)
+                if self._resume.request is not None:
+                    await self.send(self._resume.request)
         except LiveError as error:
             await self.inbox.end(error)
         else:
@@ -274,23 +274,23 @@ class Link(Generic[Event]):
         """Handle one message; return whether it was the last."""
         message = _parse(text)
         if isinstance(seq := message.get("seq"), int):
-            self._way_back.last_seq = seq
+            self._resume.last_seq = seq
         if ticket := message.get("return_ticket"):
-            self._way_back.ticket = ticket
+            self._resume.ticket = ticket
         kind = self._kinds.get(message["type"])
         if kind is None:
             return False  # of a newer server
         event = _build(kind, message)
         if isinstance(event, ErrorMessage):
             self._last_error = ServerError(event.code, event.message)
-            if self._way_back.kept_s == 0 or event.code != "shutting_down":
+            if self._resume.kept_s == 0 or event.code != "shutting_down":
                 raise self._last_error
             return False  # the next server may resume the session
         if isinstance(event, SessionResumable):
-            self._way_back.offer = event
+            self._resume.offer = event
             return False
-        if isinstance(event, QueueDone) and self._way_back.offer is None:
-            self._way_back.ticket = None
+        if isinstance(event, QueueDone) and self._resume.offer is None:
+            self._resume.ticket = None
         self._last_error = None
         is_last = await self._on_event(event)
         await self.inbox.put(event)
@@ -298,7 +298,7 @@ class Link(Generic[Event]):
 
     async def _reconnected(self, close_code: int) -> ClientConnection:
         """Return another socket of the session, or raise a LiveError; tries at least once."""
-        kept_s, lost_s = self._way_back.kept_s, time.monotonic()
+        kept_s, lost_s = self._resume.kept_s, time.monotonic()
         if kept_s == 0 or close_code not in LOST_CODES or self._is_over:
             why = f"{self._address.url}: the connection was closed with {close_code}"
             raise self._last_error or ConnectionLostError(why)
@@ -309,7 +309,7 @@ class Link(Generic[Event]):
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # not all clients at once
             tries += 1
             try:
-                return await self._connect(self._way_back.query)
+                return await self._connect(self._resume.query)
             except UNREACHABLE as error:
                 if time.monotonic() - lost_s > kept_s:
                     why = f"{self._address.url}: not reached again in {kept_s:g} s: {error}"

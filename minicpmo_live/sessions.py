@@ -277,7 +277,7 @@ class AsyncChat:
         """Return the socket of the last turn, or another one: the history is in each question."""
         if self._link is None or self._link.has_ended:
             await self._disconnect()
-            self._link = Link(self._address, events.STREAMING, _goes_on, is_resumable=False)
+            self._link = Link(self._address, events.STREAMING, _never_last, is_resumable=False)
             await self._link.open()
         return self._link
 
@@ -287,7 +287,7 @@ class AsyncChat:
             await link.close()
 
 
-async def _goes_on(event: StreamingEvent) -> bool:
+async def _never_last(event: StreamingEvent) -> bool:
     return False
 
 

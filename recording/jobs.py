@@ -179,7 +179,7 @@ class RecordingJobs:
                 waiting, self._waiting = self._waiting or deque(), None
                 startable = [job for job in waiting if self._is_next(job)]
             for job in startable:
-                self._hand_over(job)
+                self._start(job)
             self._finish(0)
 
         with self._changed:
@@ -211,7 +211,7 @@ class RecordingJobs:
                 return True
             can_start = self._is_next(job)
         if can_start:
-            self._hand_over(job)
+            self._start(job)
         return True
 
     def stop(self) -> None:
@@ -241,7 +241,7 @@ class RecordingJobs:
             lane.popleft()
             return lane[0] if lane else None
 
-    def _hand_over(self, job: _Job) -> None:
+    def _start(self, job: _Job) -> None:
         if not self._threads.write(lambda: self._run(job)):
             self.stop()  # so that the caller's thread writes nothing
             self._run(job)

@@ -92,9 +92,9 @@ def picture_suffix(picture: Picture) -> str | None:
         return None
 
 
-def video_suffix(wished: str) -> str:
+def video_suffix(requested: str) -> str:
     """Return a suffix a video may have; an unknown one becomes mp4."""
-    known = wished.lower().lstrip(".")
+    known = requested.lower().lstrip(".")
     return known if known in VIDEO_SUFFIXES else VIDEO_SUFFIX
 
 

@@ -161,8 +161,8 @@ class RunningRecordings:
             except BucketError:
                 return httpx.Response(HTTPStatus.BAD_GATEWAY)
 
-        with ThreadPoolExecutor(ASKED_AT_ONCE, "recording-ask") as asking:
-            return dict(zip(urls, asking.map(ask, urls), strict=True))
+        with ThreadPoolExecutor(ASKED_AT_ONCE, "recording-ask") as callers:
+            return dict(zip(urls, callers.map(ask, urls), strict=True))
 
     def _blocks(self, url: str, start: int, stop: int) -> Iterator[bytes]:
         if start >= stop:
@@ -358,9 +358,9 @@ class ObjectStore:
     def _sealed(self) -> list[ListedRecording]:
         sql = "SELECT id, listed FROM recordings WHERE changed_ns = ?"
         before = dict(self._state.rows(sql, (SEALED_NS,)))
-        with ThreadPoolExecutor(READS_AT_ONCE, "recording-list") as looks:
+        with ThreadPoolExecutor(READS_AT_ONCE, "recording-list") as readers:
             ids = self._ids()
-            found = dict(zip(ids, looks.map(partial(self._listed_row, before), ids), strict=True))
+            found = dict(zip(ids, readers.map(partial(self._listed_row, before), ids), strict=True))
         listed = {name: one for name, one in found.items() if one is not None}
         fresh = {name: one.to_json() for name, one in listed.items()}
         rows = [(id_, SEALED_NS, row) for id_, row in fresh.items() if before.get(id_) != row]

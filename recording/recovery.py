@@ -297,24 +297,24 @@ def _guess_type(folder: Path, timeline: Timeline) -> RequestType:
 
 
 def _chunks(timeline: Timeline, media: MediaFiles) -> tuple[Chunk, ...]:
-    heard = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
-    seen = media.numbered(names.USER_FRAMES, names.USER_FRAME_NAME)
-    spoken = media.numbered(names.AI_AUDIO, names.UNIT_AUDIO_NAME)
-    spoken_at = {index: (turn, name) for (turn, index), name in spoken.items()}
-    indices = {*timeline.chunks, *(index for (index,) in (*heard, *seen)), *spoken_at}
+    user_sounds = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
+    frames = media.numbered(names.USER_FRAMES, names.USER_FRAME_NAME)
+    model_sounds = media.numbered(names.AI_AUDIO, names.UNIT_AUDIO_NAME)
+    sound_of_chunk = {index: (turn, name) for (turn, index), name in model_sounds.items()}
+    indices = {*timeline.chunks, *(index for (index,) in (*user_sounds, *frames)), *sound_of_chunk}
     built = []
     for index in sorted(indices):
         chunk = timeline.chunks.get(index, Chunk(index=index))
         result = chunk.result
-        if index in spoken_at and result is None:
-            turn, name = spoken_at[index]
+        if index in sound_of_chunk and result is None:
+            turn, name = sound_of_chunk[index]
             result = ChunkResult(mode="SPEAK", ai_audio=name, turn=turn)
-        user_audio = chunk.user_audio or heard.get((index,))
+        user_audio = chunk.user_audio or user_sounds.get((index,))
         sound = media.sound(user_audio)
         known = {
             "user_audio": user_audio if sound else None,
             "user_audio_duration_ms": sound.duration_ms if sound else None,
-            "user_frame": media.picture(chunk.user_frame or seen.get((index,))),
+            "user_frame": media.picture(chunk.user_frame or frames.get((index,))),
             "extra_frames": _whole(chunk.extra_frames, media),
             "result": _with_sound(result, media) if result else None,
         }
@@ -337,20 +337,20 @@ def _whole(pictures: Iterable[str] | None, media: MediaFiles) -> tuple[str, ...]
 
 
 def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tuple[Turn, ...]:
-    heard = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
-    spoken = media.numbered(names.AI_AUDIO, names.TURN_AUDIO_NAME)
-    on_disk = {index for (index,) in (*heard, *spoken)}
-    words = {event.turn_index: event.text for event in timeline.events if event.text}
+    user_sounds = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
+    model_sounds = media.numbered(names.AI_AUDIO, names.TURN_AUDIO_NAME)
+    on_disk = {index for (index,) in (*user_sounds, *model_sounds)}
+    transcripts = {event.turn_index: event.text for event in timeline.events if event.text}
     turns = []
     for index in sorted({*timeline.starts, *timeline.texts, *timeline.ends, *on_disk}):
         start, end = timeline.starts.get(index), timeline.ends.get(index)
         if start is not None:
-            said: TurnInput | None = _checked(start.input, media)
+            user_input: TurnInput | None = _checked(start.input, media)
         else:
-            said = _found(heard.get((index,)), media, app_type)
-        if said is not None and index in words:
-            said = said.model_copy(update={"transcript": words[index]})
-        answer_name = spoken.get((index,))
+            user_input = _found(user_sounds.get((index,)), media, app_type)
+        if user_input is not None and index in transcripts:
+            user_input = user_input.model_copy(update={"transcript": transcripts[index]})
+        answer_name = model_sounds.get((index,))
         answer = media.sound(answer_name)
         output = TurnOutput(
             text=timeline.reply(index),
@@ -360,7 +360,7 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
         turn = Turn(
             turn_index=index,
             request_ts_ms=start.request_ts_ms if start else None,
-            input=said,
+            input=user_input,
             output=output,
         )
         if end is not None:
@@ -370,22 +370,22 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
     return tuple(turns)
 
 
-def _checked(said: TurnInput, media: MediaFiles) -> TurnInput:
+def _checked(user_input: TurnInput, media: MediaFiles) -> TurnInput:
     """Remove from a turn's input the files that are unusable."""
-    sound = media.sound(said.audio)
-    audio = said.audio if sound else None
-    if isinstance(said, VoiceInput):
-        duration_ms = sound.duration_ms if sound else said.duration_ms
-        return said.model_copy(update={"audio": audio, "duration_ms": duration_ms})
-    more = tuple(name for name in said.more_audio or () if media.sound(name))
-    videos = tuple(name for name in said.videos or () if media.video(name))
+    sound = media.sound(user_input.audio)
+    audio = user_input.audio if sound else None
+    if isinstance(user_input, VoiceInput):
+        duration_ms = sound.duration_ms if sound else user_input.duration_ms
+        return user_input.model_copy(update={"audio": audio, "duration_ms": duration_ms})
+    more = tuple(name for name in user_input.more_audio or () if media.sound(name))
+    videos = tuple(name for name in user_input.videos or () if media.video(name))
     known = {
         "audio": audio,
         "more_audio": more or None,
-        "images": _whole(said.images, media),
+        "images": _whole(user_input.images, media),
         "videos": videos or None,
     }
-    return said.model_copy(update=known)
+    return user_input.model_copy(update=known)
 
 
 def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from core.protocols.events import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from recording.folder import readable_wav
 from recording.records import (
@@ -164,7 +165,7 @@ class _DuplexPlanner:
         self._speech = speech
 
     def _break_off(self) -> None:
-        """The listener's player was emptied: nothing said before is heard from now on."""
+        """The listener's player was emptied: nothing said before is played from now on."""
         spans = self._plan.ai
         while spans and spans[-1].start >= self._now:
             spans.pop()
@@ -226,7 +227,6 @@ def _span(folder: Path, name: str | None, start: int) -> Span | None:
 
 DASH: Final = "\u2013 "  # before the words of the other speaker
 CUE_MAX_CHARS: Final = 120  # three lines on a film; further words begin anew
-MS_PER_S: Final = 1_000
 S_PER_MINUTE: Final = 60
 
 

@@ -190,7 +190,7 @@ class Download(StreamingResponse):
 
 def file_answer(
     file: StoredFile,
-    asked: Headers,
+    request_headers: Headers,
     media_type: str,
     headers: Mapping[str, str] | None = None,
     *,
@@ -202,8 +202,8 @@ def file_answer(
     """
     size, tag = file.size_bytes, f'"{file.mark}"'
     given = {**(headers or {}), "Accept-Ranges": "bytes", "ETag": tag}
-    wanted = asked.get("range") if asked.get("if-range", tag) == tag else None
-    span = _span(wanted or "", size)
+    is_current = request_headers.get("if-range", tag) == tag
+    span = _span(request_headers.get("range", ""), size) if is_current else None
     if span is not None and span[0] >= span[1]:
         headers_416 = {"Content-Range": f"bytes */{size}"}
         return Response(None, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers_416)
@@ -217,9 +217,9 @@ def file_answer(
     return Download(_closed(file.blocks(start, stop)), given, media_type, status)
 
 
-def _span(asked: str, size: int) -> tuple[int, int] | None:
+def _span(range_header: str, size: int) -> tuple[int, int] | None:
     """Return the requested range [start, stop), empty if unsatisfiable; None for the whole."""
-    found = ONE_RANGE.fullmatch(asked.replace(" ", ""))
+    found = ONE_RANGE.fullmatch(range_header.replace(" ", ""))
     if found is None or not any(found.groups()):
         return None
     first, last = found.groups()

@@ -129,7 +129,7 @@ class Uploader:
             is_ending = is_ending or self._wait(SCAN_PERIOD_S)
 
     def _scan_repeatedly(self) -> bool:
-        """Look until the end, less often while the store fails; return True."""
+        """Scan until the end, less often while the store fails; return True."""
         failures, pause_s = 0, 0.0
         while not self._wait(pause_s):
             failures = 0 if self.scan() else failures + 1

@@ -214,8 +214,8 @@ declare namespace Http {
   type HealthAnswer = {
     status: "healthy"; // Always this.
     timestamp: string; // The gateway's clock, UTC.
-    ready: boolean; // New requests are taken and some worker can serve them.
-    workers_ready: number; // Workers that serve somebody or could.
+    ready: boolean; // New requests are accepted and some worker can serve them.
+    workers_ready: number; // Workers that serve a request or could.
     workers_total: number; // All workers.
   };
 
@@ -226,7 +226,7 @@ declare namespace Http {
     series: Record<string, Array<number | null>>; // By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known.
   };
 
-  /** Whether new requests are taken. */
+  /** Whether new requests are accepted. */
   type Intake = {
     paused: boolean; // New requests are refused; those that wait or run continue.
   };
@@ -282,7 +282,7 @@ declare namespace Http {
   /** One line. */
   type LogLine = {
     text: string; // What it says, without time and level if those are known.
-    time: string | null; // When, as the program wrote it.
+    time: string | null; // Time, as the program wrote it.
     level: string | null; // How important: info, warning and so on.
   };
 
@@ -291,7 +291,7 @@ declare namespace Http {
     source: string; // Whose log it is.
     sources: Array<string>; // Whose logs there are.
     lines: Array<LogLine>; // Oldest first.
-    cursor: string; // Say it next time to get what comes after.
+    cursor: string; // Send it next time to get what follows.
     has_more: boolean; // More is there already.
     was_turned_over: boolean; // A new file has begun since the last time.
   };
@@ -316,7 +316,7 @@ declare namespace Http {
     order: number; // Smaller is shown first.
     name: string | Record<string, string>; // Name for people.
     description: string | Record<string, string>; // What it is for.
-    system_prompt: string | null; // Duplex: what the model is told.
+    system_prompt: string | null; // Duplex: the system prompt.
     ref_audio_path: string | null; // Duplex: the voice, as in `path`.
     ref_audio: PresetAudio | null; // Duplex: the same as an item.
     system_content: Array<PresetText | PresetAudio>; // Turn-based and half duplex: the system message.

@@ -70,7 +70,7 @@ def main(
         typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
         raise typer.Exit(UNUSABLE)
     from webrtc.app import create_app  # needs it
-    from webrtc.calls import GatewayPlace
+    from webrtc.calls import GatewayAddress
 
     os.umask(PRIVATE_UMASK)
     try:
@@ -83,7 +83,7 @@ def main(
     writer = setup_logging(
         settings.logging.level, json_lines=settings.logging.json_lines, program="webrtc"
     )
-    app = create_app(settings, GatewayPlace(gateway, tls))
+    app = create_app(settings, GatewayAddress(gateway, tls))
     served = uvicorn.Config(
         app, settings.webrtc.host, settings.webrtc.port, log_config=None, access_log=False
     )

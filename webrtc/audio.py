@@ -37,7 +37,7 @@ class Microphone:
         self._next_pts: int | None = None
         self.lost_samples = 0
 
-    def heard(self, frame: AudioFrame) -> bytes:
+    def samples_of(self, frame: AudioFrame) -> bytes:
         """Return silence for a gap before the frame and its samples, 16-bit mono at 24 kHz."""
         channels = len(frame.layout.channels)
         samples = frame.to_ndarray().reshape(-1, channels).mean(axis=1).astype(np.int16)

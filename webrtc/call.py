@@ -35,7 +35,7 @@ from webrtc.sdp import with_address
 
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
-LAST_WORDS_S: Final = 1.0  # for events that are still on their way to the peer when a call ends
+DRAIN_LIMIT_S: Final = 1.0  # for events that are still on their way to the peer when a call ends
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Call:
     async def answer(self, sdp: str) -> str:
         """Return the answer to an offer, complete with candidates, or raise a BadRequestError."""
         peer = self._peer
-        peer.on("track", self._take_track)
-        peer.on("datachannel", self._take_channel)
+        peer.on("track", self._on_track)
+        peer.on("datachannel", self._on_channel)
         peer.on("connectionstatechange", self._changed.set)
         try:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
@@ -86,7 +86,7 @@ class Call:
 
     async def run(self) -> None:
         """Serve until the peer is gone, hangs up or does not come, or the gateway closes."""
-        works = (self._receive(), self._send(), self._hear(), self._watch())
+        works = (self._receive(), self._send(), self._receive_audio(), self._watch())
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +103,7 @@ class Call:
         """Send what is still on its way, and end both sides."""
         try:
             if self._peer.connectionState == CONNECTED:
-                await asyncio.wait_for(self._channel.drain(), LAST_WORDS_S)
+                await asyncio.wait_for(self._channel.drain(), DRAIN_LIMIT_S)
         except TimeoutError:
             pass
         finally:
@@ -117,13 +117,13 @@ class Call:
     async def _receive(self) -> None:
         async for text in self._socket:
             if isinstance(text, str):
-                self.carry_out(self._dialect.from_server(text))
+                self.apply(self._dialect.from_server(text))
 
     async def _send(self) -> None:
         while True:
             await self._socket.send(await self._outbox.get())
 
-    async def _hear(self) -> None:
+    async def _receive_audio(self) -> None:
         microphone = Microphone()
         assert self._track is not None
         while True:
@@ -132,7 +132,7 @@ class Call:
             except MediaStreamError:
                 return
             assert isinstance(frame, AudioFrame)
-            pcm = microphone.heard(frame)
+            pcm = microphone.samples_of(frame)
             if pcm:
                 self._outbox.put_sound(append_event(self._dialect, pcm))
 
@@ -153,26 +153,26 @@ class Call:
 
     # --- what happens ---
 
-    def _take_track(self, track: MediaStreamTrack) -> None:
+    def _on_track(self, track: MediaStreamTrack) -> None:
         self._track = track
 
-    def _take_channel(self, channel: RTCDataChannel) -> None:
+    def _on_channel(self, channel: RTCDataChannel) -> None:
         """Use the first channel of the right name; it is open already."""
         if channel.label == LABEL:
-            channel.on("message", self._say)
+            channel.on("message", self._on_message)
             self._guarded(lambda: self._channel.open(channel))
 
-    def _say(self, text: str | bytes) -> None:
+    def _on_message(self, text: str | bytes) -> None:
         if isinstance(text, bytes):
             refused = error_event("invalid_event", "Events are sent as text, not as bytes.")
             effects: Sequence[Effect] = [ToClient(refused)]
         else:
             effects = self._dialect.from_client(text)
-        self._guarded(lambda: self.carry_out(effects))
+        self._guarded(lambda: self.apply(effects))
 
     def _note(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            self._guarded(partial(self.carry_out, self._dialect.noted(note)))
+            self._guarded(partial(self.apply, self._dialect.noted(note)))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Run a callback; if it fails, the gateway's side ends, and so the call."""
@@ -182,8 +182,8 @@ class Call:
             self._problem = str(error)
             self._socket.transport.abort()
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects; a TooSlowError if the peer does not read its events."""
+    def apply(self, effects: Iterable[Effect]) -> None:
+        """Apply effects; a TooSlowError if the peer does not read its events."""
         for effect in effects:
             match effect:
                 case ToServer(text):
@@ -197,4 +197,4 @@ class Call:
                 case Finish(response_id):
                     self._playout.finish(response_id)
                 case Flush():
-                    self.carry_out(self._dialect.flushed(self._playout.clear()))
+                    self.apply(self._dialect.flushed(self._playout.clear()))

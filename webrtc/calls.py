@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class GatewayPlace:
+class GatewayAddress:
     """The gateway's ws: or wss: URL, and the context that checks its certificate."""
 
     url: str
@@ -50,16 +50,18 @@ class GatewayPlace:
 class Calls:
     """Owns every call's task."""
 
-    def __init__(self, place: GatewayPlace, limits: Limits, peers_max: int, wait_s: float) -> None:
+    def __init__(
+        self, gateway: GatewayAddress, limits: Limits, peers_max: int, wait_s: float
+    ) -> None:
         """Begin with none.
 
         Args:
-            place: where the gateway is.
+            gateway: its address.
             limits: of one peer.
             peers_max: calls at once, those that begin among them.
             wait_s: how long a session may wait in the gateway's queue.
         """
-        self._place, self._limits = place, limits
+        self._gateway, self._limits = gateway, limits
         self._peers_max, self._wait_s = peers_max, wait_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beginning = 0
@@ -122,7 +124,7 @@ class Calls:
         call = Call(socket, dialect, playout, self._limits)
         stack.push_async_callback(call.close)
         if first:
-            call.carry_out(dialect.from_server(first))
+            call.apply(dialect.from_server(first))
         return call_id, call, await call.answer(offer.sdp)
 
     async def _connect(self, offer: CallOffer, dialect: Dialect) -> ClientConnection:
@@ -132,8 +134,8 @@ class Calls:
             headers["X-Forwarded-For"] = offer.client  # its limits are the client's, not ours
         try:
             return await connect(
-                f"{self._place.url}{dialect.path}{query}",
-                ssl=self._place.tls,
+                f"{self._gateway.url}{dialect.path}{query}",
+                ssl=self._gateway.tls,
                 additional_headers=headers,
                 compression=None,
                 proxy=None,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webrtc.playout import RATE_HZ, Heard, Note, Part, Started
+from webrtc.playout import RATE_HZ, Note, Part, Played, Started
 
 PCM: Final = {"type": "audio/pcm", "rate": RATE_HZ}
 EVENT_ID_BYTES: Final = 10
@@ -101,11 +101,11 @@ class Realtime:
         word = "started" if isinstance(note, Started) else "stopped"
         return [_buffer_event(word, note.response_id)]
 
-    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
+    def flushed(self, played: Sequence[Played]) -> list[Effect]:
         """Notify the client, and truncate the items to what was played."""
-        responses = dict.fromkeys(each.part.response_id for each in heard)
-        told: list[Effect] = [_buffer_event("cleared", each) for each in responses]
-        return told + [
+        responses = dict.fromkeys(each.part.response_id for each in played)
+        events: list[Effect] = [_buffer_event("cleared", each) for each in responses]
+        return events + [
             ToServer(
                 json.dumps(
                     {
@@ -116,7 +116,7 @@ class Realtime:
                     }
                 )
             )
-            for each in heard
+            for each in played
         ]
 
 
@@ -147,7 +147,7 @@ class Live:
         """There are no responses."""
         return []
 
-    def flushed(self, heard: Sequence[Heard]) -> list[Effect]:
+    def flushed(self, played: Sequence[Played]) -> list[Effect]:
         """The client cannot ask for it."""
         return []
 

@@ -27,7 +27,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Played:
     part: Part
     played_ms: int
 
@@ -112,17 +112,17 @@ class Playout:
                 self.underruns += 1
         return bytes(frame.ljust(FRAME_BYTES, b"\0")), notes
 
-    def clear(self) -> list[Heard]:
+    def clear(self) -> list[Played]:
         """Drop what waits; return how much was played of each part that is cut, in order."""
         cut = dict.fromkeys(part for part, _ in self._waiting)
-        heard = [Heard(part, self._played.get(part, 0) // MS_BYTES) for part in cut]
-        if heard:
-            self._dropped = heard[-1].part.response_id
+        played = [Played(part, self._played.get(part, 0) // MS_BYTES) for part in cut]
+        if played:
+            self._dropped = played[-1].part.response_id
             self._playing = None
             self._played.clear()
         self._waiting.clear()
         self._waiting_bytes = 0
-        return heard
+        return played
 
     def _stop(self) -> list[Note]:
         ended, self._playing = self._playing, None

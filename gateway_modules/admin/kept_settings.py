@@ -125,7 +125,7 @@ class EtaStore:
 
 
 DAMAGED_SUFFIX: Final = ".damaged"
-ACCESS_FILE: Final = ".accessed"  # empty; its time said when somebody last looked
+ACCESS_FILE: Final = ".accessed"  # empty; its time was that of the last access
 
 
 def _apps(state: sqlite3.Connection, content: bytes) -> None:

@@ -47,7 +47,7 @@ class LogLine(WireModel):
     """One line."""
 
     text: str = Field(description="What it says, without time and level if those are known.")
-    time: str | None = Field(None, description="When, as the program wrote it.")
+    time: str | None = Field(None, description="Time, as the program wrote it.")
     level: str | None = Field(None, description="How important: info, warning and so on.")
 
 
@@ -57,7 +57,7 @@ class LogPart(WireModel):
     source: str = Field(description="Whose log it is.")
     sources: list[str] = Field(description="Whose logs there are.")
     lines: list[LogLine] = Field(description="Oldest first.")
-    cursor: str = Field(description="Say it next time to get what comes after.")
+    cursor: str = Field(description="Send it next time to get what follows.")
     has_more: bool = Field(False, description="More is there already.")
     was_turned_over: bool = Field(False, description="A new file has begun since the last time.")
 

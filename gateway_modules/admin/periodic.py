@@ -23,7 +23,7 @@ from recording.listing import CleanupReport
 
 logger: Final = logging.getLogger(__name__)
 
-PERIOD_S: Final = 10.0  # workers are asked how they are twice as often
+PERIOD_S: Final = 10.0  # workers are polled twice as often
 POINTS: Final = 360  # an hour
 MEDIAN: Final = 0.5
 TAIL: Final = 0.99

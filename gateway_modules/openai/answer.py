@@ -55,7 +55,7 @@ class Answer:
     model: str
     voices: VoiceLibrary
     transcripts: Transcripts
-    heard_s: float = 0.0
+    audio_s: float = 0.0
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(ID_BYTES)}")
     audio_id: str = field(default_factory=lambda: f"audio_{secrets.token_hex(ID_BYTES)}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -236,14 +236,14 @@ class Answer:
 
     def _usage(self, done: ChatDone) -> Json:
         """Count tokens; those of audio follow from its duration."""
-        heard = min(round(self.heard_s * AUDIO_TOKENS_PER_S), done.input_tokens)
+        audio_tokens = min(round(self.audio_s * AUDIO_TOKENS_PER_S), done.input_tokens)
         spoken_s = self._sound_bytes / SOUND_BYTES_PER_S
         spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
-        said = done.generated_tokens + spoken
+        generated = done.generated_tokens + spoken
         return {
             "prompt_tokens": done.input_tokens,
-            "completion_tokens": said,
-            "total_tokens": done.input_tokens + said,
-            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": heard},
+            "completion_tokens": generated,
+            "total_tokens": done.input_tokens + generated,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": audio_tokens},
             "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": spoken},
         }

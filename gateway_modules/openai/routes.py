@@ -137,12 +137,12 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     if not gateway.is_open:
         raise NoWorkerError()
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    asked, sent = await voices.run(_parsed, text, voices, transcripts)
-    check_model(gateway, asked.model)
-    answer = Answer(asked, served_model(gateway), voices, transcripts, sent.heard_s)
+    params, sent = await voices.run(_parsed, text, voices, transcripts)
+    check_model(gateway, params.model)
+    answer = Answer(params, served_model(gateway), voices, transcripts, sent.audio_s)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, sent.text, client, lambda: answer.is_over)
-    if not asked.stream:
+    if not params.stream:
         return JSONResponse(await unless_disconnected(request, answer.whole(messages)))
     # Until the first message an error is an HTTP status, which clients know how to retry.
     first = await unless_disconnected(request, anext(messages))
@@ -154,15 +154,15 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     """Speak a text as it stands, piece by piece as it is made; disconnecting ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
-    asked = parse_body(SPEECH, await text_of(request))
-    check_model(gateway, asked.model)
-    asked.check()
-    worker_text = await gateway.voices.run(speech_request, asked, gateway.voices)
+    params = parse_body(SPEECH, await text_of(request))
+    check_model(gateway, params.model)
+    params.check()
+    worker_text = await gateway.voices.run(speech_request, params, gateway.voices)
     client = gateway.access.limited_client(request)
     messages = reply(gateway, worker_text, client, lambda: False)
-    made = Speech(asked, messages)
+    made = Speech(params, messages)
     await unless_disconnected(request, made.begin())
-    return Streamed(made.body(), messages, asked.media_type)
+    return Streamed(made.body(), messages, params.media_type)
 
 
 @router.get("/audio/voices")
@@ -183,9 +183,9 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Make a key that expires and opens Realtime sessions with settings of their own."""
     body = await request.body()
-    asked = parse_body(CLIENT_SECRET, body or b"{}")
-    made = gateway.client_secrets.make(asked.session, asked.expires_after.seconds)
-    session = session_object(asked.session, served_model(gateway), made.expires_at)
+    params = parse_body(CLIENT_SECRET, body or b"{}")
+    made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
+    session = session_object(params.session, served_model(gateway), made.expires_at)
     return JSONResponse({**asdict(made), "session": session})
 
 
@@ -213,10 +213,10 @@ def served_models(gateway: Gateway) -> tuple[str, ...]:
     return name, *(f"{name}-{engine}" for engine in ENGINES)
 
 
-def served_model(gateway: Gateway, asked: str = "") -> str:
+def served_model(gateway: Gateway, requested: str = "") -> str:
     """Return the name if it is one of ours, else the id of the loaded model."""
     names = served_models(gateway)
-    return asked if asked in names else names[0]
+    return requested if requested in names else names[0]
 
 
 def check_model(gateway: Gateway, name: str) -> None:
@@ -233,10 +233,10 @@ def _parsed(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, WorkerRequest]:
     """Return the request and what the worker gets for it."""
-    asked = parse_body(REQUEST, text)
-    asked.check()
+    params = parse_body(REQUEST, text)
+    params.check()
     try:
-        return asked, worker_request(asked, text, voices, transcripts)
+        return params, worker_request(params, text, voices, transcripts)
     except ValidationError as error:  # it fits here and, with what the server adds, not there
         raise explain(error) from error
 

@@ -100,8 +100,8 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     try:
         grant = check_key(websocket)
         _check_use(websocket)
-        asked = websocket.query_params.get("model", served_model(gateway))
-        check_model(gateway, asked)
+        requested = websocket.query_params.get("model", served_model(gateway))
+        check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
             _check_wait(gateway, websocket)
     except OmniError as error:
@@ -111,7 +111,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     entrance = Entrance(
         subprotocol=SUBPROTOCOL if offers else None,
-        query={**query, "model": served_model(gateway, asked)},
+        query={**query, "model": served_model(gateway, requested)},
         deny=deny,
         traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
         first=_settings(grant) if kind is SocketKind.REALTIME else None,
@@ -185,12 +185,12 @@ class EventTraffic(Traffic):
         """Note the start, and errors that end the session."""
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
-        word = event_type(text)
-        if word in STARTS:
+        kind = event_type(text)
+        if kind in STARTS:
             link.ticket.note_started()
-        if word == "session.closed":
+        if kind == "session.closed":
             return Verdict.LAST
-        if word == "error":
+        if kind == "error":
             code = CODE.search(text)
             is_last = code is not None and code[1] in LAST_CODES
             return Verdict.LAST if is_last else Verdict.PASS
@@ -257,8 +257,8 @@ async def create_call(request: Request, gateway: GatewayHere) -> Response:
     """Answer an offer: the SDP alone, or as multipart/form-data with a session beside it."""
     _check_enabled(gateway)
     sdp, session = await _offer(request)
-    asked = request.query_params.get("model") or session.get("model")
-    answered = await _begin(request, gateway, "realtime", sdp, session, asked)
+    requested = request.query_params.get("model") or session.get("model")
+    answered = await _begin(request, gateway, "realtime", sdp, session, requested)
     if isinstance(answered, Response):
         return answered
     headers = {"Location": f"/v1/realtime/calls/{answered.call_id}"}
@@ -270,8 +270,8 @@ async def create_live_session(request: Request, gateway: GatewayHere) -> Respons
     """Begin a GPT-Live session over WebRTC."""
     _check_enabled(gateway)
     body = parse_body(LIVE_CALL, await text_of(request))
-    asked = body.session.get("model")
-    answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, asked)
+    requested = body.session.get("model")
+    answered = await _begin(request, gateway, "live", body.transport.sdp, body.session, requested)
     if isinstance(answered, Response):
         return answered
     transport = {"type": "webrtc", "sdp": answered.sdp}
@@ -325,12 +325,12 @@ async def _begin(
     protocol: Literal["realtime", "live"],
     sdp: str,
     session: Json,
-    asked: object,
+    requested: object,
 ) -> CallAnswer | Response:
     """Have an offer answered; an error of the WebRTC process is passed on as its response."""
     if len(sdp) > SDP_MAX_CHARS:
         raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
-    model = asked if isinstance(asked, str) and asked else served_model(gateway)
+    model = requested if isinstance(requested, str) and requested else served_model(gateway)
     check_model(gateway, model)
     offer = CallOffer(
         protocol=protocol,

@@ -215,15 +215,15 @@ class SpeechRequest(WireModel):
         return MEDIA_TYPES[self.response_format]
 
 
-def worker_request(asked: SpeechRequest, voices: VoiceLibrary) -> str:
+def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
     """Return the JSON of a `ChatSocketRequest`; blocks while a voice is decoded."""
-    task = TextContent(text=asked.instructions or TASK)
+    task = TextContent(text=params.instructions or TASK)
     request = ChatSocketRequest(
-        messages=[Message(role=Role.USER, content=[task, TextContent(text=asked.input)])],
+        messages=[Message(role=Role.USER, content=[task, TextContent(text=params.input)])],
         generation=GenerationConfig(max_new_tokens=1, max_inp_length=PROMPT_MAX_TOKENS),
-        tts=TTSConfig(enabled=True, ref_audio_data=voices.sound_of(asked.voice_name)),
+        tts=TTSConfig(enabled=True, ref_audio_data=voices.sound_of(params.voice_name)),
         use_tts_template=True,
-        reply_start=asked.input,
+        reply_start=params.input,
     )
     return request.to_json()
 
@@ -231,8 +231,8 @@ def worker_request(asked: SpeechRequest, voices: VoiceLibrary) -> str:
 class Speech:
     """The audio of one response while it is generated."""
 
-    def __init__(self, asked: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
-        self.asked = asked
+    def __init__(self, params: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
+        self.params = params
         self._messages = messages
         self._first = b""
         self._usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
@@ -250,7 +250,7 @@ class Speech:
     async def body(self) -> AsyncGenerator[str | bytes]:
         """Yield the response; an error in the middle cuts it off."""
         async with aclosing(self._sound()) as sound:
-            if self.asked.stream_format == "audio":
+            if self.params.stream_format == "audio":
                 async for part in sound:
                     yield part
                 return
@@ -263,7 +263,7 @@ class Speech:
                 yield server_event(openai_error(error))
 
     async def _sound(self) -> AsyncGenerator[bytes]:
-        kind, speed, samples = self.asked.response_format, self.asked.speed, self._samples()
+        kind, speed, samples = self.params.response_format, self.params.speed, self._samples()
         async with aclosing(samples):
             if kind == "wav":
                 yield wav_head()

@@ -18,6 +18,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.errors import BadRequestError, NotAvailableError, NoWorkerError, OmniError
+from core.protocols.events import MS_PER_S
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import parse_body
@@ -33,7 +34,6 @@ from gateway_modules.web.responses import openai_error
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 FIELDS_MAX: Final = 16
-MS_PER_S: Final = 1_000
 
 router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
 
@@ -56,8 +56,8 @@ Passages = list[TranscriptPassage]
 @router.post("/audio/transcriptions")
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     """Write down what is said in a file; disconnecting ends it."""
-    asked, content = await _form(request)
-    check_model(gateway, asked.model)
+    params, content = await _form(request)
+    check_model(gateway, params.model)
     known = gateway.relay_pool.directory.workers.values()
     workers = [worker for worker in known if worker.is_answering]
     able = [worker for worker in workers if _kind(worker) is not None]
@@ -68,11 +68,11 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     longest_s = gateway.settings.limits.chat_audio_max_s
     sound = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
-    passages = _written(gateway, able, asked, sound, client)
-    if asked.stream:
+    passages = _written(gateway, able, params, sound, client)
+    if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
         return Streamed(_events(first, passages, sound), passages)
-    return _answer(asked, await unless_disconnected(request, _all(passages)), sound)
+    return _answer(params, await unless_disconnected(request, _all(passages)), sound)
 
 
 async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
@@ -92,12 +92,12 @@ def _kind(worker: WorkerConnection) -> str | None:
 async def _written(
     gateway: Gateway,
     able: list[WorkerConnection],
-    asked: TranscriptionForm,
+    params: TranscriptionForm,
     sound: Sound,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
     """Whisper of the worker with the fewest sessions transcribes, else the model."""
-    query = asked.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
+    query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
@@ -121,8 +121,8 @@ async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:
         return [passage async for passage in passages]
 
 
-def _answer(asked: TranscriptionForm, passages: Passages, sound: Sound) -> Response:
-    match asked.response_format:
+def _answer(params: TranscriptionForm, passages: Passages, sound: Sound) -> Response:
+    match params.response_format:
         case "text":
             return PlainTextResponse(_text(passages) + "\n")
         case "srt":

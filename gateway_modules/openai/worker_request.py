@@ -72,41 +72,41 @@ class Transcripts:
 
 
 class WorkerRequest(NamedTuple):
-    """The JSON of a `ChatSocketRequest`, and how long its audio is, that of videos aside."""
+    """The JSON of a `ChatSocketRequest`, and how long its audio is, s, that of videos aside."""
 
     text: str
-    heard_s: float
+    audio_s: float
 
 
 def worker_request(
-    asked: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+    params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> WorkerRequest:
-    """Return what a worker gets; `text` is the JSON that `asked` was parsed from.
+    """Return what a worker gets; `text` is the JSON that `params` was parsed from.
 
     Raises:
         OmniError: A part of it cannot be used; the text names the field.
     """
     content = _Content(text, voices, transcripts)
-    messages = list(_history(asked.messages, content))
-    if asked.prompt:
-        messages = _with_system_end(content.prompt(asked), messages)
+    messages = list(_history(params.messages, content))
+    if params.prompt:
+        messages = _with_system_end(content.prompt(params), messages)
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
-        generation=_generation(asked),
-        tts=TTSConfig(enabled=asked.speaks, ref_audio_data=_voice(asked, voices)),
-        use_tts_template=asked.speaks,
-        reply_start=asked.reply_start,
-        seed=asked.seed,
+        generation=_generation(params),
+        tts=TTSConfig(enabled=params.speaks, ref_audio_data=_voice(params, voices)),
+        use_tts_template=params.speaks,
+        reply_start=params.reply_start,
+        seed=params.seed,
     )
-    return WorkerRequest(LongText.of(request.to_json(), content.strings), content.heard_s)
+    return WorkerRequest(LongText.of(request.to_json(), content.strings), content.audio_s)
 
 
-def _history(asked: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
+def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
     """Yield the messages for the model; results of tools become a message of the user."""
     calls: list[str] = []
-    outputs: dict[int, str] = {}  # by the place of their call
-    for index, message in enumerate(asked):
+    outputs: dict[int, str] = {}  # by the index of their call
+    for index, message in enumerate(params):
         where = f"messages[{index}]"
         if message.role == "tool":
             if message.tool_call_id not in calls:
@@ -139,12 +139,12 @@ def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
 class _Content:
     """Turns the parts of messages into content items.
 
-    `strings` has their long strings by name, `heard_s` the duration of their audio.
+    `strings` has their long strings by name, `audio_s` the duration of their audio.
     """
 
     def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
         self.strings: dict[str, tuple[str, ...]] = {}
-        self.heard_s = 0.0
+        self.audio_s = 0.0
         self._text = text
         self._voices = voices
         self._transcripts = transcripts
@@ -157,13 +157,13 @@ class _Content:
             raise BadRequestError(f"{where}.content: what a tool returns is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
-    def prompt(self, asked: CompletionRequest) -> str:
+    def prompt(self, params: CompletionRequest) -> str:
         """Return the addition to the system message with its long strings in their places."""
-        long, text = self._text, asked.prompt
+        long, text = self._text, params.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
-        if asked.json_format is not None and filled != text:
+        if params.json_format is not None and filled != text:
             raise BadRequestError(f"{SCHEMA}: a string in it is longer than {LONG_CHARS}.")
-        return _checked(filled, "tools" if asked.offer.functions else "response_format")
+        return _checked(filled, "tools" if params.offer.functions else "response_format")
 
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
         """Yield the items of one message; `where` names it in errors."""
@@ -194,10 +194,10 @@ class _Content:
                 return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
             case AudioPart(input_audio=sound):
                 file = _decoded(self._parts(sound.data), f"{where}.input_audio.data")
-                heard = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
-                self.heard_s += len(heard) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
-                cuts = range(0, len(heard), BYTES_AT_ONCE)
-                pieces = (base64.b64encode(heard[at : at + BYTES_AT_ONCE]) for at in cuts)
+                samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
+                cuts = range(0, len(samples), BYTES_AT_ONCE)
+                pieces = (base64.b64encode(samples[at : at + BYTES_AT_ONCE]) for at in cuts)
                 return AudioContent(data=self._kept([piece.decode("ascii") for piece in pieces]))
 
     def _data_url(self, string: str, where: str) -> str:
@@ -231,17 +231,17 @@ def _checked(text: str, where: str) -> str:
     return text
 
 
-def _generation(asked: CompletionRequest) -> GenerationConfig:
-    given = {"temperature": asked.temperature, "top_p": asked.top_p}
+def _generation(params: CompletionRequest) -> GenerationConfig:
+    given = {"temperature": params.temperature, "top_p": params.top_p}
     chosen = {name: value for name, value in given.items() if value is not None}
     return GenerationConfig.model_validate(
-        {"max_new_tokens": asked.token_limit, "do_sample": asked.temperature != 0, **chosen}
+        {"max_new_tokens": params.token_limit, "do_sample": params.temperature != 0, **chosen}
     )
 
 
-def _voice(asked: CompletionRequest, voices: VoiceLibrary) -> str | None:
+def _voice(params: CompletionRequest, voices: VoiceLibrary) -> str | None:
     """Return the audio of an uploaded voice; OpenAI's own names mean the default voice."""
-    return voices.sound_of(asked.answer_audio.voice_name) if asked.speaks else None
+    return voices.sound_of(params.answer_audio.voice_name) if params.speaks else None
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:

@@ -78,7 +78,7 @@ class AppChanged(WireModel):
 
 
 class Intake(WireModel):
-    """Whether new requests are taken."""
+    """Whether new requests are accepted."""
 
     paused: bool = Field(description="New requests are refused; those that wait or run continue.")
 
@@ -101,12 +101,12 @@ class WorkersListed(WireModel):
 class CleanupWish(WireModel):
     """How to clean up; what is left out is as configured."""
 
-    dry_run: bool = Field(False, description="Delete nothing, only say what would be deleted.")
+    dry_run: bool = Field(False, description="Delete nothing, only report what would be deleted.")
     retention_days: float | None = Field(
         None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
     )
     max_storage_gb: float | None = Field(
-        None, ge=-1, le=GIGABYTES_MAX, description="Most room taken, GB; -1: any."
+        None, ge=-1, le=GIGABYTES_MAX, description="Most storage used, GB; -1: any."
     )
 
 
@@ -257,7 +257,7 @@ async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
 
 @admin_router.post("/cleanup")
 async def cleanup(body: CleanupWish, gateway: GatewayHere) -> CleanupReport:
-    """Delete recordings by age and by least recent use, or say what would be deleted."""
+    """Delete recordings by age and by least recent use, or report what would be deleted."""
     recording = gateway.settings.recording
     days, gigabytes = body.retention_days, body.max_storage_gb
     work = partial(

@@ -26,6 +26,7 @@ from core.errors import (
     WorkerLostError,
     WorkerUnreachableError,
 )
+from core.protocols.events import MS_PER_S
 from core.schemas import limits
 from core.schemas.chat import (
     ChatChunk,
@@ -61,7 +62,6 @@ from gateway_modules.web.responses import problems
 from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
-MS_PER_S: Final = 1_000
 CHAT: Final = RequestType.CHAT
 MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
 ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
@@ -185,10 +185,10 @@ async def replies(
             assignment = Assignment(ticket, session_id, clock() - began_s, estimated_s)
             if not moves:
                 gateway.metrics.waited(CHAT.value, assignment.waited_s, "assigned")
-            said = await stack.enter_async_context(aclosing(work(assignment)))
+            stream = await stack.enter_async_context(aclosing(work(assignment)))
             may_move = moves < gateway.timing.queueing.max_moves
             try:
-                async for reply in said:
+                async for reply in stream:
                     may_move = False
                     yield reply
                 break

@@ -28,6 +28,7 @@ from starlette.websockets import WebSocket
 
 from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
+from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
@@ -63,7 +64,6 @@ VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
-MS_PER_S: Final = 1_000
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {

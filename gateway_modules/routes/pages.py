@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 
 from config import FrontendDefaults
 from core.errors import InvalidSessionIdError, NotFoundError
+from core.protocols.events import MS_PER_S
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
@@ -131,9 +132,6 @@ async def library_file(
     path = await asyncio.to_thread(gateway.pages.library_file, library, name)
     kept = IMMUTABLE if is_immutable(request.scope) else NO_CACHE
     return await gateway.web_files.answer(path, request.headers, kept)
-
-
-MS_PER_S = 1_000
 
 
 class DefaultVoice(WireModel):

@@ -38,8 +38,8 @@ class HealthAnswer(WireModel):
 
     status: Literal["healthy"] = Field("healthy", description="Always this.")
     timestamp: AwareDatetime = Field(description="The gateway's clock, UTC.")
-    ready: bool = Field(description="New requests are taken and some worker can serve them.")
-    workers_ready: int = Field(ge=0, description="Workers that serve somebody or could.")
+    ready: bool = Field(description="New requests are accepted and some worker can serve them.")
+    workers_ready: int = Field(ge=0, description="Workers that serve a request or could.")
     workers_total: int = Field(ge=0, description="All workers.")
 
 

@@ -52,13 +52,13 @@ class Preset(WireModel):
     order: int = Field(LAST_ORDER, description="Smaller is shown first.")
     name: Words = Field("", description="Name for people.")
     description: Words = Field("", description="What it is for.")
-    system_prompt: str | None = Field(None, description="Duplex: what the model is told.")
+    system_prompt: str | None = Field(None, description="Duplex: the system prompt.")
     ref_audio_path: str | None = Field(None, description="Duplex: the voice, as in `path`.")
     ref_audio: PresetAudio | None = Field(None, description="Duplex: the same as an item.")
     system_content: list[Annotated[PresetText | PresetAudio, Field(discriminator="type")]] = Field(
         default_factory=list, description="Turn-based and half duplex: the system message."
     )
-    # Any: page settings by name, handed through as they are.
+    # Any: page settings by name, passed on as they are.
     settings: dict[str, Any] | None = Field(None, description="What the page is set to.")
 
 
@@ -142,13 +142,13 @@ class PresetLibrary:
             item if isinstance(item, PresetText) else self._described_audio(item)
             for item in preset.system_content
         ]
-        wished = preset.ref_audio_path
-        voice = self._described_audio(PresetAudio(path=wished)) if wished else None
+        path = preset.ref_audio_path
+        voice = self._described_audio(PresetAudio(path=path)) if path else None
         return preset.model_copy(
             update={
                 "system_content": [item for item in content if item is not None],
                 "ref_audio": voice,
-                "ref_audio_path": wished if voice else None,
+                "ref_audio_path": path if voice else None,
             }
         )
 

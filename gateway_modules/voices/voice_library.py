@@ -29,6 +29,7 @@ from config import Settings
 from core.errors import AudioError, NotAudioError, NotFoundError, TooBigError
 from core.files import atomic_write
 from core.media_process import MediaLimits, MediaProcesses
+from core.protocols.events import MS_PER_S
 from core.schemas.common import WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES, base64_chars
 from core.store import Store
@@ -41,7 +42,6 @@ UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # so that uploads cannot fill the disk
 DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
-MS_PER_S: Final = 1_000
 
 
 class RefAudio(WireModel):

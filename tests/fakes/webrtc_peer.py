@@ -19,7 +19,7 @@ from aiortc.mediastreams import MediaStreamError
 from config import Settings
 from tests.fakes.gateway_stage import HOST, LIMIT_S, Stage, until
 from webrtc.app import create_app
-from webrtc.calls import Calls, GatewayPlace
+from webrtc.calls import Calls, GatewayAddress
 
 RATE_HZ, FRAME = 48_000, 960
 FRAME_S = FRAME / RATE_HZ
@@ -128,7 +128,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def webrtc_process(settings: Settings, gateway_port: int) -> AsyncIterator[Calls]:
-    app = create_app(settings, GatewayPlace(f"ws://{HOST}:{gateway_port}"))
+    app = create_app(settings, GatewayAddress(f"ws://{HOST}:{gateway_port}"))
     config = uvicorn.Config(app, HOST, settings.webrtc.port, log_config=None, access_log=False)
     server = _Server(config)
     task = asyncio.create_task(server.serve())

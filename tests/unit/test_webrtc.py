@@ -26,7 +26,7 @@ from webrtc.dialect import (
     ToClient,
     ToServer,
 )
-from webrtc.playout import FRAME_BYTES, MS_BYTES, Heard, Part, Playout, Started, Stopped
+from webrtc.playout import FRAME_BYTES, MS_BYTES, Part, Played, Playout, Started, Stopped
 from webrtc.queues import EVENTS_MAX, SOUNDS_MAX, Outbox
 from webrtc.sdp import CANDIDATES_MAX, check_offer, with_address
 
@@ -79,7 +79,7 @@ def test_what_was_heard_is_known_when_the_rest_is_dropped_and_nothing_of_it_come
     playout.add(Part("resp_1", "item_2", 0), sound(100))
     playout.take()
     playout.take()
-    assert playout.clear() == [Heard(PART, 40), Heard(Part("resp_1", "item_2", 0), 0)]
+    assert playout.clear() == [Played(PART, 40), Played(Part("resp_1", "item_2", 0), 0)]
     playout.add(PART, sound(100))
     assert playout.take() == (bytes(FRAME_BYTES), [])
     assert playout.clear() == []
@@ -173,7 +173,7 @@ def test_speech_drops_what_is_not_played_where_the_session_says_so(
 
 
 def test_a_flush_tells_the_client_and_truncates_what_it_has_not_heard() -> None:
-    told, truncated = Realtime().flushed([Heard(PART, 340)])
+    told, truncated = Realtime().flushed([Played(PART, 340)])
     assert isinstance(told, ToClient)
     assert json.loads(told.text)["type"] == "output_audio_buffer.cleared"
     assert json.loads(told.text)["response_id"] == "resp_1"

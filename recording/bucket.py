@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -82,17 +82,21 @@ class Bucket:
     """Puts, fetches, lists and removes objects; any thread."""
 
     def __init__(self, store: ObjectStore, url: str) -> None:
+        import obstore  # optional
+        from obstore.exceptions import NotFoundError
+
+        self._library = obstore
+        self._missing = (NotFoundError, FileNotFoundError)
         self._store = store
         self.url = url
 
     def put(self, name: str, content: bytes | Path | Iterator[bytes]) -> None:
         """Write an object in place of an earlier one; a large file goes in parts, one at a time."""
-        import obstore
         from obstore.store import LocalStore
 
         has_types = not isinstance(self._store, LocalStore)
         with _refusals():
-            obstore.put(
+            self._library.put(
                 self._store,
                 name,
                 content,
@@ -103,40 +107,30 @@ class Bucket:
 
     def signed_url(self, name: str) -> str:
         """Return a URL at which anybody may read an object for `SIGNED_URL_AGE`."""
-        import obstore
         from obstore.store import AzureStore, GCSStore, S3Store
 
         assert isinstance(self._store, S3Store | GCSStore | AzureStore), "the settings see to it"
         with _refusals():
-            return obstore.sign(self._store, "GET", name, SIGNED_URL_AGE)
+            return self._library.sign(self._store, "GET", name, SIGNED_URL_AGE)
 
     def read(self, name: str) -> bytes | None:
         """Return a small object; None if it is not there."""
-        import obstore
-        from obstore.exceptions import NotFoundError
+        with _refusals(), contextlib.suppress(*self._missing):
+            return bytes(self._library.get(self._store, name).bytes())
+        return None
 
-        with _refusals():
-            try:
-                return bytes(obstore.get(self._store, name).bytes())
-            except (NotFoundError, FileNotFoundError):
-                return None
-
-    def blocks(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+    def blocks(self, name: str, start: int, stop: int) -> Generator[bytes, None, None]:
         """Yield bytes [start, stop) of an object, a block a request."""
-        import obstore
-
         for begin in range(start, stop, BLOCK_BYTES):
             end = min(begin + BLOCK_BYTES, stop)
             with _refusals():
-                block = bytes(obstore.get_range(self._store, name, start=begin, end=end))
+                block = bytes(self._library.get_range(self._store, name, start=begin, end=end))
             yield block
 
     def objects(self, folder: str) -> dict[str, ObjectFound]:
         """Return the objects below a folder, by their names relative to it."""
-        import obstore
-
         with _refusals():
-            found = [one for page in obstore.list(self._store, f"{folder}/") for one in page]
+            found = [one for page in self._library.list(self._store, f"{folder}/") for one in page]
         return {
             one["path"].removeprefix(f"{folder}/"): ObjectFound(one["size"], one["last_modified"])
             for one in found
@@ -144,27 +138,21 @@ class Bucket:
 
     def list_folder(self, folder: str) -> tuple[list[str], set[str]]:
         """Return the names of the folders in a folder, and of the objects directly in it."""
-        import obstore
-
         with _refusals():
-            found = obstore.list_with_delimiter(self._store, f"{folder}/")
+            found = self._library.list_with_delimiter(self._store, f"{folder}/")
         folders = [path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"]]
         return folders, {one["path"].rpartition("/")[2] for one in found["objects"]}
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects, one after the other; one that is not there is fine."""
-        import obstore
-        from obstore.exceptions import NotFoundError
-
         for name in names:
-            with _refusals(), contextlib.suppress(NotFoundError, FileNotFoundError):
-                obstore.delete(self._store, name)
+            with _refusals(), contextlib.suppress(*self._missing):
+                self._library.delete(self._store, name)
 
 
 SEAL_FILE: Final = "seal.json"
 DELETING_FILE: Final = ".deleting"  # says that a recording without a seal is half deleted
 SEAL_VERSION: Final = 1
-HASH_BYTES: Final = 1024 * 1024  # of a file, hashed at a time
 
 
 class SealedFile(Record):
@@ -260,8 +248,5 @@ def names_in(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(HASH_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

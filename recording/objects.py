@@ -6,7 +6,7 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -164,7 +164,7 @@ class RunningRecordings:
         with ThreadPoolExecutor(ASKED_AT_ONCE, "recording-ask") as callers:
             return dict(zip(urls, callers.map(ask, urls), strict=True))
 
-    def _blocks(self, url: str, start: int, stop: int) -> Iterator[bytes]:
+    def _blocks(self, url: str, start: int, stop: int) -> Generator[bytes, None, None]:
         if start >= stop:
             return
         headers = {"Range": f"bytes={start}-{stop - 1}"}
@@ -341,9 +341,7 @@ class ObjectStore:
         return seal
 
     def _stored(self, recording_id: str, name: str, size_bytes: int, mark: str) -> StoredFile:
-        def blocks(start: int, stop: int) -> Iterator[bytes]:
-            return self._bucket.blocks(object_name(recording_id, name), start, stop)
-
+        blocks = partial(self._bucket.blocks, object_name(recording_id, name))
         sign = partial(self._bucket.signed_url, object_name(recording_id, name))
         return StoredFile(name, size_bytes, mark, blocks, sign if self.media_origin else None)
 

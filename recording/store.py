@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,7 +35,7 @@ from recording.records import Record
 
 BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
 
-Blocks = Callable[[int, int], Iterator[bytes]]
+Blocks = Callable[[int, int], Generator[bytes, None, None]]
 """Yields bytes [start, stop)."""
 
 
@@ -156,7 +156,7 @@ def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredF
     except OSError:  # it vanished
         return None
 
-    def blocks(start: int, stop: int) -> Iterator[bytes]:
+    def blocks(start: int, stop: int) -> Generator[bytes, None, None]:
         with open(path, "rb") as file:
             file.seek(start)
             for begin in range(start, stop, BLOCK_BYTES):
@@ -214,7 +214,7 @@ def file_answer(
     given["Content-Length"] = str(stop - start)
     if is_head:
         return Response(None, status, given, media_type)
-    return Download(_closed(file.blocks(start, stop)), given, media_type, status)
+    return Download(file.blocks(start, stop), given, media_type, status)
 
 
 def _span(range_header: str, size: int) -> tuple[int, int] | None:
@@ -228,10 +228,6 @@ def _span(range_header: str, size: int) -> tuple[int, int] | None:
     if last and int(last) < int(first):
         return None
     return int(first), min(size, int(last) + 1) if last else size
-
-
-def _closed(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    yield from blocks
 
 
 class _Sink(RawIOBase):

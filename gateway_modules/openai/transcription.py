@@ -31,6 +31,7 @@ from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.voices.voice_library import Sound
 from gateway_modules.web.client_request import unless_disconnected
 from gateway_modules.web.responses import openai_error
+from recording.replay_plan import Cue, webvtt
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
 FIELDS_MAX: Final = 16
@@ -126,10 +127,9 @@ def _answer(params: TranscriptionForm, passages: Passages, sound: Sound) -> Resp
         case "text":
             return PlainTextResponse(_text(passages) + "\n")
         case "srt":
-            return PlainTextResponse(_subtitles(passages, ",", is_numbered=True))
+            return PlainTextResponse(_subrip(_cues(passages)))
         case "vtt":
-            blocks = _subtitles(passages, ".", is_numbered=False)
-            return PlainTextResponse(f"WEBVTT\n\n{blocks}", media_type="text/vtt")
+            return PlainTextResponse(webvtt(_cues(passages)), media_type="text/vtt")
         case "verbose_json":
             return JSONResponse(_verbose(passages, sound))
         case _:
@@ -183,18 +183,13 @@ def _text(passages: Passages) -> str:
     return " ".join(passage.text for passage in passages)
 
 
-def _subtitles(passages: Passages, point: str, *, is_numbered: bool) -> str:
-    """Source: W3C, WebVTT, section 4; SubRip alike."""
-    blocks = []
-    for number, passage in enumerate(passages, start=1):
-        head = f"{number}\n" if is_numbered else ""
-        times = f"{_clock(passage.start_s, point)} --> {_clock(passage.end_s, point)}"
-        blocks.append(f"{head}{times}\n{passage.text}\n")
-    return "\n".join(blocks)
+def _cues(passages: Passages) -> list[Cue]:
+    return [
+        Cue(round(one.start_s * MS_PER_S), round(one.end_s * MS_PER_S), one.text)
+        for one in passages
+    ]
 
 
-def _clock(at_s: float, point: str) -> str:
-    seconds, ms = divmod(round(at_s * MS_PER_S), MS_PER_S)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{ms:03d}"
+def _subrip(cues: list[Cue]) -> str:
+    numbered = enumerate(cues, start=1)
+    return "\n".join(f"{number}\n{cue.times(',')}\n{cue.text}\n" for number, cue in numbered)

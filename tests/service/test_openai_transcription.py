@@ -69,6 +69,15 @@ async def test_a_recording_comes_back_as_text_in_every_format(stage: Stage) -> N
 
 
 @on_stage()
+async def test_what_webvtt_would_read_as_marks_is_escaped(stage: Stage) -> None:
+    async with await able(stage) as client:
+        stage.worker.script.transcript = ({"start_s": 0.0, "end_s": 1.0, "text": "R&B <b> -->"},)
+        create = client.audio.transcriptions.create
+        vtt: Any = await create(model="x", file=FILE, response_format="vtt")
+        assert vtt.endswith("\nR&amp;B &lt;b&gt; --&gt;\n")
+
+
+@on_stage()
 async def test_a_stream_says_each_passage_and_then_everything(stage: Stage) -> None:
     async with await able(stage) as client:
         stream = await client.audio.transcriptions.create(model="x", file=FILE, stream=True)

@@ -35,10 +35,6 @@ MAX_REPLAYS: Final = 64
 PROCESS_LIMIT_S: Final = 300.0
 KEPT_MESSAGE_CHARS: Final = 2_000
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
-# Source: docs/specification/service.md#2.5.7.
-DIAGNOSTIC_MAX_BYTES: Final = 16 * 1024
-DIAGNOSTICS_PER_S: Final = 2
-DIAGNOSTICS_MAX_BYTES: Final = 1024 * 1024
 
 
 class Backlog:
@@ -375,23 +371,3 @@ class Trouble:
         """Notify the session, the first time only."""
         if self.note(text) and self.on_warning is not None:
             self.on_warning(RecordingStoppedError(text))
-
-
-@dataclass
-class DiagnosticsLimit:
-    total_bytes: int = 0
-    second: int = -1
-    in_second: int = 0
-
-    def admit(self, size_bytes: int, elapsed_s: float) -> bool:
-        """Count one more if it is within the limits."""
-        if int(elapsed_s) != self.second:
-            self.second, self.in_second = int(elapsed_s), 0
-        is_small = size_bytes <= DIAGNOSTIC_MAX_BYTES
-        if not is_small or self.in_second >= DIAGNOSTICS_PER_S:
-            return False
-        if self.total_bytes + size_bytes > DIAGNOSTICS_MAX_BYTES:
-            return False
-        self.total_bytes += size_bytes
-        self.in_second += 1
-        return True

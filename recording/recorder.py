@@ -26,7 +26,6 @@ from recording.folder import (
     write_owner,
 )
 from recording.jobs import (
-    DiagnosticsLimit,
     RecorderOptions,
     RecorderThreads,
     RecordingJobs,
@@ -94,7 +93,6 @@ class SessionRecorder:
         self._options = chosen
         self._started_s = chosen.clock.monotonic_s()
         self._trouble = Trouble(chosen.on_warning)
-        self._diagnostics = DiagnosticsLimit()
         self._jobs = RecordingJobs(self._threads, self._on_disk_error)
         self._lock: RecordingLock | None = None  # from when the folder is there until the end
         self._ended: Future[Meta | None] | None = None
@@ -165,17 +163,6 @@ class SessionRecorder:
             ts_ms=ts_ms, type=kind, text=text, duration_ms=length_ms, turn_index=turn
         )
         self._add_line(EventLine(event=event))
-
-    def record_diagnostic(self, message: str) -> bool:
-        """Keep a `client_diagnostic` as JSON; False if it is too much.
-
-        At most 16 KiB each, two a second and 1 MiB a session are kept; the rest is dropped.
-        """
-        line = message.replace("\n", " ").encode() + b"\n"
-        if not self._diagnostics.admit(len(line), self.elapsed_ms() / 1_000):
-            return False
-        path = self.folder / names.DIAGNOSTICS_FILE
-        return self._jobs.submit(lambda: append(path, line), len(line), lane=path.name)
 
     def checkpoint(self) -> None:
         """Write `recording.json` as it would be now, while the session continues."""

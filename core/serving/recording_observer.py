@@ -121,8 +121,6 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     recorder.record_event("force_listen")
                 if chunk.force_speak:
                     recorder.record_event("force_speak")
-            case Received(duplex.ClientDiagnostic() as message) if recorder is not None:
-                recorder.record_diagnostic(message.to_json())
             case Received(message) if recorder is not None and message.type in NOTED:
                 recorder.record_event(message.type)
 

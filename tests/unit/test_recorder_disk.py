@@ -15,7 +15,6 @@ import pytest
 
 from core.audio import encode_wire_audio
 from core.errors import ErrorCode, RecordingStoppedError
-from recording import names
 from recording.folder import is_live, read_meta
 from recording.jobs import Backlog, RecorderThreads
 from recording.records import DuplexRecording
@@ -239,20 +238,6 @@ def test_a_warning_nobody_can_hear_harms_nothing(tmp_path: Path) -> None:
     options = RecorderOptions(RecorderThreads(), closed)
     recorder = SessionRecorder("dx", "audio_duplex", "0", None, tmp_path, options)
     assert recorder.finalize().result(WAIT_S) is None
-
-
-def test_diagnostics_are_bounded(bench: Bench) -> None:
-    recorder = bench.duplex()
-    assert not recorder.record_diagnostic("x" * 20_000)
-    assert [recorder.record_diagnostic('{"a":1}') for _ in range(3)] == [True, True, False]
-    kept = 0
-    for second in range(1, 200):
-        bench.time.seconds = float(second)
-        kept += recorder.record_diagnostic("y" * 16_000)
-    end(recorder)
-    path = bench.folder("dx") / names.DIAGNOSTICS_FILE
-    assert path.stat().st_size == 16 + kept * 16_001 <= 1024 * 1024
-    assert kept == 65
 
 
 @pytest.mark.parametrize("count", [10])

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import json
 import os
-import struct
 import sys
 from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -34,6 +33,7 @@ from gateway_modules.openai.chat_request import AnswerFormat
 from gateway_modules.routes.chat import ReplyMessage
 from gateway_modules.voices.voice_library import SoundDecoder, VoiceLibrary
 from gateway_modules.web.responses import openai_error
+from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, wav_header
 
 PCM16_MAX: Final = 32_767
 # Container and codec as libsndfile calls them.
@@ -185,7 +185,10 @@ MEDIA_TYPES: Final = MappingProxyType(
         "pcm": "audio/pcm",
     }
 )
-UNKNOWN_BYTES: Final = 0xFFFFFFFF  # a WAV file's length while it is written
+# A WAV file whose length is not known yet claims the most there can be.
+WAV_HEAD: Final = wav_header(
+    limits.OUTPUT_SAMPLE_RATE_HZ, 1, MAX_WAV_BYTES - WAV_HEADER_BYTES + RIFF_HEAD_BYTES
+)
 
 
 class SpeechRequest(WireModel):
@@ -266,7 +269,7 @@ class Speech:
         kind, speed, samples = self.params.response_format, self.params.speed, self._samples()
         async with aclosing(samples):
             if kind == "wav":
-                yield wav_head()
+                yield WAV_HEAD
             if kind in ("pcm", "wav") and speed == 1:
                 async for piece in samples:
                     yield pcm16(piece)
@@ -290,23 +293,3 @@ class Speech:
                         "output_tokens": said,
                         "total_tokens": fed + said,
                     }
-
-
-def wav_head() -> bytes:
-    """Return the head of a 16-bit WAV file of unknown length, mono, 24 kHz.
-
-    Source: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0", RIFF WAVE.
-    """
-    rate_hz, sample_bytes = limits.OUTPUT_SAMPLE_RATE_HZ, 2
-    form = struct.pack(
-        "<HHIIHH", 1, 1, rate_hz, rate_hz * sample_bytes, sample_bytes, 8 * sample_bytes
-    )
-    riff = b"RIFF" + struct.pack("<I", UNKNOWN_BYTES) + b"WAVE"
-    return (
-        riff
-        + b"fmt "
-        + struct.pack("<I", len(form))
-        + form
-        + b"data"
-        + struct.pack("<I", UNKNOWN_BYTES)
-    )

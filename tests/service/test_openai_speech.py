@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from gateway_modules.openai.speech import encoded, wav_head
+from gateway_modules.openai.speech import WAV_HEAD, encoded
 from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import client_of, wav
 
@@ -77,7 +77,7 @@ async def test_speech_is_as_fast_as_asked(stage: Stage, speech_format: Any, spee
             **ASKED, response_format=speech_format, speed=speed
         )
     is_raw = speech_format == "pcm"
-    content = (wav_head() if is_raw else b"") + spoken.content
+    content = (WAV_HEAD if is_raw else b"") + spoken.content
     assert duration_s(content) == pytest.approx(SECONDS / speed, rel=0.05, abs=0.15)
 
 

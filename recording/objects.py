@@ -139,6 +139,9 @@ class RunningRecordings:
         self._http.close()
 
     def _holding(self, recording_id: str) -> _Held | None:
+        held = self._held[1].get(recording_id)
+        if held is not None and self._lock.locked():
+            return held  # another thread is asking: a worker that hangs holds up that one alone
         found = self._known().get(recording_id)
         return found or self._known(MISSED_KEPT_S).get(recording_id)  # it may just have begun
 
@@ -195,6 +198,7 @@ def _page(answer: httpx.Response) -> tuple[ListedRecording, ...]:
         raise NotFoundError("The worker answered with something else.") from error
 
 
+PART_AGE_S: Final = 24 * 3_600.0
 SEALS_KEPT: Final = 1_000  # in memory; those used longest ago are read again
 READS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a recording
 SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is kept
@@ -219,7 +223,7 @@ class ObjectStore:
         """
         self._bucket = bucket
         self._running = running
-        self._data_dir = data_dir
+        self._parts = data_dir / "uploads"
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
         self.media_origin = _signing_origin(bucket) if is_direct else ""
@@ -279,10 +283,9 @@ class ObjectStore:
         update_list(self._state, [recording_id])
 
     def part(self, recording_id: str, min_free_gb: float) -> Path:
-        folder = self._data_dir / "uploads"
-        folder.mkdir(parents=True, exist_ok=True)
-        check_room(folder, min_free_gb)
-        return folder / f"{recording_id}.part"
+        self._parts.mkdir(parents=True, exist_ok=True)
+        check_room(self._parts, min_free_gb)
+        return self._parts / f"{recording_id}.part"
 
     def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
         self._bucket.put(object_name(recording_id, name), part)
@@ -310,6 +313,7 @@ class ObjectStore:
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         if not dry_run:
+            self._remove_parts()
             self._finish_deleting(days)
         return cleanup_listed(
             self.listed, self.delete, self._state, days, gigabytes, dry_run=dry_run
@@ -317,6 +321,13 @@ class ObjectStore:
 
     def close(self) -> None:
         self._running.close()
+
+    def _remove_parts(self) -> None:
+        """Remove uploads that ended with their gateway; none takes a day."""
+        for part in self._parts.glob("*.part"):
+            with suppress(OSError):  # it was kept meanwhile
+                if time.time() - part.stat().st_mtime > PART_AGE_S:
+                    part.unlink()
 
     def _finish_deleting(self, days: float) -> None:
         """Finish half-deleted recordings, and delete those unsealed for the retention time."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import os
+import threading
+import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 from config import Settings
@@ -30,6 +35,7 @@ from recording.bucket import (
     read_seal,
 )
 from recording.folder import RecordingLock, read_meta, write_meta, write_owner
+from recording.listing import ListedRecording, RecordingPage
 from recording.objects import ObjectStore, RunningRecordings
 from recording.records import Status
 from recording.store import files_in
@@ -38,6 +44,7 @@ from tests.service import workers
 from tests.service.test_gateway_sessions import WEBM
 from tests.unit.recordings import Bench, end, listen, make_bench, record_duplex, speak
 
+LIMIT_S = 10.0
 OWNER = {SESSION_SECRET_HEADER: "secret"}
 
 
@@ -264,3 +271,42 @@ def test_signed_urls_need_a_store_that_makes_them(tmp_path: Path, url: str) -> N
 def test_other_places_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(ValueError, match="recording"):
         settings_for(tmp_path, recording={"store": url})
+
+
+def test_a_worker_that_hangs_holds_up_one_reader_alone() -> None:
+    now_s, is_asked, may_answer = [0.0], threading.Event(), threading.Event()
+    one = ListedRecording(id="a", created_at=datetime.now(UTC), bytes=1, is_running=True)
+    page = RecordingPage(total=1, total_bytes=1, recordings=(one,)).to_json()
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        if now_s[0]:
+            is_asked.set()
+            assert may_answer.wait(LIMIT_S)
+        return httpx.Response(200, text=page)
+
+    transport = httpx.MockTransport(answer)
+    running = RunningRecordings(lambda: ["w:1"], transport=transport, clock=lambda: now_s[0])
+    assert running.find("a") == one
+    now_s[0] = 60.0
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(running.find, "a")
+        assert is_asked.wait(LIMIT_S)
+        try:
+            assert threads.submit(running.find, "a").result(LIMIT_S / 2) == one
+        finally:
+            may_answer.set()
+        assert first.result(LIMIT_S) == one
+    running.close()
+
+
+def test_an_upload_that_ended_with_its_gateway_is_removed_after_a_day(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    running = RunningRecordings(list)
+    store = ObjectStore(Bucket(open_store(url), url), running, tmp_path, Store(tmp_path))
+    old, new = store.part("old", 0.0), store.part("new", 0.0)
+    for part, age_s in ((old, 90_000), (new, 60)):
+        part.touch()
+        os.utime(part, (time.time() - age_s,) * 2)
+    store.clean(1.0, -1.0)
+    assert (old.exists(), new.exists()) == (False, True)
+    store.close()

@@ -355,7 +355,7 @@ class RecorderOptions:
 
 
 @dataclass
-class Trouble:
+class Problem:
     on_warning: Callable[[RecordingStoppedError], None] | None
     lock: threading.Lock = field(default_factory=threading.Lock)
     problem: str | None = None

@@ -26,11 +26,11 @@ from recording.folder import (
     write_owner,
 )
 from recording.jobs import (
+    Problem,
     RecorderOptions,
     RecorderThreads,
     RecordingJobs,
     ReplayProcess,
-    Trouble,
 )
 from recording.media import Picture, Sound
 from recording.records import (
@@ -92,7 +92,7 @@ class SessionRecorder:
         self._threads = chosen.threads or RecorderThreads(ReplayProcess())
         self._options = chosen
         self._started_s = chosen.clock.monotonic_s()
-        self._trouble = Trouble(chosen.on_warning)
+        self._problem = Problem(chosen.on_warning)
         self._jobs = RecordingJobs(self._threads, self._on_disk_error)
         self._lock: RecordingLock | None = None  # from when the folder is there until the end
         self._ended: Future[Meta | None] | None = None
@@ -208,7 +208,7 @@ class SessionRecorder:
         )
         if not is_taken and not self._jobs.is_stopped:
             self._jobs.stop()
-            self._trouble.stopped(BACKLOG_TEXT)
+            self._problem.stopped(BACKLOG_TEXT)
 
     def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
         kept = media.keep(sound)
@@ -233,7 +233,7 @@ class SessionRecorder:
         if self._jobs.submit(lambda: self._in_room(write), size_bytes, lane=lane):
             return name
         if not self._jobs.is_stopped:
-            self._trouble.files_left_out += 1
+            self._problem.files_left_out += 1
         return None
 
     def _in_room(self, write: Callable[[], None]) -> None:
@@ -271,7 +271,7 @@ class SessionRecorder:
     def _on_disk_error(self, error: OSError) -> None:
         logger.warning("recording %s stopped: %s", self.session_id, error)
         is_low = isinstance(error, LowDiskError)
-        self._trouble.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
+        self._problem.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
 
     def _ending(self, reason: EndReason) -> EndLine:
         duration_s = self.elapsed_ms() / 1_000
@@ -281,16 +281,16 @@ class SessionRecorder:
     def _end(self, line: EndLine) -> None:
         """On the ending thread: write the results, then have the replay made."""
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
-            self._trouble.note(BACKLOG_TEXT)
+            self._problem.note(BACKLOG_TEXT)
         self._jobs.stop()
         if self._lock is None:  # what lies there is somebody else's
             self._resolve(None)
             return
-        trouble = {
-            "problem": self._trouble.problem,
-            "files_left_out": self._trouble.files_left_out or None,
+        known = {
+            "problem": self._problem.problem,
+            "files_left_out": self._problem.files_left_out or None,
         }
-        line = line.model_copy(update=trouble)
+        line = line.model_copy(update=known)
         try:
             # A line torn by a full disk must not take this one with it.
             append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))

@@ -44,7 +44,7 @@ from gateway_modules.openai.routes import (
 )
 from gateway_modules.queue.ticket import Ticket
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
-from gateway_modules.routes.sockets import Entrance, serve
+from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.client_request import text_of
@@ -109,7 +109,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
-    entrance = Entrance(
+    handshake = Handshake(
         subprotocol=SUBPROTOCOL if offers else None,
         query={**query, "model": served_model(gateway, requested)},
         deny=deny,
@@ -118,7 +118,7 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     )
     is_returning = RESUME_TOKEN in websocket.query_params
     session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
-    await serve(websocket, kind, session_id or generate_session_id(kind.value), entrance)
+    await serve(websocket, kind, session_id or generate_session_id(kind.value), handshake)
 
 
 def _settings(grant: Grant) -> str | None:

@@ -98,7 +98,7 @@ class WorkersListed(WireModel):
     )
 
 
-class CleanupWish(WireModel):
+class CleanupRequest(WireModel):
     """How to clean up; what is left out is as configured."""
 
     dry_run: bool = Field(False, description="Delete nothing, only report what would be deleted.")
@@ -256,7 +256,7 @@ async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
 
 
 @admin_router.post("/cleanup")
-async def cleanup(body: CleanupWish, gateway: GatewayHere) -> CleanupReport:
+async def cleanup(body: CleanupRequest, gateway: GatewayHere) -> CleanupReport:
     """Delete recordings by age and by least recent use, or report what would be deleted."""
     recording = gateway.settings.recording
     days, gigabytes = body.retention_days, body.max_storage_gb

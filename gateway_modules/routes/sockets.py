@@ -80,7 +80,7 @@ async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
 
 
 @dataclass(frozen=True)
-class Entrance:
+class Handshake:
     """How a client connects.
 
     Attributes:
@@ -98,11 +98,11 @@ class Entrance:
     first: str | None = None
 
 
-NATIVE: Final = Entrance()
+NATIVE: Final = Handshake()
 
 
 async def serve(
-    websocket: WebSocket, kind: SocketKind, session_id: str, entrance: Entrance = NATIVE
+    websocket: WebSocket, kind: SocketKind, session_id: str, handshake: Handshake = NATIVE
 ) -> None:
     """Accept a client and serve it, or refuse it."""
     gateway = gateway_of(websocket)
@@ -117,23 +117,23 @@ async def serve(
                     stack.enter_context(gateway.live.counted(client))
             except OmniError as error:
                 _note_refusal(gateway, error)
-                await entrance.deny(websocket, error)
+                await handshake.deny(websocket, error)
                 return
-            await websocket.accept(entrance.subprotocol)
+            await websocket.accept(handshake.subprotocol)
             lease = gateway.bytes_held.lease(client)
             stack.callback(lease.release)
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
             wire = ClientWire(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
-            traffic = entrance.traffic or _traffic(gateway, kind)
+            traffic = handshake.traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
                     await _resume(earlier, request, websocket, last_seq)
                     return
-                query = {**entrance.query, **({RESUMABLE: "1"} if grace_s else {})}
+                query = {**handshake.query, **({RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
-                relay = _relay(gateway, wire, traffic, request, entrance.first)
+                relay = _relay(gateway, wire, traffic, request, handshake.first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except OmniError as error:

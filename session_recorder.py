@@ -20,7 +20,7 @@ from recording.folder import append_sound, wav_header
 from recording.jobs import Backlog, Clock, RecorderOptions, RecorderThreads
 from recording.media import Picture, Sound
 from recording.names import generate_recording_id, generate_session_id
-from recording.recorder import TIMELINE_LANE, SessionRecorder
+from recording.recorder import SessionRecorder
 from recording.records import (
     Chunk,
     ChunkLine,
@@ -216,7 +216,7 @@ class DuplexSessionRecorder(SessionRecorder):
 
 @dataclass
 class _Voice:
-    """The sound of one turn's reply as it grows; touched only by jobs of one lane."""
+    """The sound of one turn's reply as it grows; touched only by jobs in order."""
 
     name: str
     size_bytes: int = 0
@@ -350,7 +350,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
             else:
                 append_sound(path, header, body)
 
-        self._save(voice.name, write, media.size_bytes(kept), lane=TIMELINE_LANE)
+        self._save(voice.name, write, media.size_bytes(kept), in_order=True)
 
     def _save_message(self, turn_index: int, message: Message) -> TextInput:
         content = message.content

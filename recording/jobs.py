@@ -142,11 +142,11 @@ def _submit(
 class _Job:
     work: Callable[[], None]
     size_bytes: int
-    lane: str | None
+    in_order: bool
 
 
 class RecordingJobs:
-    """The writing of one recording: jobs run side by side, those of one lane in order.
+    """The writing of one recording: jobs run side by side, those that ask for it in order.
 
     Overflow: a job for which the process's backlog has no room is refused. After the first error of
     the disk nothing more is written and everything is refused.
@@ -157,7 +157,7 @@ class RecordingJobs:
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._lanes: dict[str, deque[_Job]] = {}
+        self._ordered: deque[_Job] = deque()  # the first one runs
         self._waiting: deque[_Job] | None = deque()  # until the folder is there
         self._unfinished = 0
         self._is_stopped = False
@@ -189,19 +189,19 @@ class RecordingJobs:
         work: Callable[[], None],
         size_bytes: int,
         *,
-        lane: str | None = None,
+        in_order: bool = False,
         is_vital: bool = False,
     ) -> bool:
         """Queue a job; False if it was refused.
 
-        `work` may raise OSError, or one of our errors for input it cannot use. Jobs of a lane run
-        in order, one at a time. A vital job may use the reserve of the backlog.
+        `work` may raise OSError, or one of our errors for input it cannot use. Jobs in
+        order run one at a time. A vital job may use the reserve of the backlog.
         """
         with self._changed:
             if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):
                 return False
             self._unfinished += 1
-            job = _Job(work, size_bytes, lane)
+            job = _Job(work, size_bytes, in_order)
             if self._waiting is not None:
                 self._waiting.append(job)
                 return True
@@ -221,21 +221,18 @@ class RecordingJobs:
             return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
 
     def _is_next(self, job: _Job) -> bool:
-        """Append a job to its lane; True if it is the first. Under the lock."""
-        if job.lane is None:
-            return True
-        lane = self._lanes.setdefault(job.lane, deque())
-        lane.append(job)
-        return len(lane) == 1
+        """Queue a job of those in order; True if it can run now. Under the lock."""
+        if job.in_order:
+            self._ordered.append(job)
+        return not job.in_order or len(self._ordered) == 1
 
     def _after(self, job: _Job) -> _Job | None:
-        """Remove a finished job from its lane; return the next one."""
-        if job.lane is None:
+        """Remove a finished job from those in order; return the next of them."""
+        if not job.in_order:
             return None
         with self._changed:
-            lane = self._lanes[job.lane]
-            lane.popleft()
-            return lane[0] if lane else None
+            self._ordered.popleft()
+            return self._ordered[0] if self._ordered else None
 
     def _start(self, job: _Job) -> None:
         if not self._threads.write(lambda: self._run(job)):

@@ -49,7 +49,6 @@ from recording.recovery import mark_ready, title_of, write_checkpoint, write_res
 logger: Final = logging.getLogger(__name__)
 
 FLUSH_LIMIT_S: Final = 60.0  # how long an ending waits for a slow disk
-TIMELINE_LANE: Final = "timeline"  # everything that adds to a file goes here, in order
 NO_REPLAY: Final = frozenset({RequestType.CHAT, RequestType.STREAMING})
 DISK_TEXT: Final = "The recording was stopped: the disk could not be written."
 LOW_DISK_TEXT: Final = "The recording was stopped: the disk is nearly full."
@@ -166,7 +165,7 @@ class SessionRecorder:
 
     def checkpoint(self) -> None:
         """Write `recording.json` as it would be now, while the session continues."""
-        self._jobs.submit(lambda: write_checkpoint(self.folder), 0, lane=TIMELINE_LANE)
+        self._jobs.submit(lambda: write_checkpoint(self.folder), 0, in_order=True)
 
     def note_end(self, end_reason: EndReason) -> EndLine:
         """Record that the session ends now unless another turn follows; return that end."""
@@ -203,7 +202,7 @@ class SessionRecorder:
         is_taken = self._jobs.submit(
             lambda: self._in_room(lambda: append(path, encoded)),
             len(encoded),
-            lane=TIMELINE_LANE,
+            in_order=True,
             is_vital=True,
         )
         if not is_taken and not self._jobs.is_stopped:
@@ -228,9 +227,9 @@ class SessionRecorder:
         )
 
     def _save(
-        self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None
+        self, name: str, write: Callable[[], None], size_bytes: int, *, in_order: bool = False
     ) -> str | None:
-        if self._jobs.submit(lambda: self._in_room(write), size_bytes, lane=lane):
+        if self._jobs.submit(lambda: self._in_room(write), size_bytes, in_order=in_order):
             return name
         if not self._jobs.is_stopped:
             self._problem.files_left_out += 1

@@ -205,8 +205,7 @@ def write_replay_video(
         video = _video_stream(file, chosen.codec or best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
-        words = add_track(file, cues) if cues else ()
-        for packet in words:
+        for packet in add_track(file, cues) if cues else ():
             file.mux(packet)
         sounds = _Sounds(file, voice, source)
         for at_ms, picture in _pictures(plan):

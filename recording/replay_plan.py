@@ -1,6 +1,6 @@
 """Decides the position of each piece of sound, each picture and each subtitle in a replay.
 
-Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own words
+Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own text
 and the lengths of its WAV files.
 """
 
@@ -59,9 +59,9 @@ class Span:
 
 @dataclass
 class CaptionTurn:
-    """The words of one turn: each is appended to those shown, all disappear together."""
+    """The texts of one turn: each is appended to those shown, all disappear together."""
 
-    words: list[tuple[int, str]] = field(default_factory=list)
+    texts: list[tuple[int, str]] = field(default_factory=list)
     end: int = 0  # when they go
 
 
@@ -107,7 +107,7 @@ class _DuplexPlanner:
         self._heard = 0  # the same in the sound that was sent
         self._starts: list[tuple[int, int]] = []  # of chunks: both of these
         self._speech: Span | None = None  # what the model is saying, while it can continue
-        self._words: CaptionTurn | None = None  # of the turn, while it can continue
+        self._caption: CaptionTurn | None = None  # of the turn, while it can continue
 
     def add(self, chunk: Chunk) -> None:
         user = _span(self._folder, chunk.user_audio, self._now)
@@ -125,7 +125,7 @@ class _DuplexPlanner:
                 self._say(speech)
             if self._is_logical:
                 duration = max(duration, speech.samples if speech else 0, self._unit)
-            self._write(result.text or "")
+            self._add_caption(result.text or "")
         else:
             self._speech = None
         self._show(chunk, duration)
@@ -143,10 +143,10 @@ class _DuplexPlanner:
                 start = self._starts[index][1] + heard - self._starts[index][0]
                 samples = (event.duration_ms or 0) * SAMPLES_PER_MS
                 lines = textwrap.wrap(event.text, USER_LINE_CHARS)
-                words = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]
+                texts = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]
                 end = start + samples + SUBTITLE_LINGER_SAMPLES
-                self._plan.user_captions.append(CaptionTurn(words, end))
-        self._plan.user_captions.sort(key=lambda turn: turn.words[0][0])
+                self._plan.user_captions.append(CaptionTurn(texts, end))
+        self._plan.user_captions.sort(key=lambda turn: turn.texts[0][0])
         self._plan.least = self._now if self._plan.user or self._plan.ai else 0
         return self._plan
 
@@ -173,20 +173,20 @@ class _DuplexPlanner:
             spans[-1].limit = self._now - spans[-1].start
         self._end_turn()
 
-    def _write(self, text: str) -> None:
+    def _add_caption(self, text: str) -> None:
         if not text:
             return
-        if self._words is None:
-            self._words = CaptionTurn()
-            self._plan.captions.append(self._words)
-        self._words.words.append((self._now, text))
+        if self._caption is None:
+            self._caption = CaptionTurn()
+            self._plan.captions.append(self._caption)
+        self._caption.texts.append((self._now, text))
 
     def _end_turn(self) -> None:
-        """Let the words stay a little after the chunk or the speech, whichever ends later."""
-        if self._words is not None:
+        """Let the caption stay a little after the chunk or the speech, whichever ends later."""
+        if self._caption is not None:
             spoken = self._plan.ai[-1].end if self._plan.ai else 0
-            self._words.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
-        self._speech, self._words = None, None
+            self._caption.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
+        self._speech, self._caption = None, None
 
     def _show(self, chunk: Chunk, duration: int) -> None:
         """Show the pictures of one chunk one after the other, for equal parts of it."""
@@ -225,8 +225,8 @@ def _span(folder: Path, name: str | None, start: int) -> Span | None:
     return Span(start, [folder / name], shape.rate_hz, shape.samples)
 
 
-DASH: Final = "\u2013 "  # before the words of the other speaker
-CUE_MAX_CHARS: Final = 120  # three lines on a film; further words begin anew
+DASH: Final = "\u2013 "  # before the text of the other speaker
+CUE_MAX_CHARS: Final = 120  # three lines on a film; further text begins anew
 S_PER_MINUTE: Final = 60
 
 
@@ -242,7 +242,7 @@ class Cue:
 
 
 def cues_of(plan: ReplayPlan) -> list[Cue]:
-    """Return the subtitles of a replay: words accumulate over a turn, then all disappear.
+    """Return the subtitles of a replay: text accumulates over a turn, then all of it disappears.
 
     What the user said stands above what the model says, behind a dash.
     """
@@ -254,7 +254,7 @@ def cues_of(plan: ReplayPlan) -> list[Cue]:
 def _cues_of_turns(turns: list[CaptionTurn], samples: int) -> list[Cue]:
     cues: list[Cue] = []
     for turn, following in itertools.zip_longest(turns, turns[1:]):
-        cues += _cues_of_turn(turn, min(turn.end, following.words[0][0] if following else samples))
+        cues += _cues_of_turn(turn, min(turn.end, following.texts[0][0] if following else samples))
     return cues
 
 
@@ -283,9 +283,9 @@ def webvtt(cues: list[Cue]) -> str:
 
 def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
     shown = ""
-    for (start, said), (end, _) in itertools.pairwise([*turn.words, (last, "")]):
-        words = "".join(char if char.isprintable() else " " for char in said)
-        shown = shown + words if len(shown) + len(words) <= CUE_MAX_CHARS else words
+    for (start, said), (end, _) in itertools.pairwise([*turn.texts, (last, "")]):
+        added = "".join(char if char.isprintable() else " " for char in said)
+        shown = shown + added if len(shown) + len(added) <= CUE_MAX_CHARS else added
         text = shown.strip()[:CUE_MAX_CHARS]
         start_ms, end_ms = start // SAMPLES_PER_MS, min(end, last) // SAMPLES_PER_MS
         if text and start_ms < end_ms:

@@ -131,7 +131,7 @@ def _since(source: str, sources: list[str], path: Path, cursor: Cursor, limit: i
     lines = []
     if cursor.is_of(older):
         lines, offset = _lines_from(older, cursor.offset, limit)
-        if len(lines) == limit:  # the rest of the older file comes next
+        if lines and offset < _size(older):  # the rest of the older file comes next
             part = _part(source, sources, lines, Cursor.at(older, offset), older)
             return part.model_copy(update={"has_more": True})
     more, offset = _lines_from(path, 0, limit - len(lines))

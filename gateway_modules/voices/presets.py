@@ -24,7 +24,7 @@ LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1
 FILE_MAX_BYTES: Final = 256 * 1024
 PRESETS_MAX: Final = 200  # of one mode; those last by name are left out
 
-Words: TypeAlias = str | dict[str, str]
+Localized: TypeAlias = str | dict[str, str]
 """A text, or one for each language of the pages."""
 
 
@@ -50,8 +50,8 @@ class Preset(WireModel):
 
     id: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS, description="Unique in its mode.")
     order: int = Field(LAST_ORDER, description="Smaller is shown first.")
-    name: Words = Field("", description="Name for people.")
-    description: Words = Field("", description="What it is for.")
+    name: Localized = Field("", description="Name for people.")
+    description: Localized = Field("", description="What it is for.")
     system_prompt: str | None = Field(None, description="Duplex: the system prompt.")
     ref_audio_path: str | None = Field(None, description="Duplex: the voice, as in `path`.")
     ref_audio: PresetAudio | None = Field(None, description="Duplex: the same as an item.")

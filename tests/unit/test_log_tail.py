@@ -80,6 +80,24 @@ def test_nothing_is_lost_when_a_file_is_turned_over(tmp_path: Path, log: Path) -
     assert tail.read("gateway", after.cursor).lines == []
 
 
+def test_a_long_rest_of_a_turned_file_comes_in_parts(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "READ_MAX_BYTES", 1_000)
+    tail, turning = LogTail(tmp_path), LogFile(log, max_bytes=100, kept=2)
+    write(log, "begin")
+    part = tail.read("gateway", None)
+    lines = [f"{number:090}" for number in range(30)]  # fewer than a part has, and longer
+    write(log, *lines)
+    assert turning.rotate()
+    write(log, "new")
+    seen: list[str] = []
+    for _ in range(4):
+        part = tail.read("gateway", part.cursor)
+        seen += texts(part)
+    assert seen == [*lines, "new"] and not part.has_more
+
+
 def test_a_file_that_was_turned_over_twice_goes_on_with_the_new_one(
     tmp_path: Path, log: Path
 ) -> None:

@@ -45,11 +45,7 @@ function fieldTable({ required = [], properties = {} }) {
   </table>`;
 }
 
-/**
- * The schema of a body or an answer, its fields included if it has a name.
- * @param {Content | undefined} content
- * @param {Record<string, Schema>} schemas
- */
+/** Its fields included if it has a name. @param {Content | undefined} content @param {Record<string, Schema>} schemas */
 const contentParts = (content, schemas) =>
   Object.entries(content ?? {}).map(([mediaType, { schema }]) => {
     const known = schemas[schemaWords(schema)];
@@ -57,13 +53,7 @@ const contentParts = (content, schemas) =>
       ${known?.properties ? fieldTable(known) : nothing}`;
   });
 
-/**
- * Everything about one route.
- * @param {string} method
- * @param {string} path
- * @param {Route} route
- * @param {Record<string, Schema>} schemas
- */
+/** @param {string} method @param {string} path @param {Route} route @param {Record<string, Schema>} schemas */
 const routeDetails = (method, path, { description, parameters, requestBody, responses }, schemas) =>
   html`<details>
     <summary><code>${method.toUpperCase()} ${path}</code> ${description ?? ""}</summary>

@@ -71,11 +71,7 @@ export function toneOf(state) {
   return TONES[state];
 }
 
-/**
- * Why a worker cannot be started again, null if it can.
- * @param {Http.WorkerInfo} worker
- * @returns {"under_way" | "offline" | "alone" | null}
- */
+/** @param {Http.WorkerInfo} worker @returns {"under_way" | "offline" | "alone" | null} */
 export function restartBlock(worker) {
   if (worker.is_restarting) return "under_way";
   if (worker.status === "offline") return "offline";
@@ -93,13 +89,7 @@ export function restartBlock(worker) {
  * @property {number | null} remainingS
  */
 
-/**
- * Who is being served or connected, without those who wait.
- * @param {readonly Http.SessionInfo[]} live
- * @param {Http.QueueStatus} queue
- * @param {number} nowMs
- * @returns {SessionRow[]}
- */
+/** Without those who wait. @param {readonly Http.SessionInfo[]} live @param {Http.QueueStatus} queue @param {number} nowMs */
 export function sessionRows(live, queue, nowMs) {
   const running = queue.running_tasks.map((task) => ({
     key: task.session_id ?? `${task.worker_id} ${task.started_at}`,
@@ -178,12 +168,7 @@ export function savedValue(status, name) {
   return name === "ema_alpha" ? status.ema_alpha : (status.config[/** @type {keyof Http.EtaConfig} */ (name)] ?? null);
 }
 
-/**
- * Says what is wrong with what was typed, null if nothing is.
- * @param {EtaField} field
- * @param {string} text
- * @returns {"missing" | "not_positive" | "too_large" | null}
- */
+/** Null if nothing is wrong. @param {EtaField} field @param {string} text */
 export function fieldProblem(field, text) {
   if (text.trim() === "") return field.isOptional ? null : "missing";
   const value = Number(text);
@@ -191,12 +176,7 @@ export function fieldProblem(field, text) {
   return field.most !== undefined && value > field.most ? "too_large" : null;
 }
 
-/**
- * Returns what differs from what is saved, ready to be sent.
- * @param {Http.EtaStatus} status
- * @param {Record<string, string>} texts by field; each without a problem
- * @returns {Record<string, number | null>}
- */
+/** @param {Http.EtaStatus} status @param {Record<string, string>} texts by field; each without a problem */
 export function changesOf(status, texts) {
   /** @type {Record<string, number | null>} */
   const changes = {};
@@ -245,7 +225,6 @@ export class LogBuffer {
   }
 
   /**
-   * Adds lines.
    * @param {readonly Http.LogLine[]} lines oldest first
    * @returns {{added: KeptLine[], droppedCount: number}} what to show more, and how many to take away
    */

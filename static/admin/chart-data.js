@@ -76,11 +76,7 @@ function chart(id, history, names) {
   return { id, times, lines, isEmpty: !lines.some(({ values }) => values.some((value) => value !== null)) };
 }
 
-/**
- * @param {string} name
- * @param {number} index among its chart's lines
- * @returns {{tone: string, isDashed: boolean, side: "left" | "right"}}
- */
+/** @param {string} name @param {number} index among its chart's lines @returns {Omit<Line, "name" | "values">} */
 function lookOf(name, index) {
   const isRight = name === "queue.oldest_wait_s";
   const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];

@@ -326,12 +326,7 @@ function clockTicks(_, splits) {
   return splits.map((seconds) => format.format(new Date(seconds * 1_000)));
 }
 
-/**
- * How much room the words beside an axis need.
- * @param {Plot} plot
- * @param {string[] | null} words none before there are values
- * @param {number} axis
- */
+/** @param {Plot} plot @param {string[] | null} words none before there are values @param {number} axis */
 function widthOf({ axes, ctx }, words, axis) {
   const [font] = /** @type {string[]} */ (/** @type {unknown} */ (axes[axis].font)); // scaled, as uPlot keeps it
   ctx.font = font;

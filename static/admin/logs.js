@@ -215,11 +215,7 @@ export function makeAudit({ api, draw }) {
   };
 }
 
-/**
- * Two entries may be the same in every word: they are numbered from the oldest on.
- * @param {Http.AuditEntry[]} entries newest first
- * @returns {Row[]}
- */
+/** Equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {Row[]} */
 function withKeys(entries) {
   /** @type {Map<string, number>} */
   const seen = new Map();

@@ -153,11 +153,7 @@ function stateWords({ is_running: isRunning, status, problem, has_comment: hasCo
   return [state, problem, hasComment && t("admin.rec_comment"), hasUpload && t("admin.rec_upload")].filter(Boolean).join(" · ");
 }
 
-/**
- * Cleaning up: first what would go, then, if that is right, doing it.
- * @param {Pick<Context, "api" | "draw">} context
- * @param {() => Promise<unknown>} after
- */
+/** First what would go, then doing it. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
 function makeCleanup({ api, draw }, after) {
   /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
   let looked = null;

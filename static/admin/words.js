@@ -57,11 +57,7 @@ export function milliseconds(ms) {
   return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
 }
 
-/**
- * What went wrong and what to do, in words for what was tried.
- * @param {unknown} error
- * @param {string} about what was tried or asked for: "worker", "voice" and so on
- */
+/** @param {unknown} error @param {string} about what was tried or asked for: "worker", "voice" and so on */
 export function failureText(error, about) {
   const problem = /** @type {{code?: string, message?: string, status?: number}} */ (error instanceof Error ? error : {});
   // One code may stand for two things: bad sound, and with HTTP 413 too much of it.
@@ -289,7 +285,6 @@ export function mountLogin(el, { signIn, retry }) {
 }
 
 /**
- * The list of sections: links with an address of their own, one shown at a time.
  * @param {HTMLElement} el
  * @param {readonly SectionEntry[]} sections
  * @param {(id: string) => void} onShow

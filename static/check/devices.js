@@ -140,11 +140,7 @@ const TRY_LIMIT_MS = 5_000;
  * @property {number} failed calls that got no answer
  */
 
-/**
- * Calls the server ten times, one after the other.
- * @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options]
- * @returns {Promise<RoundTrips>}
- */
+/** @param {{call?: () => Promise<unknown>, now?: () => number, onStep?: (done: number, total: number) => void}} [options] */
 export async function measureRoundTrips({ call = callHealth, now = () => performance.now(), onStep } = {}) {
   /** @type {number[]} */
   const times = [];
@@ -204,13 +200,7 @@ const ATTACK_S = 0.02;
 const PEAK_GAIN = 0.22;
 const NEARLY_NOTHING = 0.0001; // an exponential ramp cannot reach 0
 
-/**
- * @param {AudioContext} context
- * @param {number} frequencyHz
- * @param {number} pan -1 left, 1 right
- * @param {number} startS
- * @returns {OscillatorNode}
- */
+/** @param {AudioContext} context @param {number} frequencyHz @param {number} pan -1 left, 1 right @param {number} startS */
 function playNote(context, frequencyHz, pan, startS) {
   const tone = new OscillatorNode(context, { type: "sine", frequency: frequencyHz });
   const gain = new GainNode(context, { gain: 0 });
@@ -224,7 +214,6 @@ function playNote(context, frequencyHz, pan, startS) {
 }
 
 /**
- * Plays it once.
  * @param {AudioContext} context that runs
  * @param {(side: "left" | "right") => void} onSide called as each side begins
  * @returns {Promise<void>} ends with the last note

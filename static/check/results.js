@@ -43,12 +43,7 @@ export class Results extends EventTarget {
   }
 }
 
-/**
- * The result of a way to fail that problem.* has words for.
- * @param {string} code
- * @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options]
- * @returns {Result}
- */
+/** @param {string} code @param {{state?: "caution" | "bad", detail?: string, facts?: Result["facts"]}} [options] */
 export function problemResult(code, { state = "bad", ...rest } = {}) {
   return { state, text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` }, ...rest };
 }

@@ -12,7 +12,8 @@ import { base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
-/** @import { SessionEvents, SessionState } from "../duplex/lib/duplex-types.js" */
+/** @import { SessionEvents } from "../duplex/lib/duplex-types.js" */
+/** @import { SessionState } from "../duplex/lib/session-state.js" */
 
 // Typedefs, unlike imports, are part of the npm package's types.
 /** @typedef {import("../duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */

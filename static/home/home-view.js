@@ -164,16 +164,12 @@ async function permissionOf(name) {
   }
 }
 
-/**
- * Watches devices and permissions.
- * @param {(facts: BrowserFacts) => void} listener called at once and with every change
- * @returns {Promise<() => void>} ends it
- */
+/** @param {(facts: BrowserFacts) => void} listener called at once and with every change */
 export async function watchDevices(listener) {
   const first = firstFacts();
   listener(first);
   const { mediaDevices } = navigator;
-  if (!first.isSecure || !first.isSupported) return () => {};
+  if (!first.isSecure || !first.isSupported) return;
   const [microphone, camera] = await Promise.all([permissionOf("microphone"), permissionOf("camera")]);
   const look = async () => {
     const devices = await mediaDevices.enumerateDevices().catch(() => []);
@@ -185,15 +181,8 @@ export async function watchDevices(listener) {
     });
   };
   const change = () => void look();
-  /** @type {[EventTarget | null, string][]} */
-  const sources = [
-    [mediaDevices, "devicechange"],
-    [microphone, "change"],
-    [camera, "change"],
-  ];
-  for (const [source, event] of sources) source?.addEventListener(event, change);
+  mediaDevices.addEventListener("devicechange", change);
+  microphone?.addEventListener("change", change);
+  camera?.addEventListener("change", change);
   await look();
-  return () => {
-    for (const [source, event] of sources) source?.removeEventListener(event, change);
-  };
 }

@@ -119,7 +119,6 @@ function modelLine(report) {
 }
 
 /**
- * Says what works here, line by line.
  * @param {BrowserFacts} facts
  * @param {Report | null} report null until the server was asked
  * @param {number | null} waitS
@@ -210,11 +209,7 @@ export function inOrder(apps) {
   return [...apps].sort((one, other) => rank(one.app_id) - rank(other.app_id));
 }
 
-/**
- * The app behind the large button, and up to two beside it.
- * @param {readonly App[]} apps those that are switched on
- * @returns {{primary: App | null, secondary: App[]}}
- */
+/** @param {readonly App[]} apps those that are switched on @returns {{primary: App | null, secondary: App[]}} */
 export function chooseStart(apps) {
   const byId = new Map(apps.map((app) => [app.app_id, app]));
   const first = PRIMARY.find((id) => byId.has(id));

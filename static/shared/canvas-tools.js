@@ -8,22 +8,15 @@ import { on } from "./dom.js";
 const MOST_PIXELS_PER_PX = 2; // sharper is not seen and costs four times as much
 
 /**
- * @typedef {Object} Painter
- * @property {() => void} request draw in the next frame
- * @property {() => void} close
- */
-
-/**
  * Draws a canvas when asked, resized or when the theme changes; never while it is not seen.
  * @param {HTMLCanvasElement} canvas its size comes from the style sheet
  * @param {(ctx: CanvasRenderingContext2D, width: number, height: number, timeMs: number) => boolean | void} draw
  *   in CSS pixels; true asks for the next frame as well
- * @returns {Painter}
+ * @returns {{request: () => void}} draws in the next frame
  */
 export function mountPainter(canvas, draw) {
   const ctx = canvas.getContext("2d");
   let frame = 0;
-  let isClosed = false;
   const paint = (/** @type {number} */ timeMs) => {
     frame = 0;
     const { clientWidth: width, clientHeight: height } = canvas;
@@ -37,44 +30,29 @@ export function mountPainter(canvas, draw) {
     if (draw(ctx, width, height, timeMs)) request();
   };
   const request = () => {
-    if (frame === 0 && !isClosed) frame = requestAnimationFrame(paint);
+    if (frame === 0) frame = requestAnimationFrame(paint);
   };
-  const observer = new ResizeObserver(request);
-  observer.observe(canvas);
-  const ends = [onThemeChange(request), on(document.fonts, "loadingdone", request)];
+  new ResizeObserver(request).observe(canvas);
+  onThemeChange(request);
+  on(document.fonts, "loadingdone", request);
   request();
-  return {
-    request,
-    close() {
-      isClosed = true;
-      cancelAnimationFrame(frame);
-      observer.disconnect();
-      ends.forEach((end) => end());
-    },
-  };
+  return { request };
 }
 
-/** @param {() => void} listener @returns {() => void} ends it */
+/** @param {() => void} listener */
 export function onThemeChange(listener) {
-  const ends = [
-    on(document.documentElement, "themechange", listener),
-    on(matchMedia("(prefers-color-scheme: dark)"), "change", listener),
-  ];
-  return () => ends.forEach((end) => end());
+  on(document.documentElement, "themechange", listener);
+  on(matchMedia("(prefers-color-scheme: dark)"), "change", listener);
 }
 
-/**
- * Colours of the theme, as numbers; asked again after each change of the theme.
- * @param {HTMLElement} el inside of which the colours hold
- * @returns {{rgb: (token: string) => Rgb, css: (token: string, alpha?: number) => string, close: () => void}}
- */
+/** Asked again after each change of the theme. @param {HTMLElement} el inside of which the colours hold */
 export function themeColours(el) {
   const probe = document.createElement("span");
   probe.hidden = true;
   el.append(probe);
   /** @type {Map<string, Rgb>} */
   const known = new Map();
-  const endTheme = onThemeChange(() => known.clear());
+  onThemeChange(() => known.clear());
   const rgb = (/** @type {string} */ token) => {
     const found = known.get(token);
     if (found) return found;
@@ -84,14 +62,7 @@ export function themeColours(el) {
     known.set(token, colour);
     return colour;
   };
-  return {
-    rgb,
-    css: (token, alpha = 1) => rgba(rgb(token), alpha),
-    close() {
-      endTheme();
-      probe.remove();
-    },
-  };
+  return { rgb, css: (/** @type {string} */ token, alpha = 1) => rgba(rgb(token), alpha) };
 }
 
 /** @param {Rgb} colour @param {number} [alpha] */

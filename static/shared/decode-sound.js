@@ -20,12 +20,7 @@ export class VoiceError extends Error {
   }
 }
 
-/**
- * Decodes a sound file.
- * @param {Blob} file
- * @returns {Promise<Float32Array>} mono, 16 kHz
- * @throws {VoiceError} the browser knows no way to read it
- */
+/** @param {Blob} file @returns {Promise<Float32Array>} mono, 16 kHz @throws {VoiceError} the browser knows no way to read it */
 export async function decodeMono(file) {
   const bytes = await file.arrayBuffer();
   // Decoding brings the sound to the context's rate, band-limited.
@@ -58,7 +53,6 @@ let defaultVoice = null;
 const libraryVoices = new Map();
 
 /**
- * Fetches the default voice of the model.
  * @returns {Promise<Voice | null>} null if this server has none
  * @throws {ApiError} it was not reached; the next call tries again
  */

@@ -1,28 +1,14 @@
 // @ts-check
 /** Finds elements and listens to them. */
 
-/**
- * Finds the element with an id and checks its kind.
- * @template {Element} E
- * @param {string} id
- * @param {new () => E} kind
- * @param {Document | DocumentFragment} [root]
- * @returns {E}
- */
+/** @template {Element} E @param {string} id @param {new () => E} kind @param {Document | DocumentFragment} [root] @returns {E} */
 export function byId(id, kind, root = document) {
   const found = root.getElementById(id);
   if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} #${id}.`);
   return found;
 }
 
-/**
- * Finds the first match below an element and checks its kind.
- * @template {Element} E
- * @param {ParentNode} root
- * @param {string} selector
- * @param {new () => E} kind
- * @returns {E}
- */
+/** @template {Element} E @param {ParentNode} root @param {string} selector @param {new () => E} kind @returns {E} */
 export function find(root, selector, kind) {
   const found = root.querySelector(selector);
   if (!(found instanceof kind)) throw new Error(`There is no ${kind.name} at ${selector}.`);
@@ -44,11 +30,7 @@ export function on(target, type, listener, options) {
   return () => target.removeEventListener(type, handler, options);
 }
 
-/**
- * Sets an element's text if it differs, so that screen readers hear changes only.
- * @param {Element} element
- * @param {string} text
- */
+/** Only if it differs: screen readers hear changes only. @param {Element} element @param {string} text */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -3,13 +3,7 @@
 
 /** @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says. */
 export class Emitter extends EventTarget {
-  /**
-   * Listen; returns how to end it.
-   * @template {keyof Events & string} Type
-   * @param {Type} type
-   * @param {(detail: Events[Type]) => void} listener
-   * @returns {() => void}
-   */
+  /** @template {keyof Events & string} Type @param {Type} type @param {(detail: Events[Type]) => void} listener */
   on(type, listener) {
     /** @param {Event} event */
     const forward = (event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);

@@ -32,10 +32,7 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
   return () => (making ??= load().catch(fail).then(make));
 }
 
-/**
- * Loads parts while the page has nothing to do. Whoever needs one that did not load reports it then.
- * @param {...(() => Promise<unknown>)} parts
- */
+/** Whoever needs one that did not load reports it then. @param {...(() => Promise<unknown>)} parts */
 export function loadInSpareTime(...parts) {
   const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has only the latter
   for (const part of parts) whenIdle(() => void part().catch(() => undefined));
@@ -43,12 +40,7 @@ export function loadInSpareTime(...parts) {
 
 // Keeps what is drawn with every message from being drawn too often.
 
-/**
- * Runs a function at most once in a while: at once, and once more at the end.
- * @param {() => void} run
- * @param {number} everyMs
- * @returns {() => void}
- */
+/** At once, and once more at the end. @param {() => void} run @param {number} everyMs @returns {() => void} */
 export function throttled(run, everyMs) {
   let lastMs = -Infinity;
   /** @type {ReturnType<typeof setTimeout> | undefined} */

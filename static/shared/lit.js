@@ -19,7 +19,6 @@ export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 
 /**
- * A button that shows a picture alone.
  * @param {string} name of the picture
  * @param {string} words what it does, also as its label
  * @param {(event: Event) => void} run

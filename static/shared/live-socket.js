@@ -38,13 +38,7 @@ const NORMAL_CLOSURE = 1000;
 const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
 const ID_RANDOM_BYTES = 3;
 
-/**
- * Open a socket.
- * @param {string} url
- * @param {LiveSocketHandlers} handlers
- * @param {SocketFactory} factory
- * @returns {LiveSocket}
- */
+/** @param {string} url @param {LiveSocketHandlers} handlers @param {SocketFactory} factory @returns {LiveSocket} */
 export function openLiveSocket(url, handlers, factory) {
   let isDone = false;
   let wasOpen = false;
@@ -106,13 +100,7 @@ function parseMessage(text) {
   }
 }
 
-/**
- * Address of a socket.
- * @param {"streaming" | "half_duplex" | "duplex"} kind
- * @param {string} sessionId
- * @param {string} origin Of the server.
- * @returns {string}
- */
+/** @param {"streaming" | "half_duplex" | "duplex"} kind @param {string} sessionId @param {string} origin Of the server. */
 export function socketUrl(kind, sessionId, origin) {
   const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, origin);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";

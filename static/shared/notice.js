@@ -79,11 +79,7 @@ function tray() {
   return found;
 }
 
-/**
- * Shows a message for five seconds.
- * @param {string} text
- * @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options]
- */
+/** @param {string} text @param {{action?: {label: string, run: () => void}, shownMs?: number}} [options] */
 export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   const message = document.createElement("div");
   message.className = "toast";
@@ -110,7 +106,6 @@ export function toastProblem(problem) {
 const UNKNOWN = "internal";
 
 /**
- * Returns the text for a person.
  * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
  * @param {Record<string, string | number>} [params] for {name} in the texts
  * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own

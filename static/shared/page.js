@@ -234,11 +234,7 @@ const links = (apps) =>
       html`<li><a href=${route} aria-current=${location.pathname === route ? "page" : nothing}>${text}</a></li>`,
   );
 
-/**
- * Returns an app's name in the language of the page, or the server's where there is none.
- * @param {string} appId
- * @param {string} name
- */
+/** The server's name where there is none in the language of the page. @param {string} appId @param {string} name */
 export function appTitle(appId, name) {
   const key = `app.${appId}.title`;
   const text = t(key);

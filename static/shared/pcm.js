@@ -41,12 +41,7 @@ export function floatsToBase64(samples) {
   return bytesToBase64(new Uint8Array(view.buffer));
 }
 
-/**
- * Samples of the wire's Base64.
- * @param {string} text little-endian float32
- * @returns {Float32Array<ArrayBuffer>}
- * @throws {RangeError} the length is not a whole number of samples
- */
+/** @param {string} text little-endian float32 @throws {RangeError} the length is not a whole number of samples */
 export function base64ToFloats(text) {
   const bytes = base64ToBytes(text);
   if (bytes.length % BYTES_PER_FLOAT !== 0) {
@@ -89,21 +84,13 @@ export function fromDb(levelDb) {
   return 10 ** (levelDb / 20);
 }
 
-/**
- * True when every sample is exactly zero: a muted or dead device, since a live one always hisses.
- * @param {Float32Array} samples
- * @returns {boolean}
- */
+/** A muted or dead device: a live one always hisses. @param {Float32Array} samples @returns {boolean} */
 export function isSilent(samples) {
   for (let i = 0; i < samples.length; i += 1) if (samples[i] !== 0) return false;
   return true;
 }
 
-/**
- * The mean of all channels. A single channel is returned as it is, not copied.
- * @param {Float32Array[]} channels of equal length
- * @returns {Float32Array}
- */
+/** A single channel is not copied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
 export function mixToMono(channels) {
   if (channels.length === 0) return new Float32Array(0);
   if (channels.length === 1) return channels[0];
@@ -125,13 +112,7 @@ export function joinChunks(chunks) {
   return joined;
 }
 
-/**
- * The 44 bytes in front of 16-bit samples.
- * @param {number} lengthSamples per channel
- * @param {number} channelCount
- * @param {number} rateHz
- * @returns {Uint8Array<ArrayBuffer>}
- */
+/** @param {number} lengthSamples per channel @param {number} channelCount @param {number} rateHz */
 export function wavHeader(lengthSamples, channelCount, rateHz) {
   const frameBytes = channelCount * BYTES_PER_PCM16;
   const bodyBytes = lengthSamples * frameBytes;
@@ -155,11 +136,7 @@ export function wavHeader(lengthSamples, channelCount, rateHz) {
   return new Uint8Array(view.buffer);
 }
 
-/**
- * Channels as interleaved little-endian 16-bit samples; what is beyond [-1, 1] is clipped.
- * @param {Float32Array[]} channels of equal length
- * @returns {Uint8Array<ArrayBuffer>}
- */
+/** Interleaved, little-endian; what is beyond [-1, 1] is clipped. @param {Float32Array[]} channels of equal length */
 export function toPcm16(channels) {
   const lengthSamples = channels.length === 0 ? 0 : channels[0].length;
   const view = new DataView(new ArrayBuffer(lengthSamples * channels.length * BYTES_PER_PCM16));
@@ -174,12 +151,7 @@ export function toPcm16(channels) {
   return new Uint8Array(view.buffer);
 }
 
-/**
- * A whole WAV file with 16-bit samples.
- * @param {Float32Array | Float32Array[]} sound mono samples, or channels of equal length
- * @param {number} rateHz
- * @returns {Uint8Array<ArrayBuffer>}
- */
+/** @param {Float32Array | Float32Array[]} sound mono samples, or channels of equal length @param {number} rateHz */
 export function encodeWav(sound, rateHz) {
   const channels = Array.isArray(sound) ? sound : [sound];
   const body = toPcm16(channels);

@@ -42,11 +42,7 @@ export function moveItem(items, index, step) {
   return moved;
 }
 
-/**
- * What messages carry; items with nothing in them are left out.
- * @param {readonly ContentItem[]} items
- * @returns {(TextContent | AudioContent | ImageContent)[]}
- */
+/** Items with nothing in them are left out. @param {readonly ContentItem[]} items */
 export function contentToWire(items) {
   /** @type {(TextContent | AudioContent | ImageContent)[]} */
   const wire = [];
@@ -105,11 +101,7 @@ const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
  * @property {number} maxFileBytes
  */
 
-/**
- * What the server accepts.
- * @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults
- * @returns {VoiceLimits}
- */
+/** @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults @returns {VoiceLimits} */
 export function voiceLimits(defaults) {
   const limits = defaults?.limits ?? {};
   return {
@@ -119,12 +111,7 @@ export function voiceLimits(defaults) {
   };
 }
 
-/**
- * Says why a sample cannot be used, null if it can.
- * @param {Float32Array} samples
- * @param {VoiceLimits} limits
- * @returns {"too_short" | "too_long" | "silent" | null}
- */
+/** Null if it can be used. @param {Float32Array} samples @param {VoiceLimits} limits */
 export function voiceProblem(samples, { minS, maxS }) {
   const lengthS = samples.length / VOICE_RATE_HZ;
   if (lengthS < minS) return "too_short";
@@ -167,11 +154,7 @@ export function nameOfFile(fileName) {
  * @property {boolean} isChosen the visitor chose it now; false when the page opens
  */
 
-/**
- * Returns the text for a language, else the English one, else any.
- * @param {Words | null | undefined} words
- * @param {string} lang
- */
+/** In the language, else in English, else in any. @param {Words | null | undefined} words @param {string} lang */
 export function wordsIn(words, lang) {
   if (typeof words === "string" || !words) return words || "";
   return words[lang] ?? words.en ?? Object.values(words)[0] ?? "";
@@ -182,12 +165,7 @@ export function hasSounds(preset) {
   return preset.ref_audio !== null || preset.system_content.some((item) => item.type === "audio");
 }
 
-/**
- * @param {Http.Preset} preset
- * @param {Http.PresetSounds | null} sounds null if it has none
- * @param {boolean} isChosen
- * @returns {AppliedPreset}
- */
+/** @param {Http.Preset} preset @param {Http.PresetSounds | null} sounds null if it has none @param {boolean} isChosen */
 export function applyPreset(preset, sounds, isChosen) {
   return {
     id: preset.id,
@@ -199,11 +177,7 @@ export function applyPreset(preset, sounds, isChosen) {
   };
 }
 
-/**
- * Names the values inside of groups as group_name.
- * @param {Record<string, unknown>} settings
- * @returns {Record<string, unknown>}
- */
+/** Values inside of groups are named group_name. @param {Record<string, unknown>} settings @returns {Record<string, unknown>} */
 export function flatten(settings) {
   /** @type {Record<string, unknown>} */
   const flat = {};

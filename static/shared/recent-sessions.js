@@ -57,7 +57,7 @@ function listOwn(storage) {
 }
 
 /**
- * Returns a listener for one session's messages that keeps the secret of its recording.
+ * Keeps the secret of a recording out of one session's messages.
  * @param {Storage | undefined} storage
  * @returns {(message: object) => void}
  */
@@ -84,7 +84,7 @@ export function isOwnRecording(storage, recordingId) {
 }
 
 /**
- * Headers of a request that changes a recording; empty if it is not this browser's.
+ * Empty if it is not this browser's.
  * @param {Pick<Storage, "getItem"> | undefined} storage
  * @param {string} recordingId
  * @returns {Record<string, string>}

@@ -75,12 +75,7 @@ export function mountSaveShare(el, subject) {
   };
 }
 
-/**
- * Sends what is to be sent, then shows and copies the link.
- * @param {State} state
- * @param {(next: Partial<State>) => void} change
- * @param {string} linkId
- */
+/** @param {State} state @param {(next: Partial<State>) => void} change @param {string} linkId */
 async function share(state, change, linkId) {
   const { subject, recording, sent } = state;
   const { recordingId, appType } = subject;
@@ -196,7 +191,6 @@ const HTTP_REDIRECT = 300;
  */
 
 /**
- * Sends a file as the part `file` of a form.
  * @param {string} path
  * @param {Blob} blob its `type` says what it is
  * @param {string} fileName

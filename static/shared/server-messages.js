@@ -56,23 +56,13 @@ const WIRE_CODES = new Set(Object.values(ERROR_CODES));
 /** Close code of the browser for a socket that vanished. Source: RFC 6455, section 7.4.1. */
 const ABNORMAL_CLOSURE = 1006;
 
-/**
- * Build a reason.
- * @param {EndCode} code
- * @param {string} [message] The server's own words.
- * @param {string} [detail]
- * @returns {EndReason}
- */
+/** @param {EndCode} code @param {string} [message] The server's own words. @param {string} [detail] @returns {EndReason} */
 export function endReason(code, message = "", detail = "") {
   const isByUser = BY_USER.has(code);
   return { code, detail, message, isByUser, canRestart: !NOT_AT_ONCE.has(code) };
 }
 
-/**
- * Bring codes of the server that ask the same of a person under one name.
- * @param {string} wireCode `code` of an `error` message.
- * @returns {EndCode}
- */
+/** Codes that ask the same of a person get one name. @param {string} wireCode `code` of an `error` message. @returns {EndCode} */
 function endCodeOf(wireCode) {
   if (wireCode === "no_worker") return "not_ready";
   if (wireCode === "worker_unreachable") return "worker_lost";
@@ -97,12 +87,7 @@ export function reasonOfTimeout(message) {
   return endReason("timeout", messageText(message), typeof kind === "string" ? kind : "inactivity");
 }
 
-/**
- * Reason of a socket that closed without any last message.
- * @param {SocketEnd} end
- * @param {ServerProbe | null} probe State of the server; null if it was not probed.
- * @returns {EndReason}
- */
+/** @param {SocketEnd} end @param {ServerProbe | null} probe State of the server; null if it was not probed. */
 export function reasonOfClose(end, probe) {
   const { closeCode, closeReason } = end;
   if (WIRE_CODES.has(closeReason)) return endReason(endCodeOf(closeReason));

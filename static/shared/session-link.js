@@ -124,11 +124,7 @@ export function openSessionLink(options) {
     finish(wished ?? reasonOfClose(end, probe));
   }
 
-  /**
-   * Try to come back, if there is time left; the first try is made however late it is.
-   * @param {{token: string, graceS: number}} how
-   * @returns {boolean}
-   */
+  /** The first try is made however late it is. @param {{token: string, graceS: number}} how @returns {boolean} */
   function comesBack({ token, graceS }) {
     if (isOver) return false;
     if (lostAtMs === null) {

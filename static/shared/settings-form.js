@@ -14,7 +14,7 @@ import { toastProblem } from "./notice.js";
 
 /** @typedef {SettingsStore<Record<string, Field>>} AnyStore */
 
-/** @param {HTMLElement} root @param {AnyStore} store @returns {() => void} ends it */
+/** @param {HTMLElement} root @param {AnyStore} store */
 export function bindSettings(root, store) {
   const inputs = [...root.querySelectorAll("[data-setting]")].filter(isInput);
   for (const input of inputs) prepare(input, store);
@@ -22,12 +22,12 @@ export function bindSettings(root, store) {
     for (const input of inputs) show(input, store);
     for (const output of root.querySelectorAll("[data-value-of]")) showValue(output, store);
   };
-  const ends = inputs.map((input) => on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input))));
-  ends.push(on(store, "change", update), onLangChange(update));
+  for (const input of inputs) on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input)));
+  on(store, "change", update);
+  onLangChange(update);
   // While a slider moves its number moves along; the setting changes when it is let go.
-  ends.push(on(root, "input", (event) => previewRange(root, event.target)));
+  on(root, "input", (event) => previewRange(root, event.target));
   update();
-  return () => ends.forEach((end) => end());
 }
 
 /** @param {Element} element @returns {element is HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
@@ -107,7 +107,7 @@ export function mountSettingsDrawer(dialog, opener, store, loadContent) {
   on(dialog, "click", (event) => {
     if (event.target === dialog) dialog.close();
   });
-  return { open, close: () => dialog.close() };
+  return { open };
 }
 
 // A row of pills of which one is chosen; it behaves as radio buttons do.

@@ -64,11 +64,7 @@ export class SettingsStore extends EventTarget {
     );
   }
 
-  /**
-   * Takes the visitor's choice; what the field does not accept changes nothing.
-   * @param {keyof F & string} name
-   * @param {unknown} value
-   */
+  /** What the field does not accept changes nothing. @param {keyof F & string} name @param {unknown} value */
   set(name, value) {
     const accepted = accept(this.fields[name], value);
     if (accepted !== null) {

@@ -15,22 +15,13 @@ const TAKEN = Object.freeze({
 export const MAX_UPLOAD_BYTES = 209_715_200; // the server's default; it reports its own
 export const MAX_COMMENT_CHARS = 2_000; // the server's default; it reports its own
 
-/**
- * Returns the type to send a file as, or null if the server does not take it.
- * @param {string} mimeType as the browser names it, with or without codecs
- * @returns {string | null}
- */
+/** Null if the server does not take it. @param {string} mimeType as the browser names it, with or without codecs */
 export function uploadType(mimeType) {
   const kind = mimeType.split(";")[0].trim().toLowerCase();
   return Object.entries(TAKEN).find(([name]) => name === kind)?.[1] ?? null;
 }
 
-/**
- * Returns why a recording cannot be sent: "kind", "size", or null if it can.
- * @param {{type: string, size: number}} blob
- * @param {number} [maxBytes]
- * @returns {"kind" | "size" | null}
- */
+/** Null if it can be sent. @param {{type: string, size: number}} blob @param {number} [maxBytes] */
 export function uploadProblem({ type, size }, maxBytes = MAX_UPLOAD_BYTES) {
   if (uploadType(type) === null) return "kind";
   return size > maxBytes || size === 0 ? "size" : null;

@@ -48,11 +48,7 @@ export function claimTab(page = document) {
   };
 }
 
-/**
- * The tab's state of a live session.
- * @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session.
- * @returns {TabState}
- */
+/** @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session. */
 export function tabStateOf({ phase, activity, end }) {
   if (phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
   if (phase === "paused") return "paused";

@@ -61,7 +61,6 @@ export function hasText(key) {
 const CODE = /^[a-z]{2,3}$/;
 
 /**
- * Returns the first wish that can be met.
  * @param {readonly string[] | null} offered codes such as "en"; null: whatever looks like one
  * @param {{query?: string | null, stored?: string | null, server?: string | null,
  *   browser?: readonly string[], fallback: string}} wishes strongest first, as named here
@@ -75,12 +74,7 @@ export function pickLanguage(offered, { query, stored, server, browser = [], fal
   return fallback;
 }
 
-/**
- * Puts values in the place of {name}; an unknown name stays, so that a slip is seen.
- * @param {string} text
- * @param {Record<string, string | number>} [params]
- * @returns {string}
- */
+/** An unknown name stays, so that a slip is seen. @param {string} text @param {Record<string, string | number>} [params] */
 export function interpolate(text, params = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
 }

@@ -147,12 +147,7 @@ export class ChatSession extends Emitter {
     return true;
   }
 
-  /**
-   * Change a question and ask it in the place of everything after it.
-   * @param {string} id
-   * @param {string} text
-   * @param {readonly MediaPart[]} media
-   */
+  /** In the place of everything after it. @param {string} id @param {string} text @param {readonly MediaPart[]} media */
   askInstead(id, text, media) {
     if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
     this.#before = this.#conversation;

@@ -142,10 +142,7 @@ export function mountComposer(el, options) {
   };
 }
 
-/**
- * The space bar works as the button does, wherever it has no meaning of its own.
- * @param {ReturnType<typeof mountRecordPanel>} recorder
- */
+/** Wherever the space bar has no meaning of its own. @param {ReturnType<typeof mountRecordPanel>} recorder */
 function listenForKeys(recorder) {
   on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape" && recorder.isOn) {

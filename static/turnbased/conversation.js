@@ -44,12 +44,7 @@ export function emptyConversation() {
   return { messages: [], nextNumber: 1 };
 }
 
-/**
- * Add a message at the end.
- * @param {Conversation} conversation
- * @param {NewMessage} given
- * @returns {{conversation: Conversation, id: string}}
- */
+/** @param {Conversation} conversation @param {NewMessage} given @returns {{conversation: Conversation, id: string}} */
 export function addMessage(conversation, given) {
   const id = `m${conversation.nextNumber}`;
   const { role, items = [], status = "done", createdAtMs, extra = {} } = given;
@@ -75,7 +70,6 @@ export function setSystem(conversation, items, createdAtMs) {
 }
 
 /**
- * Change a message.
  * @param {Conversation} conversation
  * @param {string} id
  * @param {Partial<Pick<ChatMessage, "items" | "status" | "extra">>} change
@@ -91,12 +85,7 @@ export function deleteMessage(conversation, id) {
   return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
 }
 
-/**
- * Delete everything after a message: to answer it again.
- * @param {Conversation} conversation
- * @param {string} id
- * @returns {Conversation}
- */
+/** @param {Conversation} conversation @param {string} id @returns {Conversation} */
 export function truncateAfter(conversation, id) {
   const at = conversation.messages.findIndex((message) => message.id === id);
   if (at < 0) return conversation;
@@ -149,11 +138,7 @@ function hasContent(items) {
   return items.some((item) => item.type !== "text" || item.text !== "");
 }
 
-/**
- * One text alone goes as a text; everything else as a list without empty texts.
- * @param {ReadonlyArray<ContentItem>} items
- * @returns {string | ContentItem[]}
- */
+/** One text alone goes as a text. @param {ReadonlyArray<ContentItem>} items @returns {string | ContentItem[]} */
 function contentOf(items) {
   const full = items.filter((item) => item.type !== "text" || item.text !== "");
   const [first] = full;
@@ -219,11 +204,7 @@ export function lastRecordingId({ messages }) {
   return (last && figuresOf(last).recordingSessionId) ?? null;
 }
 
-/**
- * A conversation that was kept while an answer was coming: what came stays, as a broken answer.
- * @param {Conversation} conversation
- * @returns {Conversation}
- */
+/** What came stays, as a broken answer. @param {Conversation} conversation @returns {Conversation} */
 export function repaired(conversation) {
   const pending = conversation.messages.find(({ status }) => status === "pending");
   if (!pending) return conversation;

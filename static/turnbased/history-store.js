@@ -63,8 +63,8 @@ function open(factory) {
 /**
  * @template Body
  * @param {IDBFactory} factory
- * @returns {Promise<HistoryStore<Body>>}
  * @throws {DOMException} the browser allows no storage
+ * @returns {Promise<HistoryStore<Body>>}
  */
 export async function openHistory(factory) {
   const database = await open(factory);

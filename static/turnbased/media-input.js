@@ -42,9 +42,9 @@ export class MediaError extends Error {
 /**
  * @param {File} file
  * @param {ReadOptions} options
- * @returns {Promise<MediaPart>}
  * @throws {MediaError}
  * @throws {DOMException} aborted
+ * @returns {Promise<MediaPart>}
  */
 export async function readMedia(file, options) {
   const kind = kindOfFile(file);

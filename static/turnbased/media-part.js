@@ -44,11 +44,7 @@ export function toFacts(media) {
   return media.map(({ data, type, ...facts }) => facts);
 }
 
-/**
- * The attachments of a message; files without a name where nothing was kept beside it.
- * @param {ChatMessage} message
- * @returns {MediaPart[]}
- */
+/** @param {ChatMessage} message @returns {MediaPart[]} */
 export function mediaOf({ items, extra }) {
   const kept = Array.isArray(extra.media) ? /** @type {Partial<MediaFacts>[]} */ (extra.media) : [];
   /** @type {MediaPart[]} */
@@ -175,12 +171,7 @@ export function mediaLimits(limits = {}) {
   };
 }
 
-/**
- * Says why a file cannot be sent.
- * @param {FileFacts} facts
- * @param {MediaLimits} limits
- * @returns {MediaProblem | null} null if it can
- */
+/** @param {FileFacts} facts @param {MediaLimits} limits @returns {MediaProblem | null} null if it can */
 export function mediaProblem(facts, limits) {
   const { kind, sizeBytes, durationS = 0, widthPx = 0, heightPx = 0 } = facts;
   if (sizeBytes === 0) return "empty";
@@ -201,12 +192,7 @@ export function videoPictures(durationS, picturesPerS) {
   return Math.max(1, Math.min(MOST_FRAMES * picturesPerS, Math.floor(durationS * picturesPerS) + 1));
 }
 
-/**
- * Whether one more fits into what is sent with the next question.
- * @param {number} sentChars Base64 of the conversation so far
- * @param {number} newChars
- * @param {MediaLimits} limits
- */
+/** @param {number} sentChars Base64 of the conversation so far @param {number} newChars @param {MediaLimits} limits */
 export function fitsRequest(sentChars, newChars, limits) {
   return sentChars + newChars <= limits.requestMaxBytes;
 }

@@ -93,12 +93,7 @@ export function mediaView(part, shelf) {
   </figure>`;
 }
 
-/**
- * An attachment that waits to be sent.
- * @param {MediaPart} part
- * @param {Shelf} shelf
- * @param {{picturesPerS: number, onRemove: () => void}} options
- */
+/** @param {MediaPart} part @param {Shelf} shelf @param {{picturesPerS: number, onRemove: () => void}} options */
 export function chipView(part, shelf, { picturesPerS, onRemove }) {
   const name = partName(part);
   const words = html`<span class="chip-words"

@@ -158,12 +158,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
   };
 }
 
-/**
- * Keeps the end in sight while it is seen.
- * @param {HTMLElement} el scrolls
- * @param {HTMLElement} list
- * @param {HTMLButtonElement} toEnd leads there
- */
+/** @param {HTMLElement} el scrolls @param {HTMLElement} list @param {HTMLButtonElement} toEnd leads there */
 function followEnd(el, list, toEnd) {
   let isFollowing = true;
   let lastTop = 0;

@@ -142,11 +142,7 @@ function seconds(ms) {
   return t("chat.seconds", { n: formatNumber(ms / MS_PER_S, digits) });
 }
 
-/**
- * The figures that are known, in the order in which things happened.
- * @param {Figures} figures
- * @returns {{name: string, key: string, value: string}[]}
- */
+/** In the order in which things happened. @param {Figures} figures @returns {{name: string, key: string, value: string}[]} */
 function figureRows(figures) {
   const { tokenStats, queueEstimateS, queueActualMs } = figures;
   const isCounted = tokenStats !== null && tokenStats !== undefined;

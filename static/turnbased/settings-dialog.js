@@ -46,10 +46,7 @@ export function mountChatSettings(settings) {
 
 const importChoices = () => Promise.all([import("../shared/audio-device-selector.js"), import("../shared/ref-audio-player.js")]);
 
-/**
- * Voice and microphone come when the settings are first opened; until then what was chosen before holds.
- * @param {{limits: VoiceLimits, prefix: string}} options
- */
+/** Until they come, what was chosen before holds. @param {{limits: VoiceLimits, prefix: string}} options */
 export function mountLateSound({ limits, prefix }) {
   /** @type {DeviceSelector | null} */
   let devices = null;

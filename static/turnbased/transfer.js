@@ -120,7 +120,6 @@ function partsOf(message) {
 }
 
 /**
- * Reads either kind of file.
  * @param {Uint8Array} bytes
  * @param {number} nowMs
  * @param {() => Promise<Pick<Msgpack, "decode">>} loadMsgpack called for MessagePack only
@@ -188,11 +187,7 @@ function inOrder(read) {
   return read.flatMap(({ text, part, picturesPerS }) => toItems(text, part ? [part] : [], picturesPerS));
 }
 
-/**
- * @param {Record<string, unknown>} item
- * @param {Record<string, unknown>[]} facts of the media still to come
- * @returns {ReadItem}
- */
+/** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the media still to come */
 function readItem(item, facts) {
   if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };
   const type = MEDIA_TYPES.find((known) => known === item.type);

@@ -28,8 +28,7 @@ const SLICES = 1;
 const SLICES_HD = 2;
 
 /**
- * Fields of `prefill` and `generate`. A video interleaves pictures and sound, which leaves no room
- * for finer pictures.
+ * A video interleaves pictures and sound, which leaves no room for finer pictures.
  * @param {TurnSettings} settings
  * @param {ReadonlyArray<Message>} messages
  * @returns {TurnOptions}
@@ -50,12 +49,7 @@ export function turnOptions(settings, messages) {
   };
 }
 
-/**
- * Body of `POST /api/chat` for the same turn.
- * @param {ReadonlyArray<Message>} messages
- * @param {TurnOptions} options
- * @returns {Record<string, unknown>}
- */
+/** @param {ReadonlyArray<Message>} messages @param {TurnOptions} options @returns {Record<string, unknown>} */
 export function chatRequest(messages, { prefill, generate }) {
   const { generate_audio: hasVoice, ...generation } = generate;
   const mode = prefill.omni_mode ? "omni" : "audio_assistant";

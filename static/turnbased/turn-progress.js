@@ -106,7 +106,7 @@ export function turnResult(turn) {
 }
 
 /**
- * The turn after something happened; the same one if it means nothing now.
+ * The same one if the event means nothing now.
  * @param {TurnProgress} turn
  * @param {TurnEvent} event
  * @param {number} nowMs
@@ -242,12 +242,7 @@ export function estimateWaitS(status, turnS = 15) {
   return Math.max(0, meanS + Math.max(0, status.queue_length - 1) * turnS);
 }
 
-/**
- * How much of the model's memory a conversation uses.
- * @param {TokenStats | null} stats
- * @param {number} maxKvTokens
- * @returns {number} From 0 to 1.
- */
+/** @param {TokenStats | null} stats @param {number} maxKvTokens @returns {number} From 0 to 1. */
 export function contextShare(stats, maxKvTokens) {
   if (!stats || maxKvTokens <= 0) return 0;
   return Math.min(1, numberOr0(stats.total_tokens) / maxKvTokens);

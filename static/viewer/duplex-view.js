@@ -198,11 +198,7 @@ function mountFigures(el, plan) {
   draw();
 }
 
-/**
- * What happens at the playhead: the picture, what the model is doing, its words, the unit's figures.
- * @param {HTMLElement} el
- * @param {{plan: Plan, urlOf: (path: string) => string}} options
- */
+/** @param {HTMLElement} el @param {{plan: Plan, urlOf: (path: string) => string}} options */
 function mountMoment(el, { plan, urlOf }) {
   const hasPicture = plan.pictures.length > 0;
   el.classList.toggle("has-picture", hasPicture);
@@ -221,12 +217,12 @@ function mountMoment(el, { plan, urlOf }) {
   };
   draw(undefined);
   const words = find(el, ".moment-words", HTMLElement);
-  const big = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
+  const showPicture = hasPicture ? mountBigFrame(find(el, "img", HTMLImageElement), { pictures: plan.pictures, urlOf }) : null;
   let shownUnit = -2;
   let latestS = 0;
   const update = (/** @type {number} */ atS) => {
     latestS = atS;
-    big?.update(atS);
+    showPicture?.(atS);
     setText(words, wordsAt(plan, atS + 1e-6));
     const index = indexAt(plan.units, atS + 1e-6, ({ startS }) => startS);
     if (index === shownUnit) return;
@@ -264,8 +260,7 @@ function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
 }
 
 /**
- * All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is
- * marked.
+ * A click jumps there, and what the model says now is marked.
  * @param {HTMLElement} el
  * @param {{plan: Plan, onJump: (atS: number) => void}} options
  */

@@ -132,7 +132,6 @@ function tag(view, at) {
 }
 
 /**
- * The byte range of a part of the sound.
  * @param {WavShape} shape
  * @param {number} fromFrame
  * @param {number} toFrame
@@ -144,13 +143,7 @@ export function byteRange({ dataOffset, channels, frames }, fromFrame, toFrame) 
   return { first: dataOffset + fromFrame * size, last: dataOffset + end * size - 1 };
 }
 
-/**
- * The loudest of every so many samples, for each channel, 0 to 1.
- * @param {ArrayBuffer} bytes interleaved PCM16, little endian
- * @param {number} channels
- * @param {number} framesPerPeak
- * @returns {Float32Array[]}
- */
+/** @param {ArrayBuffer} bytes interleaved PCM16, little endian @param {number} channels @param {number} framesPerPeak */
 export function peaksOf(bytes, channels, framesPerPeak) {
   const samples = new Int16Array(bytes, 0, Math.floor(bytes.byteLength / BYTES_PER_SAMPLE));
   const frames = Math.floor(samples.length / channels);

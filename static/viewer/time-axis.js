@@ -186,11 +186,7 @@ export function readMoment(search) {
   return Number.isFinite(atS) && atS >= 0 ? atS : null;
 }
 
-/**
- * Returns an address that names a moment; the beginning needs no name. Everything else in it stays.
- * @param {string} href
- * @param {number} atS
- */
+/** The beginning needs no name; everything else in it stays. @param {string} href @param {number} atS */
 export function withMoment(href, atS) {
   const url = new URL(href);
   const text = atS.toFixed(DIGITS).replace(/\.0$/, "");

@@ -33,7 +33,7 @@ function mountOverview(el, { plan, onSeek }) {
   const frame = find(el, ".overview-frame", HTMLElement);
   const head = find(el, ".overview-head", HTMLElement);
   const colours = themeColours(el);
-  const painter = mountPainter(canvas, (ctx, width, height) => {
+  mountPainter(canvas, (ctx, width, height) => {
     const perS = width / plan.durationS;
     for (const { startS, endS, mode, isLate } of plan.units) {
       const size = Math.max(LEAST_PX, (endS - startS) * perS);
@@ -67,10 +67,6 @@ function mountOverview(el, { plan, onSeek }) {
       frame.style.left = `${(100 * fromS) / plan.durationS}%`;
       frame.style.width = `${(100 * (toS - fromS)) / plan.durationS}%`;
       head.style.left = `${(100 * atS) / plan.durationS}%`;
-    },
-    close() {
-      painter.close();
-      colours.close();
     },
   };
 }
@@ -129,8 +125,7 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
     zoom: (factor) => setView(zoomed(view, factor, atS, plan.durationS)),
     pan: (share) => setView(moved(view, share, plan.durationS)),
   });
-  const resize = new ResizeObserver(() => drawAxis(lanes.axis, view));
-  resize.observe(lanes.axis);
+  new ResizeObserver(() => drawAxis(lanes.axis, view)).observe(lanes.axis);
   onLangChange(() => {
     drawLanes(el, plan);
     setView(view);
@@ -156,7 +151,6 @@ export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
         () => undefined,
       ); // that it is missing was said
     },
-    slider: lanes.slider,
   };
 }
 

@@ -62,7 +62,7 @@ export async function mountWaves(el, { nonce, onFailed }) {
   const request = () => {
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
-  const endTheme = onThemeChange(() => {
+  onThemeChange(() => {
     waves.setOptions({ splitChannels: channels() });
     request();
   });
@@ -79,13 +79,6 @@ export async function mountWaves(el, { nonce, onFailed }) {
       view = wanted;
       source?.look(view);
       request();
-    },
-    close() {
-      cancelAnimationFrame(frame);
-      endTheme();
-      source?.close();
-      colours.close();
-      waves.destroy();
     },
   };
 }
@@ -149,24 +142,19 @@ export async function mountLatency(el, plan) {
     series,
     el,
   );
-  const resize = new ResizeObserver(() => {
+  new ResizeObserver(() => {
     if (el.clientWidth > 0) chart.setSize({ width: el.clientWidth, height: HEIGHT_PX });
-  });
-  resize.observe(el);
+  }).observe(el);
   const redraw = () => chart.redraw(false, true);
-  const ends = [onThemeChange(redraw), onLangChange(redraw), on(document.fonts, "loadingdone", redraw)];
+  onThemeChange(redraw);
+  onLangChange(redraw);
+  on(document.fonts, "loadingdone", redraw);
 
   return {
     /** @param {View} wanted */
     update(wanted) {
       view = wanted;
       chart.setData(series, true);
-    },
-    close() {
-      ends.forEach((end) => end());
-      resize.disconnect();
-      colours.close();
-      chart.destroy();
     },
   };
 }
@@ -224,8 +212,7 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
     );
     render(thumbs, el);
   };
-  const resize = new ResizeObserver(draw);
-  resize.observe(el);
+  new ResizeObserver(draw).observe(el);
   onLangChange(draw);
   return {
     /** @param {View} wanted */
@@ -237,28 +224,19 @@ export function mountFrameTrack(el, { pictures, urlOf, onJump }) {
   };
 }
 
-/**
- * The picture at the playhead.
- * @param {HTMLImageElement} image
- * @param {{pictures: Picture[], urlOf: (path: string) => string}} options
- */
+/** @param {HTMLImageElement} image @param {{pictures: Picture[], urlOf: (path: string) => string}} options */
 export function mountBigFrame(image, { pictures, urlOf }) {
   let shown = -1;
-  return {
-    /** @param {number} atS */
-    update(atS) {
-      const index = Math.max(
-        0,
-        indexAt(pictures, atS + 1e-6, (picture) => picture.atS),
-      );
-      const picture = pictures[index];
-      if (!picture || index === shown) return;
-      shown = index;
-      image.src = urlOf(picture.path);
-      image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) });
-      image.dataset.unit = String(picture.unit);
-      const next = pictures[index + 1];
-      if (next) new Image().src = urlOf(next.path); // so that it is there in time
-    },
+  return (/** @type {number} */ atS) => {
+    const at = indexAt(pictures, atS + 1e-6, (picture) => picture.atS);
+    const index = Math.max(0, at);
+    const picture = pictures[index];
+    if (!picture || index === shown) return;
+    shown = index;
+    image.src = urlOf(picture.path);
+    image.alt = t("viewer.picture_at", { time: formatClock(picture.atS) });
+    image.dataset.unit = String(picture.unit);
+    const next = pictures[index + 1];
+    if (next) new Image().src = urlOf(next.path); // so that it is there in time
   };
 }

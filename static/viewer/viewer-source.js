@@ -24,7 +24,6 @@ function wait(ms, signal) {
 }
 
 /**
- * Waits until the recording is complete.
  * @param {string} recordingId
  * @param {{onMeta: (meta: Meta) => void, onWaiting: (status: string) => void, signal: AbortSignal}} options
  *   `onWaiting`: it is still being written, and how far it is
@@ -47,23 +46,13 @@ export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) 
   }
 }
 
-/**
- * Whether the sound of the whole conversation may still come.
- * @param {Meta} meta
- * @param {Recording} recording
- * @param {number} nowMs
- */
+/** @param {Meta} meta @param {Recording} recording @param {number} nowMs */
 export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
   if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
   return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
 }
 
-/**
- * Waits for the sound of the whole conversation, which is made after its end.
- * @param {string} recordingId
- * @param {AbortSignal} signal
- * @returns {Promise<Recording | null>} null if it did not come
- */
+/** @param {string} recordingId @param {AbortSignal} signal @returns {Promise<Recording | null>} null if it did not come */
 export async function waitForReplay(recordingId, signal) {
   const untilMs = Date.now() + REPLAY_LIMIT_MS;
   while (Date.now() < untilMs) {

@@ -26,12 +26,7 @@ export function keepRunning(context, gestureTarget = globalThis) {
   };
 }
 
-/**
- * Wait until a context runs.
- * @param {AudioContext} context
- * @param {AbortSignal} [signal] ends the wait
- * @returns {Promise<void>}
- */
+/** @param {AudioContext} context @param {AbortSignal} [signal] ends the wait @returns {Promise<void>} */
 export function untilRunning(context, signal) {
   return new Promise((resolve, reject) => {
     const check = () => {

@@ -153,7 +153,6 @@ export class AudioPlayer extends EventTarget {
   }
 
   /**
-   * Queue a chunk.
    * @param {string | Float32Array} chunk Base64 of the wire, or samples at `rateHz`
    * @returns {boolean} false: not played, since the turn was flushed, the queue is full or not `init`ed
    */
@@ -221,11 +220,7 @@ export class AudioPlayer extends EventTarget {
     this.#schedule.setBaseDelay(delayMs / MS_PER_S);
   }
 
-  /**
-   * Play through another loudspeaker, where the browser can.
-   * @param {string} deviceId "" for the system's default
-   * @returns {Promise<boolean>} false when it cannot
-   */
+  /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false when it cannot */
   async setSinkId(deviceId) {
     return (await this.#output?.setSinkId(deviceId)) ?? false;
   }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The figures of a live call, how good each is, and its units as columns. Pure: no words, no formats. */
 
-/** @import { SessionState } from "./duplex-types.js" */
+/** @import { SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
 
 /** @typedef {"good" | "caution" | "bad" | "none"} Grade */
@@ -19,22 +19,14 @@ const KV_SHARE = Object.freeze([0.5, 0.8]);
 /** Share of a unit's length that its work takes. */
 const INFER_SHARE = Object.freeze([0.8, 1]);
 
-/**
- * @param {number | null} value
- * @param {readonly number[]} limits good up to the first, bearable up to the second
- * @returns {Grade}
- */
+/** @param {number | null} value @param {readonly number[]} limits good up to the first, bearable up to the second */
 export function gradeLow(value, [good, bearable]) {
   if (value === null || !Number.isFinite(value)) return "none";
   if (value <= good) return "good";
   return value <= bearable ? "caution" : "bad";
 }
 
-/**
- * @param {number | null} value
- * @param {readonly number[]} limits good from the first, bearable from the second on
- * @returns {Grade}
- */
+/** @param {number | null} value @param {readonly number[]} limits good from the first, bearable from the second on */
 export function gradeHigh(value, [good, bearable]) {
   if (value === null || !Number.isFinite(value)) return "none";
   if (value >= good) return "good";
@@ -81,10 +73,7 @@ const MOST_BUDGETS = 3;
 /** Full height of the line of sound ahead, ms. */
 const AHEAD_SCALE_MS = 2_000;
 
-/**
- *  From the ground up: reading the input, choosing words, choosing sounds, making the sound, the rest.
- * @type {readonly ["read", "think", "voice", "sound", "rest"]}
- */
+/** From the ground up. @type {readonly ["read", "think", "voice", "sound", "rest"]} */
 export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"]);
 /** @typedef {typeof STAGES[number]} Stage */
 
@@ -144,12 +133,7 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
   };
 }
 
-/**
- * The last units as columns.
- * @param {ReadonlyArray<UnitRecord>} units
- * @param {{chunkMs: number, maxKvTokens: number}} limits
- * @returns {UnitColumn[]}
- */
+/** @param {ReadonlyArray<UnitRecord>} units @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn[]} */
 export function columnsOf(units, limits) {
   return units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
 }

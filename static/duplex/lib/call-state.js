@@ -3,8 +3,7 @@
 
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfDuplexConfig } from "../../../types/protocol.js" */
-/** @import { SessionState } from "./duplex-types.js" */
-/** @import { HalfState, Phase } from "./session-state.js" */
+/** @import { HalfState, Phase, SessionState } from "./session-state.js" */
 
 /**
  * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"
@@ -78,11 +77,7 @@ export function orbStateOf(callState) {
   return callState === "settling" ? "pausing" : callState;
 }
 
-/**
- * Which buttons make sense now.
- * @param {Pick<HalfState, "phase" | "activity">} state
- * @param {boolean} isStarting devices are being opened
- */
+/** @param {Pick<HalfState, "phase" | "activity">} state @param {boolean} isStarting devices are being opened */
 export function halfControlsFor({ phase, activity }, isStarting) {
   const isTalk = phase === "running";
   const isOver = phase === "idle" || phase === "ended";
@@ -144,7 +139,6 @@ export function problemOfEnd(reason) {
 }
 
 /**
- * Why a device cannot be used, as a problem.
  * @param {unknown} error anything thrown; a `code` names the sentence
  * @param {boolean} isInCall it happened while the call continued
  * @returns {LiveProblem}

@@ -44,20 +44,13 @@ export function cameraErrorCode(error) {
  * @property {number} bytes
  */
 
-/**
- * Size with the longest side bounded, proportions kept.
- * @param {number} widthPx
- * @param {number} heightPx
- * @param {number} maxSidePx
- * @returns {{widthPx: number, heightPx: number}}
- */
+/** @param {number} widthPx @param {number} heightPx @param {number} maxSidePx @returns {{widthPx: number, heightPx: number}} */
 export function fitSize(widthPx, heightPx, maxSidePx) {
   const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));
   return { widthPx: Math.max(1, Math.round(widthPx * scale)), heightPx: Math.max(1, Math.round(heightPx * scale)) };
 }
 
 /**
- * Make a grabber that reuses its canvas.
  * @param {HTMLVideoElement} video
  * @returns {(options?: {maxSidePx?: number, quality?: number}) => Promise<Frame | null>} null: no picture yet
  */
@@ -148,11 +141,7 @@ export class Camera extends EventTarget {
     return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
   }
 
-  /**
-   * Show another camera.
-   * @param {Pick<CameraOptions, "facing" | "deviceId">} wish
-   * @throws {CameraError} then no camera is open
-   */
+  /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {CameraError} then no camera is open */
   async switchTo(wish) {
     this.#stopTracks(); // phones refuse a second camera while the first is open
     const stream = await openStream(wish);
@@ -182,12 +171,7 @@ export class Camera extends EventTarget {
   }
 }
 
-/**
- * Open a camera; resolves when it shows a picture.
- * @param {CameraOptions} [options]
- * @returns {Promise<Camera>}
- * @throws {CameraError}
- */
+/** Resolves when it shows a picture. @param {CameraOptions} [options] @returns {Promise<Camera>} @throws {CameraError} */
 export async function openCamera(options = {}) {
   const camera = new Camera(options);
   await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });

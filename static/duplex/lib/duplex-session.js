@@ -10,7 +10,8 @@ import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
-/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SessionState, SpeakEvent } from "./duplex-types.js" */
+/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "./duplex-types.js" */
+/** @import { SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
 
 const DEFAULT_MAX_KV_TOKENS = 8_192;
@@ -42,11 +43,7 @@ export class DuplexSession extends LiveSession {
     this.#diagnostics = createDiagnostics({ send, nowMs: this.clock.nowMs });
   }
 
-  /**
-   * Send a picture ahead of the unit it belongs to.
-   * @param {string} base64 JPEG, PNG or WebP
-   * @returns {boolean} Whether it went out.
-   */
+  /** Send a picture ahead of its unit. @param {string} base64 JPEG, PNG or WebP @returns {boolean} Whether it went out. */
   sendPicture(base64) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) return false;
     if (!this.#budget.allowsPicture(this.link.bufferedBytes())) {
@@ -117,10 +114,7 @@ export class DuplexSession extends LiveSession {
     this.link?.send({ type: "interrupt" });
   }
 
-  /**
-   * The player's report, about five times a second.
-   * @param {{aheadMs: number, gapCount?: number, totalShiftMs?: number}} report
-   */
+  /** About five times a second. @param {{aheadMs: number, gapCount?: number, totalShiftMs?: number}} report */
   notePlayback(report) {
     this.apply({ type: "playback", ...report });
   }

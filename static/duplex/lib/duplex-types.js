@@ -9,52 +9,8 @@
 /** @import { LiveProblem } from "./call-state.js" */
 /** @import { CallParts } from "./call.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
-/** @import { PhaseEvent, PhaseState } from "./session-state.js" */
-/** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
-/** @import { Caption } from "./user-turns.js" */
-
-/** What happens while it runs: `thinking` is the model being two units behind or more.
- * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
- */
-
-/** @typedef {Object} DuplexState
- * @property {Activity} activity
- * @property {number} chunkMs Length of a unit.
- * @property {number | null} maxKvTokens Most tokens, as the server says.
- * @property {number} pauseTimeoutS The server ends a longer pause.
- * @property {number | null} pauseEndsAtMs When it would, on the session's clock; null if not paused.
- * @property {boolean} isAutoPaused Paused because the page was hidden.
- * @property {boolean} isPauseConfirmed
- * @property {boolean} isDrained All sound of before the pause was played.
- * @property {boolean} isResuming
- * @property {boolean} isForceListen
- * @property {boolean} isAwaitingListen Sound is thrown away until the model has listened once.
- * @property {boolean} isInterrupted A turn was just broken off.
- * @property {boolean} isTurnOpen The model is in the middle of a turn.
- * @property {boolean} isHeardEarly Some sound of the unit to come was sent ahead.
- * @property {number} chunksSent
- * @property {number} chunksReceived Results.
- * @property {number} chunksServerDropped The server warned that it left out at least so many.
- * @property {number} chunksIdleDropped Came while the session did not run.
- * @property {number} framesSent
- * @property {number} kvTokens
- * @property {number} visionSlices Of the last unit.
- * @property {number} visionTokens Of the last unit.
- * @property {number | null} ttfsMs Last listen result to first speak result, of the last turn.
- * @property {number | null} lastListenMs When the last listen result came.
- * @property {number | null} driftMs Change of (client − server clock) since the first result.
- * @property {number | null} firstOffsetMs
- * @property {number | null} aheadMs Sound waiting to be played; null until the player said so.
- * @property {number} gapCount
- * @property {number} totalShiftMs
- * @property {number} gapSinceUnitMs
- * @property {ReadonlyArray<UnitRecord>} units The last 600.
- * @property {ReadonlyArray<TranscriptTurn>} turns The last 200.
- * @property {ReadonlyArray<Caption>} captions Of the user; the last 60.
- * @property {number} turnCount Turns the model began.
- *
- * @typedef {PhaseState & DuplexState} SessionState
- */
+/** @import { PhaseEvent } from "./session-state.js" */
+/** @import { UnitRecord } from "./unit-log.js" */
 
 /** What happens to a session.
  * @typedef {PhaseEvent
@@ -146,8 +102,6 @@
  */
 
 /** @typedef {"sent" | "gated" | "upload_dropped" | "not_running"} SendOutcome `gated`: nobody may be heard now */
-
-export {};
 
 // What goes into a call and what comes out of it.
 

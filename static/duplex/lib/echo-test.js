@@ -49,7 +49,6 @@ export function makeChirp(rateHz) {
 }
 
 /**
- * Where a sound matches best, of all the places from `from` up to `to`.
  * @param {Float32Array} recorded
  * @param {Float32Array} sound
  * @param {number} from
@@ -95,7 +94,6 @@ function medianGain(recorded, chirp, chirpAt, rateHz) {
 }
 
 /**
- * Find a chirp in a recording by cross-correlation.
  * @param {Float32Array} recorded
  * @param {Float32Array} chirp
  * @param {number} rateHz of both
@@ -114,7 +112,6 @@ export function locateChirp(recorded, chirp, rateHz) {
 /** @typedef {EchoMeasure & {noiseDb: number, isClipped: boolean}} EchoReport noiseDb: what was heard in all */
 
 /**
- * Play the chirp and listen, more than once.
  * @param {{context: AudioContext, output: AudioNode}} microphone an open one; its context plays as well
  * @param {typeof createCapture} capture
  * @returns {Promise<EchoReport>}
@@ -133,11 +130,7 @@ function isLouder(one, other) {
   return one.isHeard === other.isHeard ? one.levelDb > other.levelDb : one.isHeard;
 }
 
-/**
- * @param {{context: AudioContext, output: AudioNode}} microphone
- * @param {typeof createCapture} startCapture
- * @returns {Promise<EchoReport>}
- */
+/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof createCapture} startCapture */
 async function playOnce({ context, output }, startCapture) {
   const chirp = makeChirp(CAPTURE_RATE_HZ);
   const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);

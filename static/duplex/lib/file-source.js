@@ -42,7 +42,6 @@ export function checkDuration(durationS, isVideo) {
 }
 
 /**
- * The sound of a file.
  * @param {Blob} file
  * @param {BaseAudioContext} context
  * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
@@ -65,7 +64,6 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
 }
 
 /**
- * The plan of a run.
  * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
  * @returns {{fileStartS: number, totalS: number, chunkCount: number, frameInstantsS: number[]}}
  *   totalS in whole chunks; frame instants in file time

@@ -19,8 +19,8 @@ import {
 import { captioned } from "./user-turns.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { Activity, SessionEvent, SessionState } from "./duplex-types.js" */
-/** @import { Phase, PhaseEvent } from "./session-state.js" */
+/** @import { SessionEvent } from "./duplex-types.js" */
+/** @import { Activity, Phase, PhaseEvent, SessionState } from "./session-state.js" */
 
 /** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */
 
@@ -63,12 +63,7 @@ function unanswered(state) {
   return Math.max(0, state.chunksSent - state.chunksServerDropped - state.chunksReceived);
 }
 
-/**
- * What the page and its devices did.
- * @param {SessionState} state
- * @param {Exclude<SessionEvent, PhaseEvent | {type: "server"}>} event
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {Exclude<SessionEvent, PhaseEvent | {type: "server"}>} event @returns {SessionState} */
 function onClient(state, event) {
   switch (event.type) {
     case "chunk_sent":
@@ -93,12 +88,7 @@ function onClient(state, event) {
   }
 }
 
-/**
- * What the player reports.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: "playback" | "gap"}>} event
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {Extract<SessionEvent, {type: "playback" | "gap"}>} event @returns {SessionState} */
 function reducePlayer(state, event) {
   if (!LIVE.has(state.phase)) return state;
   if (event.type === "gap") {
@@ -111,12 +101,7 @@ function reducePlayer(state, event) {
   return isSame ? state : { ...state, aheadMs, gapCount, totalShiftMs };
 }
 
-/**
- * Pause, resume, interrupt.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: WishType}>} event
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {Extract<SessionEvent, {type: WishType}>} event @returns {SessionState} */
 function reduceWish(state, event) {
   switch (event.type) {
     case "pause_asked": {
@@ -144,12 +129,7 @@ function reduceWish(state, event) {
   }
 }
 
-/**
- * What the server said.
- * @param {SessionState} state
- * @param {Extract<SessionEvent, {type: "server"}>} event
- * @returns {SessionState}
- */
+/** @param {SessionState} state @param {Extract<SessionEvent, {type: "server"}>} event @returns {SessionState} */
 function onServer(state, event) {
   const { message, nowMs } = event;
   switch (message.type) {

@@ -53,11 +53,7 @@ export class HalfDuplexSession extends LiveSession {
     return remainingS(this.state, this.clock.nowMs(), this.#options.getMaxSessionS());
   }
 
-  /**
-   * Send half a second of the microphone; while the gate is closed it is left out.
-   * @param {{audio: Float32Array}} input 16 kHz mono.
-   * @returns {SendOutcome}
-   */
+  /** While the gate is closed it is left out. @param {{audio: Float32Array}} input 16 kHz mono. @returns {SendOutcome} */
   sendChunk({ audio }) {
     if (this.state.phase !== "running" || !this.link?.isOpen()) return "not_running";
     if (!isMicOpen(this.state)) return "gated";

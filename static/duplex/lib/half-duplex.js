@@ -9,8 +9,8 @@ import { sessionReducer } from "./session-reducer.js";
 import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
-/** @import { Chunk, TurnDone } from "../../../types/protocol.js" */
-/** @import { HalfActivity, HalfEvent, HalfState, HalfTurn, PhaseEvent } from "./session-state.js" */
+/** @import { Chunk, TokenStats, TurnDone } from "../../../types/protocol.js" */
+/** @import { HalfActivity, HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */
 
 /** @type {(state: HalfState, event: HalfEvent) => HalfState} */
 export const reduceHalf = sessionReducer({
@@ -90,22 +90,22 @@ function onServer(state, { message, nowMs }) {
   }
 }
 
-/** @param {number} turnIndex @param {number} speechMs @param {number} startedAtMs @returns {HalfTurn} */
-function newTurn(turnIndex, speechMs, startedAtMs) {
-  return {
-    turnIndex,
-    speechMs,
-    userText: "",
-    text: "",
-    isDone: false,
-    isInterrupted: false,
-    startedAtMs,
-    ttfsMs: null,
-    ttftMs: null,
-    elapsedMs: 0,
-    tokenStats: null,
-  };
-}
+/** One exchange. @typedef {ReturnType<typeof newTurn>} HalfTurn */
+
+/** @param {number} turnIndex from 0, as in the recording @param {number} speechMs @param {number} startedAtMs on the session's clock */
+const newTurn = (turnIndex, speechMs, startedAtMs) => ({
+  turnIndex,
+  speechMs, // length of what the user said
+  userText: "", // what the user said, with captions
+  text: "", // the answer, as far as it is there
+  isDone: false,
+  isInterrupted: false,
+  startedAtMs, // when the user had finished
+  ttfsMs: /** @type {number | null} */ (null), // from there to the first sound of the answer
+  ttftMs: /** @type {number | null} */ (null), // from there to its first text
+  elapsedMs: 0, // as the server says; 0 until it is done
+  tokenStats: /** @type {TokenStats | null} */ (null),
+});
 
 /** @param {HalfState} state @param {Chunk} message @param {number} nowMs @returns {HalfState} */
 function withPiece(state, message, nowMs) {

@@ -50,11 +50,7 @@ export function makeHalfSettings(storage, serverValues) {
   };
 }
 
-/**
- * Turns as `prepare` wants its settings.
- * @param {Record<string, unknown>} values by name of the page's settings
- * @returns {HalfDuplexConfig}
- */
+/** @param {Record<string, unknown>} values by name of the page's settings @returns {HalfDuplexConfig} */
 export function halfConfigOf(values) {
   const number = (/** @type {string} */ name) => Number(values[name]);
   return {

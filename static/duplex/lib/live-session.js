@@ -67,11 +67,7 @@ export class LiveSession extends Emitter {
     return this.#state.phase !== "idle" && this.#state.phase !== "ended";
   }
 
-  /**
-   * Connect, queue and prepare; `prepared` or `ended` follows. Does nothing while one is active.
-   * @param {Given} given
-   * @returns {string} The session's id.
-   */
+  /** `prepared` or `ended` follows; does nothing while one is active. @param {Given} given @returns {string} The session's id. */
   start(given) {
     if (this.isActive) return this.#state.sessionId;
     const { idPrefix, url, socketFactory, probe, noteOwner } = this.#options;

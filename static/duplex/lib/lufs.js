@@ -118,7 +118,6 @@ export class LoudnessMeter {
 }
 
 /**
- * Integrated loudness of a recording.
  * @param {Float32Array[]} channels of equal length; left and right count alike
  * @param {number} rateHz
  * @returns {number} LUFS; -Infinity for silence or less than 400 ms
@@ -131,7 +130,6 @@ export function measureLufs(channels, rateHz) {
 }
 
 /**
- * The gain that brings a loudness to a target.
  * @param {number} lufs measured
  * @param {number} targetLufs
  * @param {number} [limitDb] at most so much up or down

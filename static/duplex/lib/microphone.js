@@ -56,12 +56,7 @@ export function microphoneErrorCode(error) {
  * @property {number} [contextRateHz] rate of its own context; 16 kHz when the browser grants it
  */
 
-/**
- * Ask for the microphone's stream.
- * @param {MicrophoneOptions} options
- * @returns {Promise<MediaStream>}
- * @throws {MicrophoneError}
- */
+/** @param {MicrophoneOptions} options @returns {Promise<MediaStream>} @throws {MicrophoneError} */
 async function openStream(options) {
   if (globalThis.isSecureContext === false) throw new MicrophoneError("insecure_context");
   const devices = globalThis.navigator?.mediaDevices;
@@ -82,12 +77,7 @@ async function openStream(options) {
   }
 }
 
-/**
- * A context that takes this stream: at 16 kHz where the browser allows it, else at its own rate.
- * @param {MediaStream} stream
- * @param {MicrophoneOptions} options
- * @returns {{context: AudioContext, source: MediaStreamAudioSourceNode, isOwn: boolean}}
- */
+/** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given, contextRateHz = CAPTURE_RATE_HZ }) {
   if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
   /** @type {AudioContext | null} */
@@ -225,12 +215,7 @@ export class Microphone extends EventTarget {
   }
 }
 
-/**
- * Open the microphone. Levels flow at once, chunks after `start()`.
- * @param {MicrophoneOptions} [options]
- * @returns {Promise<Microphone>}
- * @throws {MicrophoneError}
- */
+/** Levels flow at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {MicrophoneError} */
 export async function openMicrophone(options = {}) {
   const stream = await openStream(options);
   try {

@@ -26,12 +26,7 @@ const MS_PER_S = 1_000;
 /** @typedef {"file" | "microphone" | "both"} MixMode */
 /** @typedef {{fileDb: number, microphoneDb: number, mixDb: number}} MixLevels each -60 to 0 */
 
-/**
- * Automatic gain of both sources.
- * @param {MixMode} mode
- * @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity when unknown: no gain
- * @returns {{fileDb: number, microphoneDb: number}}
- */
+/** @param {MixMode} mode @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity when unknown: no gain */
 export function automaticGains(mode, { fileLufs, microphoneLufs }) {
   const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
   return {

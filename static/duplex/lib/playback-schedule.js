@@ -270,7 +270,6 @@ export class PlaybackSchedule {
   }
 
   /**
-   * Continue after a hold.
    * @param {number} now
    * @returns {Placement[]} all that waits, at its new time; one that began before the hold starts
    *   before `now`, and is to be played from `now - startS` into it
@@ -286,11 +285,7 @@ export class PlaybackSchedule {
     return this.#entries.map((entry) => ({ ...entry }));
   }
 
-  /**
-   * Forget all that is queued and close the turn.
-   * @param {number} now
-   * @returns {number} seconds of sound that will not be heard
-   */
+  /** @param {number} now @returns {number} seconds of sound that will not be heard */
   flush(now) {
     const lostS = this.isPlaying(now) ? this.aheadS(now) : 0;
     this.#entries.length = 0;

@@ -151,13 +151,7 @@ function playNote(context, note) {
 const TICK_MS = 1_000;
 const MS_PER_S = 1_000;
 
-/**
- * The countdown after what the server said.
- * @param {CountdownState | null} before
- * @param {QueueReport} report
- * @param {number} nowMs
- * @returns {CountdownState}
- */
+/** @param {CountdownState | null} before @param {QueueReport} report @param {number} nowMs @returns {CountdownState} */
 export function countdownAfter(before, report, nowMs) {
   const { position, queueLength } = report;
   const askedMs = nowMs + Math.max(0, report.etaS) * MS_PER_S;
@@ -179,12 +173,7 @@ export function countdownView(state, nowMs) {
   };
 }
 
-/**
- * A countdown that calls back once a second, and at each update.
- * @param {(view: CountdownView) => void} onRender
- * @param {() => number} [nowMs] A steady clock.
- * @returns {QueueCountdown}
- */
+/** @param {(view: CountdownView) => void} onRender @param {() => number} [nowMs] A steady clock. @returns {QueueCountdown} */
 export function createQueueCountdown(onRender, nowMs = () => performance.now()) {
   /** @type {CountdownState | null} */
   let state = null;

@@ -28,7 +28,6 @@ function besselI0(x) {
 }
 
 /**
- * Value of the low-pass prototype.
  * @param {number} offset from its centre, input samples
  * @param {number} halfWidth input samples
  * @param {number} cutoff cycles per input sample
@@ -113,7 +112,6 @@ export class Resampler {
   }
 
   /**
-   * Take input, give the output that is now certain.
    * @param {Float32Array} input
    * @param {Float32Array} output with room for `maxOutputSamples(count)`
    * @param {number} [count] input samples to take
@@ -226,7 +224,6 @@ export class RingBuffer {
   }
 
   /**
-   * Move the oldest samples into `target`.
    * @param {Float32Array} target
    * @param {number} [count] at most `target.length`
    * @returns {number} samples moved: fewer than asked when fewer were waiting

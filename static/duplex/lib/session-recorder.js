@@ -39,11 +39,7 @@ export class SessionRecorder extends EventTarget {
     return this.#tape.lengthSamples / CAPTURE_RATE_HZ;
   }
 
-  /**
-   * Begin. Takes `chunk` events of the microphone (or file), and what the player's output node gives.
-   * @param {EventTarget} source
-   * @param {AudioNode | null} answer
-   */
+  /** Takes `chunk` events of `source`, and what `answer` sounds. @param {EventTarget} source @param {AudioNode | null} answer */
   async start(source, answer) {
     this.#startedAtMs = this.#now();
     this.#isRecording = true;
@@ -117,10 +113,7 @@ class Channel {
     this.lengthSamples += piece.length;
   }
 
-  /**
-   * Moves samples into every second place of `frames`; what is missing stays silent.
-   * @param {Int16Array} frames @param {number} offset
-   */
+  /** What is missing stays silent. @param {Int16Array} frames @param {number} offset */
   moveInto(frames, offset) {
     let at = offset;
     while (at < frames.length && this.#pieces.length > 0) {

@@ -70,12 +70,7 @@ function reduced(strategy, state, event) {
 /** @param {PhaseState} state */
 const isWaiting = ({ phase }) => phase === "connecting" || phase === "queued";
 
-/**
- * What a wish of the page changes; nothing where it means nothing now.
- * @param {PhaseState} state
- * @param {PhaseEvent} event
- * @returns {Partial<PhaseState> | null}
- */
+/** Null where it means nothing now. @param {PhaseState} state @param {PhaseEvent} event @returns {Partial<PhaseState> | null} */
 function phaseChange(state, event) {
   if (event.type === "start") {
     return isOver(state) ? { phase: "connecting", sessionId: event.sessionId, startedAtMs: event.nowMs } : null;

@@ -2,8 +2,10 @@
 /** What is known of a session of either kind, and what follows from it. Pure: session-reducer.js changes it. */
 
 /** @import { EndReason, QueuePlace } from "../../shared/server-messages.js" */
-/** @import { Chunk, HalfDuplexServerMessage, TokenStats, TurnDone } from "../../../types/protocol.js" */
-/** @import { SessionState } from "./duplex-types.js" */
+/** @import { HalfDuplexServerMessage } from "../../../types/protocol.js" */
+/** @import { HalfTurn } from "./half-duplex.js" */
+/** @import { TranscriptTurn, UnitRecord } from "./unit-log.js" */
+/** @import { Caption } from "./user-turns.js" */
 
 const MS_PER_S = 1_000;
 export const DEFAULT_TIMEOUT_S = 180;
@@ -15,36 +17,23 @@ export const DEFAULT_PAUSE_TIMEOUT_S = 60;
  *  | "stopping" | "ended"} Phase
  */
 
-/** @typedef {Object} PhaseState
- * @property {Phase} phase
- * @property {string} sessionId
- * @property {string | null} recordingSessionId
- * @property {QueuePlace | null} queue
- * @property {boolean} isContextNearlyFull
- * @property {number} chunksUploadDropped Left out because the network was too slow.
- * @property {number | null} startedAtMs
- * @property {number | null} preparedAtMs
- * @property {number | null} endedAtMs
- * @property {EndReason | null} end Why it ended.
- */
-
 /** @typedef {{type: "start", sessionId: string, nowMs: number}
  *  | {type: "stop_asked"}
  *  | {type: "ended", reason: EndReason, nowMs: number}} PhaseEvent
  */
 
-/** A session that has not begun. @satisfies {PhaseState} */
-const NOT_BEGUN = Object.freeze({
+/** What every session has before it begins. @typedef {ReturnType<typeof notBegun>} PhaseState */
+const notBegun = () => ({
   phase: /** @type {Phase} */ ("idle"),
   sessionId: "",
-  recordingSessionId: null,
-  queue: null,
+  recordingSessionId: /** @type {string | null} */ (null),
+  queue: /** @type {QueuePlace | null} */ (null),
   isContextNearlyFull: false,
-  chunksUploadDropped: 0,
-  startedAtMs: null,
-  preparedAtMs: null,
-  endedAtMs: null,
-  end: null,
+  chunksUploadDropped: 0, // left out because the network was too slow
+  startedAtMs: /** @type {number | null} */ (null),
+  preparedAtMs: /** @type {number | null} */ (null),
+  endedAtMs: /** @type {number | null} */ (null),
+  end: /** @type {EndReason | null} */ (null),
 });
 
 /** @param {PhaseState} state */
@@ -52,46 +41,48 @@ export const isOver = ({ phase }) => phase === "idle" || phase === "ended";
 
 // Full duplex.
 
-/** A session that has not begun. @returns {SessionState} */
-export function initialState() {
-  return {
-    ...NOT_BEGUN,
-    activity: "none",
-    chunkMs: DEFAULT_CHUNK_MS,
-    maxKvTokens: null,
-    pauseTimeoutS: DEFAULT_PAUSE_TIMEOUT_S,
-    pauseEndsAtMs: null,
-    isAutoPaused: false,
-    isPauseConfirmed: false,
-    isDrained: false,
-    isResuming: false,
-    isForceListen: false,
-    isAwaitingListen: false,
-    isInterrupted: false,
-    isTurnOpen: false,
-    isHeardEarly: false,
-    chunksSent: 0,
-    chunksReceived: 0,
-    chunksServerDropped: 0,
-    chunksIdleDropped: 0,
-    framesSent: 0,
-    kvTokens: 0,
-    visionSlices: 0,
-    visionTokens: 0,
-    ttfsMs: null,
-    lastListenMs: null,
-    driftMs: null,
-    firstOffsetMs: null,
-    aheadMs: null,
-    gapCount: 0,
-    totalShiftMs: 0,
-    gapSinceUnitMs: 0,
-    units: [],
-    turns: [],
-    captions: [],
-    turnCount: 0,
-  };
-}
+/** What happens while it runs: `thinking` is the model being two units behind or more.
+ * @typedef {"none" | "listening" | "thinking" | "speaking" | "interrupted"} Activity
+ * @typedef {ReturnType<typeof initialState>} SessionState
+ */
+
+export const initialState = () => ({
+  ...notBegun(),
+  activity: /** @type {Activity} */ ("none"),
+  chunkMs: DEFAULT_CHUNK_MS, // length of a unit
+  maxKvTokens: /** @type {number | null} */ (null), // most tokens, as the server says
+  pauseTimeoutS: DEFAULT_PAUSE_TIMEOUT_S, // the server ends a longer pause
+  pauseEndsAtMs: /** @type {number | null} */ (null), // when it would, on the session's clock; null if not paused
+  isAutoPaused: false, // because the page was hidden
+  isPauseConfirmed: false,
+  isDrained: false, // all sound of before the pause was played
+  isResuming: false,
+  isForceListen: false,
+  isAwaitingListen: false, // sound is thrown away until the model has listened once
+  isInterrupted: false, // a turn was just broken off
+  isTurnOpen: false, // the model is in the middle of a turn
+  isHeardEarly: false, // some sound of the unit to come was sent ahead
+  chunksSent: 0,
+  chunksReceived: 0, // results
+  chunksServerDropped: 0, // the server warned that it left out at least so many
+  chunksIdleDropped: 0, // came while the session did not run
+  framesSent: 0,
+  kvTokens: 0,
+  visionSlices: 0, // of the last unit
+  visionTokens: 0, // of the last unit
+  ttfsMs: /** @type {number | null} */ (null), // last listen result to first speak result, of the last turn
+  lastListenMs: /** @type {number | null} */ (null), // when the last listen result came
+  driftMs: /** @type {number | null} */ (null), // change of (client − server clock) since the first result
+  firstOffsetMs: /** @type {number | null} */ (null),
+  aheadMs: /** @type {number | null} */ (null), // sound waiting to be played; null until the player said so
+  gapCount: 0,
+  totalShiftMs: 0,
+  gapSinceUnitMs: 0,
+  units: /** @type {ReadonlyArray<UnitRecord>} */ ([]), // the last 600
+  turns: /** @type {ReadonlyArray<TranscriptTurn>} */ ([]), // the last 60
+  captions: /** @type {ReadonlyArray<Caption>} */ ([]), // of the user; the last 60
+  turnCount: 0, // turns the model began
+});
 
 /** Whether sound of the model is to be thrown away now. @param {SessionState} state @returns {boolean} */
 export function isMuted(state) {
@@ -114,37 +105,7 @@ export function runningMs(state, nowMs) {
 
 /** Whether the microphone's sound is sent.
  * @typedef {"open" | "generating" | "playing" | "settling"} Gate
- */
-
-/** One exchange.
- * @typedef {Object} HalfTurn
- * @property {number} turnIndex From 0, as in the recording.
- * @property {number} speechMs Length of what the user said.
- * @property {string} userText What the user said, with captions.
- * @property {string} text The answer, as far as it is there.
- * @property {boolean} isDone
- * @property {boolean} isInterrupted
- * @property {number} startedAtMs When the user had finished, on the session's clock.
- * @property {number | null} ttfsMs From there to the first sound of the answer.
- * @property {number | null} ttftMs From there to its first text.
- * @property {number} elapsedMs As the server says; 0 until it is done.
- * @property {TokenStats | null} tokenStats
- */
-
-/** @typedef {Object} OwnState
- * @property {HalfActivity} activity
- * @property {Gate} gate
- * @property {boolean} isMicMuted The user, or a hidden page, keeps the microphone back.
- * @property {boolean} isUserSpeaking As the server detects it.
- * @property {boolean} isInterrupting The rest of this answer is thrown away.
- * @property {number} timeoutS The server ends the session after so long without sound.
- * @property {number | null} heardAtMs When sound was last sent, or last expected.
- * @property {number} chunksSent
- * @property {number} kvTokens
- * @property {ReadonlyArray<HalfTurn>} turns The last 200.
- * @property {number} turnCount
- *
- * @typedef {PhaseState & OwnState} HalfState
+ * @typedef {ReturnType<typeof initialHalfState>} HalfState
  */
 
 /** @typedef {PhaseEvent
@@ -157,23 +118,20 @@ export function runningMs(state, nowMs) {
  *  | {type: "interrupt_asked"}} HalfEvent
  */
 
-/** A session that has not begun. @returns {HalfState} */
-export function initialHalfState() {
-  return {
-    ...NOT_BEGUN,
-    activity: "none",
-    gate: "open",
-    isMicMuted: false,
-    isUserSpeaking: false,
-    isInterrupting: false,
-    timeoutS: DEFAULT_TIMEOUT_S,
-    heardAtMs: null,
-    chunksSent: 0,
-    kvTokens: 0,
-    turns: [],
-    turnCount: 0,
-  };
-}
+export const initialHalfState = () => ({
+  ...notBegun(),
+  activity: /** @type {HalfActivity} */ ("none"),
+  gate: /** @type {Gate} */ ("open"),
+  isMicMuted: false, // the user, or a hidden page, keeps the microphone back
+  isUserSpeaking: false, // as the server detects it
+  isInterrupting: false, // the rest of this answer is thrown away
+  timeoutS: DEFAULT_TIMEOUT_S, // the server ends the session after so long without sound
+  heardAtMs: /** @type {number | null} */ (null), // when sound was last sent, or last expected
+  chunksSent: 0,
+  kvTokens: 0,
+  turns: /** @type {ReadonlyArray<HalfTurn>} */ ([]), // the last 60
+  turnCount: 0,
+});
 
 /** Whether sound of the microphone may be sent. @param {HalfState} state @returns {boolean} */
 export function isMicOpen(state) {

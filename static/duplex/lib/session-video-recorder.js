@@ -25,11 +25,7 @@ export const FORMATS = [
   { id: "audio-mp4", mimeType: "audio/mp4", extension: "m4a", hasPicture: false },
 ];
 
-/**
- * What this browser can record.
- * @param {(mimeType: string) => boolean} isSupported
- * @returns {Format[]} in the order of preference
- */
+/** @param {(mimeType: string) => boolean} isSupported @returns {Format[]} in the order of preference */
 export function supportedFormats(isSupported) {
   return FORMATS.filter(({ mimeType }) => isSupported(mimeType));
 }
@@ -46,10 +42,7 @@ export function pickFormat(isSupported, { wishId, hasPicture = true } = {}) {
   return wished ?? possible.find((format) => format.hasPicture === hasPicture) ?? possible[0] ?? null;
 }
 
-/**
- *  Can the chosen format carry sound here? Some browsers write MP4 without it. @param {Format} format
- * @param {(mimeType: string) => boolean} isSupported
- */
+/** Some browsers write MP4 without sound. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
 export function mayLackSound(format, isSupported) {
   return format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
 }
@@ -57,11 +50,7 @@ export function mayLackSound(format, isSupported) {
 /** @param {string} mimeType */
 const isSupportedHere = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
-/**
- * What a node sounds, as a stream, to cross from one context to another.
- * @param {AudioNode} node of a live context
- * @returns {{stream: MediaStream, close: () => void}}
- */
+/** To cross from one context to another. @param {AudioNode} node of a live context */
 function streamOf(node) {
   const tap = /** @type {AudioContext} */ (node.context).createMediaStreamDestination();
   node.connect(tap);

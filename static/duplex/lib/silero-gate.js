@@ -103,11 +103,7 @@ export class SileroDetector {
   }
 }
 
-/**
- * Load the model.
- * @param {() => Promise<{ort: OnnxRuntime, modelUrl: string}>} loadOnnxRuntime of shared/vendor.js
- * @returns {Promise<SileroDetector>}
- */
+/** @param {() => Promise<{ort: OnnxRuntime, modelUrl: string}>} loadOnnxRuntime of shared/vendor.js */
 export async function loadSileroDetector(loadOnnxRuntime) {
   const { ort, modelUrl } = await loadOnnxRuntime();
   const session = await ort.InferenceSession.create(modelUrl, { executionProviders: ["wasm"] });

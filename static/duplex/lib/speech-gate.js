@@ -123,12 +123,7 @@ export class SpeechGate {
     this.#forgetSound();
   }
 
-  /**
-   * Hear one frame.
-   * @param {SpeechFrame} frame
-   * @param {GateContext} context
-   * @returns {GateAction} what to do with the answer now
-   */
+  /** @param {SpeechFrame} frame @param {GateContext} context @returns {GateAction} what to do with the answer now */
   push(frame, { isPlaying, outputRms, speechProbability = 1 }) {
     // Speech that the answer began over needs its full length anew.
     if (isPlaying && !this.#wasPlaying) this.reset();

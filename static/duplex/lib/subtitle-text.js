@@ -22,25 +22,14 @@ const MARGIN = 0.05;
 /** Chinese and its neighbours break anywhere, other scripts between words. */
 const PIECES = /[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+\s*|\s+/gu;
 
-/**
- * The words to show now.
- * @param {ReadonlyArray<TranscriptTurn>} turns
- * @param {number} nowMs on the clock of the turns
- * @returns {string} "" for none
- */
+/** @param {ReadonlyArray<TranscriptTurn>} turns @param {number} nowMs on the clock of the turns @returns {string} "" for none */
 export function subtitleAt(turns, nowMs) {
   const last = turns.at(-1);
   if (!last || (last.endedAtMs !== null && nowMs - last.endedAtMs > LINGER_MS)) return "";
   return last.text.trim().replace(/\s+/g, " ").slice(-MOST_CHARS);
 }
 
-/**
- * Break a text into lines.
- * @param {string} text
- * @param {number} width
- * @param {(text: string) => number} measure
- * @returns {string[]}
- */
+/** @param {string} text @param {number} width @param {(text: string) => number} measure @returns {string[]} */
 export function wrapText(text, width, measure) {
   /** @type {string[]} */
   const lines = [];
@@ -57,7 +46,6 @@ export function wrapText(text, width, measure) {
 }
 
 /**
- * How strong a line is.
  * @param {number} age 0 is the newest line
  * @param {number} count lines that fit
  * @param {Pick<SubtitleLook, "bottomPercent" | "topPercent">} look
@@ -69,7 +57,6 @@ export function lineOpacity(age, count, { bottomPercent, topPercent }) {
 }
 
 /**
- * Paint them into a picture of a recording.
  * @param {CanvasRenderingContext2D} ctx
  * @param {number} widthPx
  * @param {number} heightPx
@@ -102,13 +89,7 @@ export function paintSubtitles(ctx, widthPx, heightPx, text, look) {
   ctx.restore();
 }
 
-/**
- * The last turns of both sides in the order they began.
- * @param {ReadonlyArray<TranscriptTurn>} modelTurns
- * @param {ReadonlyArray<UserTurn>} userTurns
- * @param {number} count
- * @returns {{key: string, text: string, lengthMs: number, isUser: boolean}[]}
- */
+/** @param {ReadonlyArray<TranscriptTurn>} modelTurns @param {ReadonlyArray<UserTurn>} userTurns @param {number} count */
 export function lastTurns(modelTurns, userTurns, count) {
   const said = modelTurns
     .slice(-count)

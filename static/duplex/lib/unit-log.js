@@ -4,7 +4,7 @@
 import { numberOr0 } from "../../shared/server-messages.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { SessionState } from "./duplex-types.js" */
+/** @import { SessionState } from "./session-state.js" */
 
 /** What the client keeps of a result.
  * @typedef {Object} Seen
@@ -13,29 +13,6 @@ import { numberOr0 } from "../../shared/server-messages.js";
  * @property {number} gapMs
  * @property {boolean} isMuted
  * @property {number} fallbackStep For servers that do not number their units.
- */
-
-/** One unit on the timeline.
- * @typedef {Object} UnitRecord
- * @property {number} step Number of the unit, from 0.
- * @property {number} turnId Number of the speaking turn.
- * @property {boolean} isListen The model stayed silent.
- * @property {boolean} isEndOfTurn It finished what it had to say.
- * @property {boolean} isBargeIn It broke off what it was saying.
- * @property {boolean} isMuted Its sound was thrown away: the user had interrupted.
- * @property {number} prefillMs
- * @property {number} costLlmMs
- * @property {number} costTtsMs
- * @property {number | null} costToken2wavMs
- * @property {number} costAllMs Stays under `chunkMs` in real time.
- * @property {number} wallClockMs From the chunk's arrival at the server to the result.
- * @property {number} kvTokens
- * @property {number} visionSlices
- * @property {number} visionTokens
- * @property {number} heardMs Audio the server has heard so far.
- * @property {number} arrivalMs When it came, on the session's clock.
- * @property {number | null} aheadMs Sound that was waiting to be played when it came.
- * @property {number} gapMs Silence the listener heard since the unit before; 0 is good.
  */
 
 /** What the model said in one turn.
@@ -53,40 +30,32 @@ export const UNITS_KEPT = 600;
 export const TURNS_KEPT = 60;
 const MS_PER_S = 1_000;
 
-/** Read a unit out of a `result`. @param {Result} result @param {Seen} seen @returns {UnitRecord} */
-export function unitRecord(result, seen) {
-  const vocoderMs = result.cost_token2wav_ms;
-  return {
-    step: typeof result.step === "number" ? result.step : seen.fallbackStep,
-    turnId: numberOr0(result.turn_id),
-    isListen: Boolean(result.is_listen),
-    isEndOfTurn: Boolean(result.end_of_turn),
-    isBargeIn: result.barge_in === true,
-    isMuted: seen.isMuted,
-    prefillMs: numberOr0(result.prefill_ms),
-    costLlmMs: numberOr0(result.cost_llm_ms),
-    costTtsMs: numberOr0(result.cost_tts_ms),
-    costToken2wavMs: typeof vocoderMs === "number" ? vocoderMs : null,
-    costAllMs: numberOr0(result.cost_all_ms),
-    wallClockMs: numberOr0(result.wall_clock_ms),
-    kvTokens: numberOr0(result.kv_cache_length),
-    visionSlices: numberOr0(result.vision_slices),
-    visionTokens: numberOr0(result.vision_tokens),
-    heardMs: numberOr0(result.current_time),
-    arrivalMs: seen.arrivalMs,
-    aheadMs: seen.aheadMs,
-    gapMs: seen.gapMs,
-  };
-}
+/** One unit on the timeline. @typedef {ReturnType<typeof unitRecord>} UnitRecord */
 
-/**
- * Append to a list that forgets its oldest.
- * @template T
- * @param {ReadonlyArray<T>} list
- * @param {T} item
- * @param {number} kept
- * @returns {ReadonlyArray<T>}
- */
+/** @param {Result} result @param {Seen} seen */
+export const unitRecord = (result, seen) => ({
+  step: typeof result.step === "number" ? result.step : seen.fallbackStep, // from 0
+  turnId: numberOr0(result.turn_id), // of the speaking turn
+  isListen: Boolean(result.is_listen), // the model stayed silent
+  isEndOfTurn: Boolean(result.end_of_turn), // it finished what it had to say
+  isBargeIn: result.barge_in === true, // it broke off what it was saying
+  isMuted: seen.isMuted, // its sound was thrown away: the user had interrupted
+  prefillMs: numberOr0(result.prefill_ms),
+  costLlmMs: numberOr0(result.cost_llm_ms),
+  costTtsMs: numberOr0(result.cost_tts_ms),
+  costToken2wavMs: typeof result.cost_token2wav_ms === "number" ? result.cost_token2wav_ms : null,
+  costAllMs: numberOr0(result.cost_all_ms), // stays under `chunkMs` in real time
+  wallClockMs: numberOr0(result.wall_clock_ms), // from the chunk's arrival at the server to the result
+  kvTokens: numberOr0(result.kv_cache_length),
+  visionSlices: numberOr0(result.vision_slices),
+  visionTokens: numberOr0(result.vision_tokens),
+  heardMs: numberOr0(result.current_time), // audio the server has heard so far
+  arrivalMs: seen.arrivalMs, // when it came, on the session's clock
+  aheadMs: seen.aheadMs, // sound that was waiting to be played when it came
+  gapMs: seen.gapMs, // silence the listener heard since the unit before; 0 is good
+});
+
+/** @template T @param {ReadonlyArray<T>} list @param {T} item @param {number} kept @returns {ReadonlyArray<T>} */
 export function appendKept(list, item, kept) {
   const start = Math.max(0, list.length + 1 - kept);
   return [...list.slice(start), item];
@@ -105,11 +74,7 @@ export function breaksOff(result, isTurnOpen) {
   return Boolean(result.is_listen) && isTurnOpen;
 }
 
-/**
- * The time from the last listening to the first sound of the turn, once some sound is there.
- * @param {SessionState} state before the sound
- * @param {number} nowMs
- */
+/** From the last listening to the first sound of the turn. @param {SessionState} state before the sound @param {number} nowMs */
 export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
   return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
 }
@@ -126,7 +91,6 @@ export function turnStaysOpen(result, isTurnOpen) {
 }
 
 /**
- * Write a result into the transcript.
  * @param {ReadonlyArray<TranscriptTurn>} turns
  * @param {Result} result
  * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
@@ -154,13 +118,7 @@ export function transcribe(turns, result, seen) {
   return [...turns.slice(0, -1), grown];
 }
 
-/**
- * End the turn that is still open, if one is.
- * @param {ReadonlyArray<TranscriptTurn>} turns
- * @param {number} nowMs
- * @param {boolean} isInterrupted
- * @returns {ReadonlyArray<TranscriptTurn>}
- */
+/** @param {ReadonlyArray<TranscriptTurn>} turns @param {number} nowMs @param {boolean} isInterrupted */
 export function closeTurn(turns, nowMs, isInterrupted) {
   const last = turns.at(-1);
   if (!last || last.endedAtMs !== null) return turns;
@@ -168,22 +126,13 @@ export function closeTurn(turns, nowMs, isInterrupted) {
   return [...turns.slice(0, -1), closed];
 }
 
-/**
- * Mark the last turn as broken off: all of it had come, but not all of it was heard.
- * @param {ReadonlyArray<TranscriptTurn>} turns
- * @returns {ReadonlyArray<TranscriptTurn>}
- */
+/** All of it had come, but not all of it was heard. @param {ReadonlyArray<TranscriptTurn>} turns */
 export function markInterrupted(turns) {
   const last = turns.at(-1);
   return last ? [...turns.slice(0, -1), { ...last, isInterrupted: true }] : turns;
 }
 
-/**
- * How far the client's clock is ahead of the server's; only its change means anything.
- * @param {Result} result
- * @param {number} unixMs Client's clock when it came.
- * @returns {number | null}
- */
+/** Only its change means anything. @param {Result} result @param {number} unixMs Client's clock when it came. */
 export function clockOffsetMs(result, unixMs) {
   const sentS = result.server_send_ts;
   return typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null;

@@ -89,12 +89,7 @@ export class UserTurns {
   }
 }
 
-/**
- * Brings levels to a fixed number of bars, the loudest as 1.
- * @param {number[]} levels
- * @param {number} [count]
- * @returns {number[]}
- */
+/** The loudest is 1. @param {number[]} levels @param {number} [count] @returns {number[]} */
 export function barsOf(levels, count = BARS) {
   const loudest = levels.reduce((most, level) => Math.max(most, level), 0);
   if (loudest === 0) return [];
@@ -142,11 +137,7 @@ export function captioned(captions, said, units, nowMs) {
   return appendKept(captions, { text, startedAtMs, lengthMs, isTyped }, TURNS_KEPT);
 }
 
-/**
- * When the page heard a moment of the sound that was sent: a unit arrives when its last sample was recorded.
- * @param {ReadonlyArray<UnitRecord>} units
- * @param {number} positionMs
- */
+/** A unit arrives when its last sample was recorded. @param {ReadonlyArray<UnitRecord>} units @param {number} positionMs */
 function heardAtMs(units, positionMs) {
   const unit = units.find(({ heardMs }) => heardMs > positionMs);
   return unit ? unit.arrivalMs - unit.wallClockMs - (unit.heardMs - positionMs) : null;

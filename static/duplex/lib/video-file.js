@@ -59,12 +59,7 @@ function heard(video, type) {
   });
 }
 
-/**
- * Shows the first picture of a file in a video element and reads its length.
- * @param {HTMLVideoElement} video
- * @param {string} url
- * @returns {Promise<number>} seconds
- */
+/** @param {HTMLVideoElement} video @param {string} url @returns {Promise<number>} seconds */
 export async function showVideo(video, url) {
   const known = heard(video, "loadeddata");
   video.srcObject = null;
@@ -81,12 +76,7 @@ export async function showVideo(video, url) {
   return video.duration;
 }
 
-/**
- * @param {File} file
- * @param {HTMLVideoElement} video shows it afterwards
- * @returns {Promise<VideoFile>}
- * @throws {Error} with a `code`: VideoFileCode
- */
+/** @param {File} file @param {HTMLVideoElement} video shows it afterwards @throws {Error} with a `code`: VideoFileCode */
 export async function readVideoFile(file, video) {
   if (file.size === 0) throw new VideoFileError("empty");
   const url = URL.createObjectURL(file);

@@ -175,7 +175,7 @@ const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", 
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
- * @returns {{update: (callState: CallState) => void, close: () => void}}
+ * @returns {{update: (callState: CallState) => void}}
  */
 function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
@@ -217,10 +217,6 @@ function mountOrb(canvas, { levels }) {
     update(next) {
       callState = next;
       painter.request();
-    },
-    close() {
-      painter.close();
-      colours.close();
     },
   };
 }
@@ -283,13 +279,7 @@ function blob(ctx, radius, wobble, phase) {
   ctx.closePath();
 }
 
-/**
- * What is heard while the model speaks.
- * @param {CanvasRenderingContext2D} ctx
- * @param {number} radius
- * @param {Rgb} colour
- * @param {number} heard
- */
+/** @param {CanvasRenderingContext2D} ctx @param {number} radius @param {Rgb} colour @param {number} heard */
 function paintRing(ctx, radius, colour, heard) {
   ctx.beginPath();
   ctx.arc(0, 0, radius * 1.5, 0, 2 * Math.PI);

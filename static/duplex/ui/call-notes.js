@@ -15,12 +15,7 @@ import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js"
 const DISMISSED_KEY = "live_headphones_advice";
 const MOST_SUGGESTIONS = 5;
 
-/**
- * Tells when the loaded model is a demonstration, and what the trained ones of these can be asked.
- * @param {HTMLElement} el
- * @param {Page} page
- * @returns {{modelName: () => string}}
- */
+/** @param {HTMLElement} el @param {Page} page @returns {{modelName: () => string}} */
 export function mountModelNote(el, page) {
   /** @type {Http.ModelFacts | null} */
   let model = null;
@@ -39,11 +34,7 @@ export function mountModelNote(el, page) {
   return { modelName: () => model?.name ?? "" };
 }
 
-/**
- * Tells before a call that it cannot begin yet: no worker is there, or the model is loading.
- * @param {HTMLElement} el
- * @param {Page} page
- */
+/** @param {HTMLElement} el @param {Page} page */
 export function mountServiceNote(el, page) {
   const notice = mountNotice(el);
   page.onStatus((report) => {
@@ -54,11 +45,7 @@ export function mountServiceNote(el, page) {
   });
 }
 
-/**
- * Says why a call could not start now; null if it could.
- * @param {StatusReport} report
- * @returns {string | null} code of a text `problem.CODE`
- */
+/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
 export function problemOfStatus({ status, isReached }) {
   if (!isReached || !status) return "offline";
   if (status.idle_workers + status.busy_workers > 0) return null;

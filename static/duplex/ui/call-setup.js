@@ -61,8 +61,7 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
 }
 
 /**
- * The voice the model hears and the one it speaks with. Their editors come later; what a preset gave holds
- * without them.
+ * What a preset gave holds without the editors.
  * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
  * @param {{limits: VoiceLimits, onEdited: () => void}} options
  */

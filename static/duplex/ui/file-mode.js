@@ -229,12 +229,7 @@ export const slider = (setting, isShown) =>
     <input type="range" id="slider-${setting}" data-setting=${setting} />
   </div>`;
 
-/**
- * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- * @param {HTMLDetailsElement} el
- * @param {MixerPanelOptions} options
- * @returns {{microphoneLufs: () => number, update: () => void, close: () => Promise<void>}}
- */
+/** Bind the settings on a root around it afterwards. @param {HTMLDetailsElement} el @param {MixerPanelOptions} options */
 function mountMixerPanel(el, options) {
   const { store, file } = options;
   let microphoneLufs = -Infinity;
@@ -355,12 +350,7 @@ function mountMixerPanel(el, options) {
   return { microphoneLufs: () => microphoneLufs, update, close: closeBench };
 }
 
-/**
- * How loud film and voice are, and what is done about it.
- * @param {OmniStore} store
- * @param {number} fileLufs
- * @param {number} microphoneLufs
- */
+/** @param {OmniStore} store @param {number} fileLufs @param {number} microphoneLufs */
 function loudnessText(store, fileLufs, microphoneLufs) {
   const mode = /** @type {MixMode} */ (store.get("file_sound"));
   const gains = automaticGains(mode, { fileLufs, microphoneLufs });

@@ -12,7 +12,7 @@ import { NOTHING, metricRows } from "./meters.js";
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { HalfCall } from "../lib/call-kinds.js" */
-/** @import { HalfTurn } from "../lib/session-state.js" */
+/** @import { HalfTurn } from "../lib/half-duplex.js" */
 
 const MS_PER_S = 1_000;
 const TICK_MS = 500;
@@ -173,7 +173,6 @@ function turnFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
 const STATUS_CODES = new Set(["offline", "worker_loading", "no_worker"]);
 
 /**
- * Problems in words: before the start what the server lacks, later what went wrong.
  * @param {{problem: HTMLElement, note: HTMLElement}} places `problem` ended or prevents the call, `note` does not
  * @param {Partial<Record<NextStep, () => void>>} run
  */

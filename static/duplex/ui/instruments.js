@@ -18,7 +18,7 @@ import { duplexMetrics, metricRows, mountLevelMeter } from "./meters.js";
 
 /** @import { UnitColumn } from "../lib/call-figures.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SessionState } from "../lib/duplex-types.js" */
+/** @import { SessionState } from "../lib/session-state.js" */
 /** @import { LiveViewOptions } from "./live-view.js" */
 
 /** Strength of each stage's colour, from the ground up. */

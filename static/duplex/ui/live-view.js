@@ -22,7 +22,7 @@ import { runningMs } from "../lib/session-state.js";
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SessionState } from "../lib/duplex-types.js" */
+/** @import { SessionState } from "../lib/session-state.js" */
 /** @import { Caption } from "../lib/user-turns.js" */
 /** @import { CallButton } from "./call-frame.js" */
 

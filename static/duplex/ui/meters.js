@@ -11,8 +11,7 @@ import { figuresOf, LevelHistory } from "../lib/call-figures.js";
 import { callStateOf } from "../lib/call-state.js";
 
 /** @import { Grade, LevelKind } from "../lib/call-figures.js" */
-/** @import { SessionState } from "../lib/duplex-types.js" */
-/** @import { HalfState } from "../lib/session-state.js" */
+/** @import { HalfState, SessionState } from "../lib/session-state.js" */
 
 /** @typedef {() => {inputRms: number, outputRms: number}} Levels */
 
@@ -67,11 +66,7 @@ export function mountLevelBars(el, { levels, isLive }) {
   return { clear: bars.clear };
 }
 
-/**
- * What the server takes for speech, and the answer; with a lamp that says which in words.
- * @param {HTMLElement} el
- * @param {{levels: Levels, state: () => HalfState}} source
- */
+/** @param {HTMLElement} el @param {{levels: Levels, state: () => HalfState}} source */
 export function mountHalfWave(el, { levels, state }) {
   /** @type {LevelKind | "off"} */
   let hears = "off";

@@ -14,7 +14,7 @@ import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { mountLevelBars } from "./meters.js";
 
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SessionState } from "../lib/duplex-types.js" */
+/** @import { SessionState } from "../lib/session-state.js" */
 /** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
 /** @import { TranscriptTurn } from "../lib/unit-log.js" */
@@ -47,12 +47,7 @@ function mountLengthPills(el, store) {
   on(store, "change", draw);
 }
 
-/**
- * What really goes out: pictures a second, their size, tiles.
- * @param {HTMLElement} el
- * @returns {{update: (sent: ReturnType<PictureTaker["sent"]>,
- *   state: SessionState) => void}}
- */
+/** @param {HTMLElement} el @returns {{update: (sent: ReturnType<PictureTaker["sent"]>, state: SessionState) => void}} */
 function mountPictureFigures(el) {
   /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
   let latest = null;

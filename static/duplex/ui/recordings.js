@@ -77,12 +77,7 @@ const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaR
  * @property {() => string} subtitle what is said now
  */
 
-/**
- * @param {HTMLElement} el where the files are offered
- * @param {DuplexCall} call
- * @param {RecordingOptions} options
- * @returns {{latest: () => RecordedFile | null}}
- */
+/** @param {HTMLElement} el where the files are offered @param {DuplexCall} call @param {RecordingOptions} options */
 function mountRecordingPanel(el, call, { button, video, store, isAutomatic, look, subtitle }) {
   /** @type {SessionVideoRecorder | null} */
   let recorder = null;

@@ -31,12 +31,7 @@ export const SOURCE_FIELDS = Object.freeze({
 
 /** @typedef {{get: (name: keyof typeof SOURCE_FIELDS) => unknown, set: (name: "source", value: string) => void} & EventTarget} SourceStore */
 
-/**
- * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
- * @param {HTMLElement} el
- * @param {SourceStore} store
- * @returns {{sound: () => AudioBuffer | null, askForFile: () => void}}
- */
+/** Bind the settings on a root around it afterwards. @param {HTMLElement} el @param {SourceStore} store */
 export function mountSourceChoice(el, store) {
   /** @type {{name: string, sound: AudioBuffer} | null} */
   let chosen = null;

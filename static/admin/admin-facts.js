@@ -3,23 +3,10 @@
 
 /**
  * @typedef {"good" | "caution" | "bad" | ""} Tone
- *
- * @typedef {Object} Overview
- * @property {number} workers
- * @property {number} idle
- * @property {number} busy
- * @property {number} loading
- * @property {number} broken failed or out of reach
- * @property {number} waiting
- * @property {number} mostWaiting
- * @property {number} sessions being served now
- * @property {number} places for conversations on all workers
- * @property {number} freePlaces
- * @property {number | null} memoryUsedMb null where no worker tells
- * @property {number | null} memoryTotalMb
+ * @typedef {ReturnType<typeof overviewOf>} Overview
  */
 
-/** @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers @returns {Overview} */
+/** @param {Http.ServiceStatus} status @param {readonly Http.WorkerInfo[]} workers */
 export function overviewOf(status, workers) {
   const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
   const sum = (/** @type {(worker: Http.WorkerInfo) => number} */ of, list = workers) =>
@@ -29,13 +16,13 @@ export function overviewOf(status, workers) {
     idle: status.idle_workers,
     busy: status.busy_workers,
     loading: status.loading_workers,
-    broken: status.error_workers + status.offline_workers,
+    broken: status.error_workers + status.offline_workers, // failed or out of reach
     waiting: status.queue_length,
     mostWaiting: status.max_queue_size,
     sessions: status.running_tasks.length,
-    places: sum(({ slots }) => slots),
+    places: sum(({ slots }) => slots), // for conversations on all workers
     freePlaces: sum(({ free_slots }) => free_slots),
-    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null,
+    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null, // where no worker tells
     memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, known) : null,
   };
 }

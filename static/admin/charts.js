@@ -4,8 +4,8 @@
 import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { find, on } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, nothing } from "../shared/lit.js";
-import { problemText } from "../shared/notice.js";
+import { html, nothing } from "../shared/lit.js";
+import { noticeView } from "../shared/notice.js";
 import { loadUplot } from "../shared/vendor.js";
 import { chartsOf, latest, spansOf, workerOf } from "./chart-data.js";
 import { UNKNOWN, kindName, memory, milliseconds, span, table } from "./words.js";
@@ -107,7 +107,7 @@ export function makeCharts(el, draw) {
     },
     view: () =>
       html`<h3>${t("admin.last_hour")}</h3>
-        <div role="alert">${failure ? problemNotice(failure) : nothing}</div>
+        <div role="alert">${failure ? noticeView(failure, { kind: "caution" }) : nothing}</div>
         <div class="admin-charts" ?hidden=${failure !== null}>${(history ? chartsOf(history) : empty()).map(card)}</div>
         <details class="panel" id="chart-numbers" ?open=${failure !== null}>
           <summary>${t("admin.as_table")}</summary>
@@ -122,19 +122,6 @@ export function makeCharts(el, draw) {
           </div>
         </details>`,
   };
-}
-
-/** @param {Error} problem */
-function problemNotice(problem) {
-  const { title, nextStep, detail } = problemText(problem);
-  return html`<div class="notice" data-kind="caution">
-    ${icon("warning")}
-    <div class="stack-tight">
-      <p class="notice-title">${title}</p>
-      <p>${nextStep}</p>
-      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
-    </div>
-  </div>`;
 }
 
 /** Its style sheet; without it charts are drawn all the same, if less well. @returns {Promise<void>} */

@@ -146,7 +146,7 @@ function figureCard(id, { labelKey, value, note, tone, share }, facts) {
 // What administrators set: which apps may be used, how long conversations are expected to take.
 
 /** @param {Context} context @returns {Section} */
-export function makeApps({ api, draw }) {
+export function makeApps({ api, draw, after }) {
   /** @type {Http.AppState[]} */
   let apps = [];
   /** What was asked for and is not answered yet. @type {Map<string, boolean>} */
@@ -166,7 +166,7 @@ export function makeApps({ api, draw }) {
         text: t(enabled ? "admin.app_on" : "admin.app_off", { name }),
         action: enabled ? undefined : { label: t("admin.undo"), run: () => void turn(app, true) },
       }),
-      after: () => refresh().catch(() => {}), // the next look tells
+      after,
     });
     asked.delete(app.app_id);
     draw();

@@ -20,7 +20,7 @@ const NAME_MAX_CHARS = 80; // of the server
 const MS_PER_S = 1_000;
 
 /** @param {Context} context @returns {Section} */
-export function makeVoices({ api, draw, page }) {
+export function makeVoices({ api, draw, page, after }) {
   const player = makeSamplePlayer(draw);
   /** @type {Http.RefAudio[] | null} */
   let voices = null;
@@ -28,7 +28,6 @@ export function makeVoices({ api, draw, page }) {
     ({ ref_audios: voices } = await api.get(PATH));
     draw();
   };
-  const after = () => refresh().catch(() => {}); // the next look tells
   const form = makeUploadForm({ api, draw, limits: voiceLimits(page.defaults), after });
   const addressOf = (/** @type {string} */ id) => `${PATH}/${encodeURIComponent(id)}`;
   /** @param {Http.RefAudio} voice */

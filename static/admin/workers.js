@@ -15,16 +15,12 @@ const SHOWN_SESSIONS = 12;
 const ALMOST_FULL = 0.92; // of the memory: the bar changes its colour
 
 /** @param {Context} context @returns {Section} */
-export function makeWorkers({ api, draw, page }) {
+export function makeWorkers({ api, draw, after }) {
   /** @type {Http.WorkerInfo[] | null} */
   let workers = null;
   const refresh = async () => {
     ({ workers } = await api.get("/workers"));
     draw();
-  };
-  const after = async () => {
-    await refresh().catch(() => {}); // the next look tells
-    void page.refreshStatus();
   };
   /** @param {Http.WorkerInfo} worker */
   const buttons = (worker) => {
@@ -172,16 +168,12 @@ function sessionList({ sessions }) {
 const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
 /** @param {Context} context @returns {Section} */
-export function makeQueue({ api, draw, page }) {
+export function makeQueue({ api, draw, after }) {
   /** @type {Http.QueueStatus | null} */
   let queue = null;
   const refresh = async () => {
     queue = await api.get("/api/queue");
     draw();
-  };
-  const after = async () => {
-    await refresh().catch(() => {}); // the next look tells
-    void page.refreshStatus();
   };
   /** @param {string} ticket */
   const cancel = async (ticket) => {
@@ -222,7 +214,7 @@ export function makeQueue({ api, draw, page }) {
 }
 
 /** @param {Context} context @returns {Section} */
-export function makeConversations({ api, draw, page }) {
+export function makeConversations({ api, draw, after }) {
   /** @type {Http.SessionInfo[]} */
   let live = [];
   /** @type {SessionRow[] | null} */
@@ -232,10 +224,6 @@ export function makeConversations({ api, draw, page }) {
     live = sessions;
     rows = sessionRows(live, queue, Date.now());
     draw();
-  };
-  const after = async () => {
-    await refresh().catch(() => {}); // the next look tells
-    void page.refreshStatus();
   };
   /** @param {SessionRow} row */
   const stopButton = (row) => {

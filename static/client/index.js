@@ -8,7 +8,7 @@
 import { DuplexSession } from "../duplex/lib/duplex-session.js";
 import { HalfDuplexSession } from "../duplex/lib/half-duplex-session.js";
 import { networkOf } from "../shared/network.js";
-import { base64ToFloats, encodeWav } from "../shared/pcm.js";
+import { base64ToFloats, encodeWav, readWav as samplesOf } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
@@ -26,9 +26,6 @@ import { StreamingChat } from "../turnbased/streaming-chat.js";
 export { DuplexSession, HalfDuplexSession, StreamingChat, base64ToFloats, encodeWav };
 
 const RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
-const PCM16_SCALE = 32_768;
-const BYTES_PER_SAMPLE = 2;
-const FORMAT_PCM = 1;
 
 /** A session that ended before it was expected to; `reason.code` says why. */
 export class SessionEndedError extends Error {
@@ -121,28 +118,6 @@ function next(session, type) {
 /**
  * Samples of a WAV file that the server can hear: 16 bit, mono, 16 kHz.
  * @param {Uint8Array} file
- * @returns {Float32Array<ArrayBuffer>}
  * @throws {RangeError} it is of another kind
  */
-export function readWav(file) {
-  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
-  /** @param {number} at */
-  const word = (at) => String.fromCharCode(...file.subarray(at, at + 4));
-  if (file.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") throw new RangeError("this is no WAV file");
-  let kind = "";
-  for (let at = 12; at + 8 <= file.length;) {
-    const [name, start, bytes] = [word(at), at + 8, view.getUint32(at + 4, true)];
-    if (name === "fmt " && start + 16 <= file.length) {
-      kind = `format ${view.getUint16(start, true)}, ${view.getUint16(start + 14, true)} bit, `;
-      kind += `${view.getUint16(start + 2, true)} channels, ${view.getUint32(start + 4, true)} Hz`;
-    }
-    const wanted = `format ${FORMAT_PCM}, 16 bit, 1 channels, ${RATE_HZ} Hz`;
-    if (name === "data") {
-      if (kind !== wanted) throw new RangeError(`${kind}; the server hears ${wanted}`);
-      const count = Math.floor(Math.min(bytes, file.length - start) / BYTES_PER_SAMPLE);
-      return Float32Array.from({ length: count }, (_, i) => view.getInt16(start + i * BYTES_PER_SAMPLE, true) / PCM16_SCALE);
-    }
-    at = start + bytes + (bytes % 2);
-  }
-  throw new RangeError("this WAV file holds no sound");
-}
+export const readWav = (file) => samplesOf(file, RATE_HZ);

@@ -26,6 +26,7 @@ import { startPage } from "../shared/page.js";
  * @property {Page} page
  * @property {HTMLElement} el what the section's view is rendered in
  * @property {() => void} draw renders it anew
+ * @property {() => Promise<void>} after brings it and the badges up to date; the next look says what failed
  *
  * @typedef {Object} Section
  * @property {() => unknown} view what is known, as a template
@@ -130,7 +131,11 @@ function sectionOf(id) {
   const known = mounted.get(id);
   if (known) return known;
   const { make } = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
-  const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id) });
+  const after = async () => {
+    await section.refresh().catch(() => {});
+    void page.refreshStatus();
+  };
+  const section = make({ api, page, el: byId(`section-${id}`, HTMLElement), draw: () => draw(id), after });
   mounted.set(id, section);
   draw(id);
   return section;

@@ -4,7 +4,7 @@
 import { HALF_PARTS, loadCallSound, loadHalfCall } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
 import { warningOf } from "../duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../duplex/lib/half-settings.js";
+import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
 import { onLangChange } from "../shared/texts.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
 import { mountCallNotes, mountHalfControls, mountHalfFigures, mountHalfStage, mountHalfTurns } from "../duplex/ui/half-view.js";

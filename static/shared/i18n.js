@@ -6,13 +6,16 @@
  */
 
 import { pickLanguage, setTexts, t, tellLangChange } from "./texts.js";
-import { serverDefaults } from "./server-defaults.js";
+import { getJson } from "./api.js";
 import { remember, remembered } from "./memory.js";
 
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
 /** What each language calls itself, by its code. @type {Readonly<Record<string, string>>} */
 let names = {};
+
+/** What the server says pages start from. @type {Promise<Http.FrontendDefaults | null>} null if the server was not reached */
+export const serverDefaults = getJson("/api/frontend_defaults").catch(() => null);
 
 // Pages start this module before all others, so that the words come while those are still loaded.
 const opening = open();

@@ -3,9 +3,8 @@
 
 import { getJson } from "./api.js";
 import { byId, find } from "./dom.js";
-import { initLanguage, languageNames, setLang } from "./i18n.js";
+import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
 import { getLang, onLangChange, t, tn } from "./texts.js";
-import { serverDefaults } from "./server-defaults.js";
 import { html, icon, iconButton, mountView, nothing } from "./lit.js";
 import { remember } from "./memory.js";
 

@@ -64,16 +64,6 @@ export function rms(samples) {
   return Math.sqrt(sum / samples.length);
 }
 
-/** Largest magnitude; 0 for no samples. @param {Float32Array} samples @returns {number} */
-export function peak(samples) {
-  let largest = 0;
-  for (let i = 0; i < samples.length; i += 1) {
-    const magnitude = Math.abs(samples[i]);
-    if (magnitude > largest) largest = magnitude;
-  }
-  return largest;
-}
-
 /** Amplitude in dB relative to 1, not below FLOOR_DB. @param {number} amplitude @returns {number} */
 export function toDb(amplitude) {
   return amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB;
@@ -82,12 +72,6 @@ export function toDb(amplitude) {
 /** Amplitude of a level in dB. @param {number} levelDb @returns {number} */
 export function fromDb(levelDb) {
   return 10 ** (levelDb / 20);
-}
-
-/** A muted or dead device: a live one always hisses. @param {Float32Array} samples @returns {boolean} */
-export function isSilent(samples) {
-  for (let i = 0; i < samples.length; i += 1) if (samples[i] !== 0) return false;
-  return true;
 }
 
 /** A single channel is not copied. @param {Float32Array[]} channels of equal length @returns {Float32Array} */
@@ -159,6 +143,35 @@ export function encodeWav(sound, rateHz) {
   file.set(wavHeader(channels[0]?.length ?? 0, channels.length, rateHz));
   file.set(body, WAV_HEADER_BYTES);
   return file;
+}
+
+/**
+ * Samples of a WAV file.
+ * @param {Uint8Array} file
+ * @param {number} rateHz what it must have, beside 16 bit and one channel
+ * @returns {Float32Array<ArrayBuffer>}
+ * @throws {RangeError} it is of another kind
+ */
+export function readWav(file, rateHz) {
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  const word = (/** @type {number} */ at) => String.fromCharCode(...file.subarray(at, at + 4));
+  const wanted = `format ${WAV_FORMAT_PCM}, 16 bit, 1 channels, ${rateHz} Hz`;
+  if (file.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") throw new RangeError("this is no WAV file");
+  let kind = "";
+  for (let at = 12; at + 8 <= file.length;) {
+    const [name, start, bytes] = [word(at), at + 8, view.getUint32(at + 4, true)];
+    if (name === "fmt " && start + 16 <= file.length) {
+      kind = `format ${view.getUint16(start, true)}, ${view.getUint16(start + 14, true)} bit, `;
+      kind += `${view.getUint16(start + 2, true)} channels, ${view.getUint32(start + 4, true)} Hz`;
+    }
+    if (name === "data") {
+      if (kind !== wanted) throw new RangeError(`${kind}; the server hears ${wanted}`);
+      const count = Math.floor(Math.min(bytes, file.length - start) / BYTES_PER_PCM16);
+      return Float32Array.from({ length: count }, (_, i) => view.getInt16(start + i * BYTES_PER_PCM16, true) / 32_768);
+    }
+    at = start + bytes + (bytes % 2);
+  }
+  throw new RangeError("this WAV file holds no sound");
 }
 
 /** Quietest level shown; speech close to a microphone lies between -35 and -15 dB. */

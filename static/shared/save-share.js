@@ -6,7 +6,7 @@ import { formatBytes, formatNumber } from "./formats.js";
 import { html, icon, live, mountView, nothing } from "./lit.js";
 import { noticeView, toast } from "./notice.js";
 import { addRecent, ownerHeaders } from "./recent-sessions.js";
-import { serverDefaults } from "./server-defaults.js";
+import { serverDefaults } from "./i18n.js";
 import { MAX_COMMENT_CHARS, MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
 import { t } from "./texts.js";
 

@@ -18,7 +18,6 @@ import { CLOSE_CODES } from "./protocol.js";
  * @property {SocketFactory} socketFactory
  * @property {(message: WireMessage) => void} [noteOwner]
  * @property {() => Promise<ServerProbe>} [probe] Probes the server when the socket vanished.
- * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
  * @property {(isThere: boolean) => void} [onConnection] The socket broke, or another one continues.
@@ -74,9 +73,8 @@ export function openSessionLink(options) {
   function connect(query) {
     const url = new URL(options.url);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-    const onOpen = lastSeq === 0 && tries === 0 ? options.onOpen : undefined;
     const { onMalformed, socketFactory } = options;
-    return openLiveSocket(url.href, { onOpen, onMessage, onMalformed, onClosed: (end) => void afterClose(end) }, socketFactory);
+    return openLiveSocket(url.href, { onMessage, onMalformed, onClosed: (end) => void afterClose(end) }, socketFactory);
   }
 
   /** @param {EndReason} reason */

@@ -12,35 +12,7 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
  *  | "failed"} TurnPhase
  */
 
-/** @typedef {Object} TurnProgress
- * @property {TurnPhase} phase
- * @property {"socket" | "http"} transport
- * @property {string} requestId
- * @property {boolean} isSent `prefill` is under way; times count from before that, from the wish.
- * @property {boolean} isStopAsked
- * @property {boolean} isStopped It ended before its time.
- * @property {string} text Of the answer so far, exactly as it came.
- * @property {QueuePlace | null} queue
- * @property {number | null} queueEstimateS The first estimate; null if it never waited.
- * @property {number | null} queueActualMs
- * @property {number | null} prefillMs
- * @property {number | null} ttftMs From sending to the first text.
- * @property {number | null} ttfaMs From sending to the first sound.
- * @property {number | null} generateMs From `prefill_done` to the end.
- * @property {number | null} totalMs From sending to the end.
- * @property {number} serverElapsedMs As the server says; 0 until then.
- * @property {number} cachedTokens Not fed again.
- * @property {number} inputTokens Fed now.
- * @property {boolean} isCacheHit
- * @property {TokenStats | null} tokenStats
- * @property {number} chunkCount
- * @property {string | null} recordingSessionId
- * @property {string} wavBase64 The answer's sound, only over HTTP.
- * @property {number} sampleRateHz
- * @property {number} sentAtMs
- * @property {number | null} assignedAtMs
- * @property {number | null} prefilledAtMs
- */
+/** @typedef {ReturnType<typeof beginTurn>} TurnProgress */
 
 /** The figures of a turn that is over.
  * @typedef {Omit<TurnProgress, "queue" | "sentAtMs" | "assignedAtMs" | "prefilledAtMs" | "isSent"
@@ -61,38 +33,36 @@ import { numberOr0, queuePlace } from "../shared/server-messages.js";
 
 const OUTPUT_RATE_HZ = 24_000;
 
-/** @param {string} requestId @param {number} nowMs @returns {TurnProgress} */
-export function beginTurn(requestId, nowMs) {
-  return {
-    phase: "sending",
-    transport: "socket",
-    requestId,
-    isSent: false,
-    isStopAsked: false,
-    isStopped: false,
-    text: "",
-    queue: null,
-    queueEstimateS: null,
-    queueActualMs: null,
-    prefillMs: null,
-    ttftMs: null,
-    ttfaMs: null,
-    generateMs: null,
-    totalMs: null,
-    serverElapsedMs: 0,
-    cachedTokens: 0,
-    inputTokens: 0,
-    isCacheHit: false,
-    tokenStats: null,
-    chunkCount: 0,
-    recordingSessionId: null,
-    wavBase64: "",
-    sampleRateHz: OUTPUT_RATE_HZ,
-    sentAtMs: nowMs,
-    assignedAtMs: null,
-    prefilledAtMs: null,
-  };
-}
+/** @param {string} requestId @param {number} nowMs */
+export const beginTurn = (requestId, nowMs) => ({
+  phase: /** @type {TurnPhase} */ ("sending"),
+  transport: /** @type {"socket" | "http"} */ ("socket"),
+  requestId,
+  isSent: false, // `prefill` is under way; times count from before that, from the wish
+  isStopAsked: false,
+  isStopped: false, // it ended before its time
+  text: "", // of the answer so far, exactly as it came
+  queue: /** @type {QueuePlace | null} */ (null),
+  queueEstimateS: /** @type {number | null} */ (null), // the first estimate; null if it never waited
+  queueActualMs: /** @type {number | null} */ (null),
+  prefillMs: /** @type {number | null} */ (null),
+  ttftMs: /** @type {number | null} */ (null), // from sending to the first text
+  ttfaMs: /** @type {number | null} */ (null), // from sending to the first sound
+  generateMs: /** @type {number | null} */ (null), // from `prefill_done` to the end
+  totalMs: /** @type {number | null} */ (null), // from sending to the end
+  serverElapsedMs: 0, // as the server says; 0 until then
+  cachedTokens: 0, // not fed again
+  inputTokens: 0, // fed now
+  isCacheHit: false,
+  tokenStats: /** @type {TokenStats | null} */ (null),
+  chunkCount: 0,
+  recordingSessionId: /** @type {string | null} */ (null),
+  wavBase64: "", // the answer's sound, only over HTTP
+  sampleRateHz: OUTPUT_RATE_HZ,
+  sentAtMs: nowMs,
+  assignedAtMs: /** @type {number | null} */ (null),
+  prefilledAtMs: /** @type {number | null} */ (null),
+});
 
 /** @param {TurnProgress} turn @returns {boolean} */
 export function isTurnOver(turn) {

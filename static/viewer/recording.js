@@ -16,7 +16,6 @@
  * @property {boolean} isLate it took longer than it lasts
  * @property {number} gapMs silence that the listener heard inside an answer before this unit
  * @property {boolean} isBargeIn the answer before was broken off here
- * @property {number} aiS sound of the answer, s
  * @property {Chunk} chunk
  *
  * @typedef {Object} SpokenTurn
@@ -30,14 +29,7 @@
  * @typedef {{startS: number, text: string, isTyped: boolean}} UserWords
  *
  * @typedef {{atS: number, path: string, unit: number}} Picture
- *
- * @typedef {Object} Plan
- * @property {number} unitS
- * @property {number} durationS
- * @property {Unit[]} units
- * @property {SpokenTurn[]} turns
- * @property {UserWords[]} userWords what the user said or typed, in order
- * @property {Picture[]} pictures
+ * @typedef {ReturnType<typeof planUnits>} Plan
  */
 
 const MS = 1_000;
@@ -45,7 +37,7 @@ const UNIT_MS = 1_000; // where the settings do not tell
 const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound by default
 const GAP_MS = 10; // shorter is not heard
 
-/** @param {Recording} recording of a duplex session @returns {Plan} */
+/** @param {Recording} recording of a duplex session */
 export function planUnits(recording) {
   const planner = newPlanner(recording);
   for (const chunk of recording.chunks ?? []) addChunk(planner, chunk);
@@ -56,7 +48,7 @@ export function planUnits(recording) {
     durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
     units: planner.units,
     turns: planner.turns,
-    userWords: userWords(recording.events ?? [], planner.starts),
+    userWords: userWords(recording.events ?? [], planner.starts), // what the user said or typed, in order
     pictures: planner.pictures,
   };
 }
@@ -111,7 +103,6 @@ function addChunk(planner, chunk) {
     isLate: wallMs !== null && wallMs > planner.unitMs,
     gapMs,
     isBargeIn: result?.barge_in === true,
-    aiS: aiMs / MS,
     chunk,
   });
   planner.nowMs += lengthMs;
@@ -226,9 +217,7 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
  * @property {number} [token2wav_ms]
  * @property {number} [all_ms]
  * @property {number} [wall_clock_ms]
- * @property {number} [n_tokens]
  * @property {number} [kv_cache_length]
- * @property {number} [vision_tokens]
  *
  * @typedef {Object} ChunkResult
  * @property {"LISTEN" | "SPEAK"} mode
@@ -238,7 +227,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
  * @property {number} [ai_audio_duration_ms]
  * @property {boolean} [end_of_turn]
  * @property {boolean} [barge_in]
- * @property {number} [turn]
  *
  * @typedef {Object} Chunk
  * @property {number} index
@@ -250,7 +238,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
  * @property {ChunkResult} [result]
  *
  * @typedef {Object} TurnInput
- * @property {"voice"} [type]
  * @property {string} [text]
  * @property {string[]} [images]
  * @property {string} [audio]
@@ -265,7 +252,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
  * @property {number} [input_tokens]
  * @property {number} [cached_tokens]
  * @property {number} [total_tokens]
- * @property {number} [speech_input_ms]
  * @property {number} [first_audio_ms]
  *
  * @typedef {Object} Turn
@@ -279,7 +265,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
  * @typedef {Object} Recording
  * @property {string} session_id
  * @property {string} mode "duplex", or the app_type of a turn-based one
- * @property {string} start_ts
  * @property {Record<string, unknown>} [config]
  * @property {{ts_ms: number, type: string, text?: string, duration_ms?: number, turn_index?: number}[]} [events]
  * @property {string} [merged_replay]

@@ -4,8 +4,6 @@ import { test } from "node:test";
 
 import { BargeIn } from "../../static/duplex/lib/barge-in.js";
 
-/** @import { BargeInOptions } from "../../static/duplex/lib/barge-in.js" */
-
 class FakePlayer {
   isPlaying = false;
   /** @type {string[]} */
@@ -51,11 +49,10 @@ const QUIET = { rms: 1e-4, upperRms: 1e-5, zeroCrossings: 5 };
 const SPEECH = { rms: 0.1, upperRms: 0.05, zeroCrossings: 20 };
 const HUM = { rms: 0.1, upperRms: 0.005, zeroCrossings: 3 };
 
-/** @param {BargeInOptions} [options] */
-function createScene(options) {
+function createScene() {
   const player = new FakePlayer();
   const source = new FakeSource();
-  const bargeIn = new BargeIn(player, options);
+  const bargeIn = new BargeIn(player);
   /** @type {string[]} */
   const states = [];
   let interrupts = 0;
@@ -115,7 +112,9 @@ test("an answer that ends while ducked leaves the volume as it was", () => {
 });
 
 test("turned off it does nothing, and turning it off lets a held answer go on", () => {
-  const off = createScene({ isEnabled: false });
+  const off = createScene();
+  off.bargeIn.setEnabled(false);
+  off.player.calls.length = 0;
   off.source.hear(SPEECH, 100);
   assert.deepEqual(off.player.calls, []);
   const held = createScene();

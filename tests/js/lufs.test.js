@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { fromDb } from "../../static/shared/pcm.js";
-import { gainToTargetDb, LoudnessMeter, measureLufs } from "../../static/duplex/lib/lufs.js";
+import { gainToTargetDb, measureLufs } from "../../static/duplex/lib/lufs.js";
 
 /** @param {number} levelDb @param {number} lengthS @param {number} [hz] @param {number} [rateHz] */
 function sine(levelDb, lengthS, hz = 997, rateHz = 48_000) {
@@ -70,13 +70,6 @@ test("silence, or less than one block, has no loudness", () => {
   assert.equal(measureLufs([new Float32Array(48_000)], 48_000), -Infinity);
   assert.equal(measureLufs([sine(0, 0.3)], 48_000), -Infinity);
   assert.equal(measureLufs([], 48_000), -Infinity);
-});
-
-test("a stream measures the same however it is split", () => {
-  const samples = sine(-20, 3);
-  const meter = new LoudnessMeter(48_000);
-  for (let at = 0; at < samples.length; at += 1_001) meter.push([samples.subarray(at, at + 1_001)]);
-  assert.equal(meter.integratedLufs, measureLufs([samples], 48_000));
 });
 
 test("the gain to a target is bounded, and silence is left alone", () => {

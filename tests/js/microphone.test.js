@@ -71,7 +71,6 @@ test("chunks and levels come as events, the rest before stop resolves", async ()
   );
   assert.equal(chunks.length, 1);
   assert.equal(microphone.label, "Desk microphone");
-  assert.equal(microphone.deviceId, "desk");
 });
 
 test("two seconds of exact zeros are reported once, and so is the first sound after", async () => {
@@ -122,7 +121,7 @@ test("a suspended context is told and resumed", async () => {
   await FakeContext.made[0].suspend();
   assert.equal(suspended.length, 1);
   assert.equal(resumed.length, 1);
-  assert.equal(microphone.isRunning, true);
+  assert.equal(microphone.context.state, "running");
 });
 
 test("close lets the device and the context go, once", async () => {

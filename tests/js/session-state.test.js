@@ -7,7 +7,8 @@ import { initialState, isMuted, runningMs } from "../../static/duplex/lib/sessio
 import { reduce } from "../../static/duplex/lib/full-duplex.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
 
-/** @import { SessionEvent, SessionState } from "../../static/duplex/lib/duplex-types.js" */
+/** @import { SessionEvent } from "../../static/duplex/lib/duplex-types.js" */
+/** @import { SessionState } from "../../static/duplex/lib/session-state.js" */
 
 /**
  * @param {any} message any: also what no server should send

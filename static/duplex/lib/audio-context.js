@@ -43,7 +43,7 @@ export function untilRunning(context, signal) {
   });
 }
 
-// The player's way to the ear: sources → fader → volume → meter → loudspeaker.
+// The player's way to the ear: sources → fader → meter → loudspeaker.
 
 /** Every fade takes so long, seconds. */
 const FADE_S = 0.03;
@@ -85,20 +85,18 @@ export class PlayerOutput {
   /** What is heard: connect a recorder to it. @readonly */
   node;
   #isOwnContext;
-  #volume;
   #fader;
   #duckGain = 1;
   #meter = new Float32Array(METER_SAMPLES);
   #endWatch;
 
-  /** @param {AudioContext | undefined} context its own when left out @param {number} volume */
-  constructor(context, volume) {
+  /** @param {AudioContext | undefined} context its own when left out */
+  constructor(context) {
     this.#isOwnContext = context === undefined;
     this.context = context ?? new AudioContext({ latencyHint: "interactive" });
     this.node = new AnalyserNode(this.context, { fftSize: METER_SAMPLES });
-    this.#volume = new Fader(this.context, volume);
     this.#fader = new Fader(this.context, 1);
-    this.#fader.node.connect(this.#volume.node).connect(this.node).connect(this.context.destination);
+    this.#fader.node.connect(this.node).connect(this.context.destination);
     this.#endWatch = keepRunning(this.context);
   }
 
@@ -121,7 +119,7 @@ export class PlayerOutput {
     faded.fadeTo(0);
     setTimeout(() => faded.node.disconnect(), 4 * FADE_S * MS_PER_S);
     this.#fader = new Fader(this.context, this.#duckGain);
-    this.#fader.node.connect(this.#volume.node);
+    this.#fader.node.connect(this.node);
     return this.context.currentTime + FADE_S;
   }
 
@@ -129,7 +127,7 @@ export class PlayerOutput {
   fadeIn() {
     this.#fader.node.disconnect();
     this.#fader = new Fader(this.context, 0);
-    this.#fader.node.connect(this.#volume.node);
+    this.#fader.node.connect(this.node);
     this.#fader.fadeTo(this.#duckGain);
   }
 
@@ -137,11 +135,6 @@ export class PlayerOutput {
   duck(gain) {
     this.#duckGain = gain;
     this.#fader.fadeTo(gain);
-  }
-
-  /** @param {number} volume */
-  setVolume(volume) {
-    this.#volume.fadeTo(volume);
   }
 
   /** @param {string} deviceId "" for the system's default @returns {Promise<boolean>} false where the browser cannot choose */

@@ -17,18 +17,7 @@ const LEAD_S = 0.005;
  * @property {number} [rateHz] of the chunks; 24 kHz
  * @property {number} [delayMs] base playback delay; 200
  * @property {number} [maxAheadS] bound on queued sound; 120
- * @property {number} [volume] 0 to 1
  * @property {AudioContext} [context] used and not closed; its own when left out
- */
-
-/**
- * @typedef {Object} PlayerMetrics
- * @property {number} aheadMs sound queued
- * @property {number} gapCount
- * @property {number} totalShiftMs
- * @property {number} turn turns begun
- * @property {number} targetDelayMs
- * @property {number} levelRms what sounds now
  */
 
 /**
@@ -53,7 +42,7 @@ const LEAD_S = 0.005;
  * and then ignores chunks until a `beginTurn` with another turnId (or none): nothing stale is heard.
  * `hold()` fades out and keeps the rest, `release()` continues there; `duck(gainDb)` only lowers.
  * Memory bound: samples of queued chunks only, at most `maxAheadS` seconds of them.
- * Events (CustomEvent, `detail`): `metrics` PlayerMetrics each 200 ms · `gap` PlayerGap · `flushed`
+ * Events (CustomEvent, `detail`): `metrics` each 200 ms · `gap` PlayerGap · `flushed`
  * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
  * · `rawaudio` {samples, rateHz, playbackTimeS} for each chunk placed.
  */
@@ -77,15 +66,15 @@ export class AudioPlayer extends EventTarget {
   /** @param {PlayerOptions} [options] */
   constructor(options = {}) {
     super();
-    this.#options = { rateHz: 24_000, delayMs: 200, maxAheadS: 120, volume: 1, ...options };
+    this.#options = { rateHz: 24_000, delayMs: 200, maxAheadS: 120, ...options };
     this.#schedule = new PlaybackSchedule({ baseDelayS: this.#options.delayMs / MS_PER_S });
   }
 
   /** Open the output; harmless when it is open. */
   async init() {
     if (this.#output !== null) return;
-    const { context: given, rateHz, delayMs, maxAheadS, volume } = this.#options;
-    this.#output = new PlayerOutput(given, volume);
+    const { context: given, rateHz, delayMs, maxAheadS } = this.#options;
+    this.#output = new PlayerOutput(given);
     const { context } = this.#output;
     this.#schedule = new PlaybackSchedule({ baseDelayS: delayMs / MS_PER_S, maxAheadS, gridHz: context.sampleRate });
     if (context.sampleRate !== rateHz) this.#resampler = new Resampler(rateHz, context.sampleRate);
@@ -125,7 +114,6 @@ export class AudioPlayer extends EventTarget {
     return this.#output?.context.currentTime ?? 0;
   }
 
-  /** @returns {PlayerMetrics} */
   get metrics() {
     return {
       aheadMs: this.aheadMs,
@@ -133,7 +121,6 @@ export class AudioPlayer extends EventTarget {
       totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
       turn: this.#schedule.turnCount,
       targetDelayMs: this.#schedule.targetDelayS * MS_PER_S,
-      levelRms: this.outputRms(),
     };
   }
 
@@ -206,12 +193,6 @@ export class AudioPlayer extends EventTarget {
   /** Lower the answer, or raise it again. @param {number} gainDb 0 or below */
   duck(gainDb) {
     this.#output?.duck(fromDb(gainDb));
-  }
-
-  /** @param {number} volume 0 to 1 */
-  setVolume(volume) {
-    this.#options.volume = volume;
-    this.#output?.setVolume(volume);
   }
 
   /** Base delay of the next turn. @param {number} delayMs */

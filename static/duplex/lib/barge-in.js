@@ -2,14 +2,14 @@
 /**
  * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Pure.
  *
- * Events (CustomEvent, `detail`): `state` {state} · `interrupt` {speechMs} when the user's barge-in is
+ * Events (CustomEvent, `detail`): `state` {state} · `interrupt` when the user's barge-in is
  * confirmed and the answer flushed: send the interrupt then. What each step means: see speech-gate.js.
  */
 import { SpeechGate } from "./speech-gate.js";
 
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { SpeechFrame } from "./speech-features.js" */
-/** @import { GateAction, GateOptions } from "./speech-gate.js" */
+/** @import { GateAction } from "./speech-gate.js" */
 
 /** Lowered by so much while a sound may still be a backchannel, dB. */
 const DUCK_DB = -9;
@@ -35,39 +35,25 @@ const DUCK_DB = -9;
  * @property {(window: Float32Array) => void} push
  */
 
-/**
- * @typedef {Object} BargeInOptions
- * @property {boolean} [isEnabled] true
- * @property {GateOptions} [gate]
- */
-
 export class BargeIn extends EventTarget {
   #player;
-  #gate;
-  #isEnabled;
+  #gate = new SpeechGate();
+  #isEnabled = true;
   /** @type {FrameSource | null} */
   #source = null;
   /** @type {VoiceDetector | null} */
   #detector = null;
   /** @type {BargeInState} */
   #state = "listening";
-  #confirmMs;
 
-  /** @param {Player} player @param {BargeInOptions} [options] */
-  constructor(player, { isEnabled = true, gate = {} } = {}) {
+  /** @param {Player} player */
+  constructor(player) {
     super();
     this.#player = player;
-    this.#isEnabled = isEnabled;
-    this.#gate = new SpeechGate(gate);
-    this.#confirmMs = gate.confirmMs ?? 500;
   }
 
   get state() {
     return this.#state;
-  }
-
-  get isEnabled() {
-    return this.#isEnabled;
   }
 
   /** Turn it on or off; off lets a held answer continue. @param {boolean} isEnabled */
@@ -141,7 +127,7 @@ export class BargeIn extends EventTarget {
       this.#recover();
     } else if (action === "confirm") {
       this.flush();
-      this.dispatchEvent(new CustomEvent("interrupt", { detail: { speechMs: this.#confirmMs } }));
+      this.dispatchEvent(new Event("interrupt"));
     }
   }
 

@@ -19,29 +19,21 @@ const KV_SHARE = Object.freeze([0.5, 0.8]);
 /** Share of a unit's length that its work takes. */
 const INFER_SHARE = Object.freeze([0.8, 1]);
 
-/** @param {number | null} value @param {readonly number[]} limits good up to the first, bearable up to the second */
+/** @param {number | null} value @param {readonly number[]} limits good, bearable up to here @returns {Grade} */
 export function gradeLow(value, [good, bearable]) {
   if (value === null || !Number.isFinite(value)) return "none";
   if (value <= good) return "good";
   return value <= bearable ? "caution" : "bad";
 }
 
-/** @param {number | null} value @param {readonly number[]} limits good from the first, bearable from the second on */
+/** @param {number | null} value @param {readonly number[]} limits good, bearable from here on @returns {Grade} */
 export function gradeHigh(value, [good, bearable]) {
   if (value === null || !Number.isFinite(value)) return "none";
   if (value >= good) return "good";
   return value >= bearable ? "caution" : "bad";
 }
 
-/**
- * @typedef {Object} Figures
- * @property {number | null} kvShare
- * @property {number | null} wallMs
- * @property {number | null} costMs
- * @property {Record<"kv" | "infer" | "ttfs" | "ahead" | "shift" | "drift", Grade>} grades
- */
-
-/** @param {SessionState} state @param {number} maxKvTokens @returns {Figures} */
+/** @param {SessionState} state @param {number} maxKvTokens */
 export function figuresOf(state, maxKvTokens) {
   const unit = state.units.at(-1) ?? null;
   const kvShare = unit && maxKvTokens > 0 ? state.kvTokens / maxKvTokens : null;
@@ -79,21 +71,7 @@ export const STAGES = Object.freeze(["read", "think", "voice", "sound", "rest"])
 
 /** @typedef {"listen" | "speak" | "interrupt"} UnitKind */
 
-/**
- * @typedef {Object} UnitColumn
- * @property {number} step
- * @property {UnitKind} kind
- * @property {Record<Stage, number>} stagesMs
- * @property {number} totalMs
- * @property {number} wallMs
- * @property {boolean} isLate over the budget
- * @property {boolean} isEndOfTurn
- * @property {number} kvTokens
- * @property {number} kvShare 0 to 1 of the largest memory
- * @property {number | null} aheadMs
- * @property {number} aheadShare 0 to 1 of AHEAD_SCALE_MS
- * @property {number} gapMs
- */
+/** @typedef {ReturnType<typeof columnOf>} UnitColumn */
 
 /** @param {UnitRecord} unit @returns {UnitKind} */
 export function kindOf(unit) {
@@ -113,7 +91,7 @@ export function stagesOf(unit) {
 /** @param {number} share */
 const bounded = (share) => Math.min(1, Math.max(0, share));
 
-/** @param {UnitRecord} unit @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn} */
+/** @param {UnitRecord} unit @param {{chunkMs: number, maxKvTokens: number}} limits */
 export function columnOf(unit, { chunkMs, maxKvTokens }) {
   const stagesMs = stagesOf(unit);
   const totalMs = STAGES.reduce((sum, stage) => sum + stagesMs[stage], 0);
@@ -123,10 +101,10 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
     stagesMs,
     totalMs,
     wallMs: unit.wallClockMs,
-    isLate: Math.max(totalMs, unit.wallClockMs) > chunkMs,
+    isLate: Math.max(totalMs, unit.wallClockMs) > chunkMs, // over the budget
     isEndOfTurn: unit.isEndOfTurn,
     kvTokens: unit.kvTokens,
-    kvShare: maxKvTokens > 0 ? bounded(unit.kvTokens / maxKvTokens) : 0,
+    kvShare: maxKvTokens > 0 ? bounded(unit.kvTokens / maxKvTokens) : 0, // of the largest memory
     aheadMs: unit.aheadMs,
     aheadShare: bounded((unit.aheadMs ?? 0) / AHEAD_SCALE_MS),
     gapMs: unit.gapMs,
@@ -149,11 +127,6 @@ export function heightMs(columns, chunkMs) {
 /** @typedef {"quiet" | "speech" | "answer" | "closed"} LevelKind */
 /** @typedef {{share: number, kind: LevelKind}} LevelEntry `share` is 0 to 1 */
 
-/** @returns {LevelEntry} */
-function emptyEntry() {
-  return { share: 0, kind: "quiet" };
-}
-
 /** Keeps a fixed number of them; the oldest goes first. */
 export class LevelHistory {
   #entries;
@@ -162,15 +135,11 @@ export class LevelHistory {
 
   /** @param {number} capacity */
   constructor(capacity) {
-    this.#entries = Array.from({ length: capacity }, emptyEntry);
+    this.#entries = Array.from({ length: capacity }, () => /** @type {LevelEntry} */ ({ share: 0, kind: "quiet" }));
   }
 
   get length() {
     return this.#length;
-  }
-
-  get capacity() {
-    return this.#entries.length;
   }
 
   /** @param {number} share @param {LevelKind} kind */

@@ -149,7 +149,6 @@ class FullDuplex {
 
   /** Let the model finish what it says, then end. */
   onFileOver() {
-    this.#call.emit("sourceended", null);
     clearInterval(this.#finishTimer);
     this.#finishTimer = setInterval(() => {
       const { chunksSent, chunksReceived, chunksServerDropped } = this.#call.state;

@@ -1,11 +1,15 @@
 // @ts-check
-/** The settings of full-duplex pages: fields with their limits, and what a session takes of them. Pure. */
+/** The settings of the calls: fields with their limits, and what a session takes of them. Pure. */
 
 import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
-import { choiceField, flagField, numberField } from "../../shared/settings-store.js";
+import { SettingsStore, choiceField, flagField, numberField } from "../../shared/settings-store.js";
+import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 
-/** @import { DuplexConfig } from "../../../types/protocol.js" */
+/** @import { DuplexConfig, HalfDuplexConfig } from "../../../types/protocol.js" */
 /** @import { LiveSettings } from "./duplex-types.js" */
+/** @import { MixMode } from "./mixer-controller.js" */
+/** @import { SubtitleLook } from "./subtitle-text.js" */
+/** @import { MixSettings } from "./video-file.js" */
 
 /** What the server accepts, by the names of `DuplexConfig`. */
 export const DUPLEX_FIELDS = Object.freeze({
@@ -52,5 +56,131 @@ export function liveSettingsOf(store, speakerId) {
     isAutoPauseOn: store.get("auto_pause") === true,
     isBargeInOn: store.get("barge_in") === true,
     speakerId,
+  };
+}
+
+// The video call, beside those of every full-duplex page.
+
+const LENGTH_PENALTY = 1.1;
+const HD_SLICES = 2;
+
+export const OMNI_FIELDS = Object.freeze({
+  ...LIVE_FIELDS,
+  ...DUPLEX_FIELDS,
+  length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
+  record: flagField(false),
+  source: choiceField("live", ["live", "file"]),
+  file_sound: choiceField("file", ["file", "microphone", "both"]),
+  pad_before_s: numberField(0, 0, PADDING_MAX_S, 1),
+  pad_after_s: numberField(2, 0, PADDING_MAX_S, 1),
+  file_volume: numberField(30, 0, 100, 5),
+  monitor_volume: numberField(50, 0, 100, 5),
+  trim_file_db: numberField(0, -MAX_TRIM_DB, MAX_TRIM_DB, 1),
+  trim_microphone_db: numberField(0, -MAX_TRIM_DB, MAX_TRIM_DB, 1),
+  mirror: flagField(true),
+  hd: flagField(false),
+  subtitles: flagField(true),
+  subtitle_height: numberField(25, 10, 60, 5),
+  subtitle_bottom: numberField(90, 20, 100, 5),
+  subtitle_top: numberField(15, 0, 100, 5),
+});
+
+/** @typedef {SettingsStore<typeof OMNI_FIELDS>} OmniStore */
+
+/** @param {OmniStore} store @returns {SubtitleLook} */
+export function subtitleLookOf(store) {
+  return {
+    isOn: store.get("subtitles"),
+    heightPercent: store.get("subtitle_height"),
+    bottomPercent: store.get("subtitle_bottom"),
+    topPercent: store.get("subtitle_top"),
+  };
+}
+
+/** @param {OmniStore} store tiles a picture is cut into at most */
+export function sliceCountOf(store) {
+  return store.get("hd") ? HD_SLICES : 1;
+}
+
+/**
+ * @param {OmniStore} store
+ * @param {number} microphoneLufs as measured; -Infinity if it was not
+ * @param {"file_volume" | "monitor_volume"} volume
+ * @returns {MixSettings}
+ */
+export function mixSettingsOf(store, microphoneLufs, volume) {
+  return {
+    mode: /** @type {MixMode} */ (store.get("file_sound")),
+    trimFileDb: store.get("trim_file_db"),
+    trimMicrophoneDb: store.get("trim_microphone_db"),
+    microphoneLufs,
+    volume: store.get(volume) / 100,
+  };
+}
+
+// Half duplex.
+
+const STORAGE_KEY = "half_duplex_settings";
+/** Source of the limits: docs/specification/service.md#7.6. */
+const HALF_FIELDS = Object.freeze({
+  vad_threshold: numberField(0.8, 0.1, 0.95, 0.05),
+  vad_min_silence_duration_ms: numberField(800, 200, 3_000, 50),
+  vad_min_speech_duration_ms: numberField(128, 0, 1_024, 32),
+  vad_speech_pad_ms: numberField(30, 0, 500, 10),
+  max_new_tokens: numberField(256, 1, 2_048, 1),
+  length_penalty: numberField(1.1, 0.1, 5, 0.05),
+  temperature: numberField(0.7, 0, 2, 0.05),
+  timeout_s: numberField(180, 30, 600, 10),
+  has_voice: flagField(true),
+  captions: flagField(false),
+});
+
+/** @typedef {keyof typeof HALF_FIELDS} HalfSettingName */
+
+/**
+ * @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage
+ * @param {Record<string, unknown>} serverValues of `/api/frontend_defaults`
+ */
+export function makeHalfSettings(storage, serverValues) {
+  const store = new SettingsStore(STORAGE_KEY, HALF_FIELDS, storage);
+  store.applyServer(serverValues);
+  return {
+    store,
+    /** @returns {Record<HalfSettingName, string | number | boolean>} */
+    values() {
+      const names = /** @type {HalfSettingName[]} */ (Object.keys(HALF_FIELDS));
+      return /** @type {Record<HalfSettingName, string | number | boolean>} */ (
+        Object.fromEntries(names.map((name) => [name, store.get(name)]))
+      );
+    },
+    /**
+     * Takes over what a preset sets. One that the page opens with stands behind the visitor's own choices.
+     * @param {Record<string, unknown>} preset
+     * @param {boolean} isChosen
+     */
+    applyPreset(preset, isChosen) {
+      if (isChosen) store.applyPreset(preset);
+      else store.applyServer({ ...serverValues, ...preset });
+    },
+  };
+}
+
+/** @param {Record<string, unknown>} values by name of the page's settings @returns {HalfDuplexConfig} */
+export function halfConfigOf(values) {
+  const number = (/** @type {string} */ name) => Number(values[name]);
+  return {
+    vad: {
+      threshold: number("vad_threshold"),
+      min_speech_duration_ms: number("vad_min_speech_duration_ms"),
+      min_silence_duration_ms: number("vad_min_silence_duration_ms"),
+      speech_pad_ms: number("vad_speech_pad_ms"),
+    },
+    generation: {
+      max_new_tokens: number("max_new_tokens"),
+      length_penalty: number("length_penalty"),
+      temperature: number("temperature"),
+    },
+    tts: { enabled: values.has_voice === true },
+    session: { timeout_s: number("timeout_s") },
   };
 }

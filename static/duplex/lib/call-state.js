@@ -52,7 +52,6 @@ export function controlsFor(state) {
   return {
     canStart: phase === "idle" || phase === "ended",
     canStop: phase === "connecting" || phase === "queued" || phase === "preparing" || isTalk,
-    canPause: phase === "running",
     canResume: phase === "pausing" || phase === "paused",
     canInterrupt: phase === "running" && state.activity === "speaking",
     isTalk,

@@ -67,8 +67,6 @@ export class Call extends Emitter {
   #sourceEnd = null;
   /** @type {WakeLock | null} */
   #wakeLock = null;
-  /** @type {Parameters<Session["start"]>[0] | null} */
-  #given = null;
   #inputRms = 0;
   /** Grows with each start and end, so that what was opened too late is closed again. */
   #round = 0;
@@ -114,7 +112,6 @@ export class Call extends Emitter {
    */
   async start(given) {
     if (this.isActive) return false;
-    this.#given = given;
     this.#isSourceLost = false;
     const round = ++this.#round;
     this.setDevices({ isStarting: true, isMuted: false, isHeld: false });
@@ -135,10 +132,6 @@ export class Call extends Emitter {
     this.kind.onStart?.();
     this.session?.start(/** @type {any} */ (given)); // `any`: each kind of session has its own
     return true;
-  }
-
-  async restart() {
-    return this.#given ? this.start(this.#given) : false;
   }
 
   /** End it, or cancel its start. */

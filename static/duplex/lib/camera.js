@@ -104,8 +104,6 @@ function untilPicture(video) {
 export class Camera extends EventTarget {
   /** Shows the camera. @readonly */
   video;
-  /** Take a picture now; null when there is none yet. @readonly */
-  grabFrame;
   /** @type {MediaStream | null} */
   #stream = null;
   /** @type {Facing} */
@@ -118,11 +116,6 @@ export class Camera extends EventTarget {
     this.#facing = facing;
     video.muted = true;
     video.playsInline = true;
-    this.grabFrame = createFrameGrabber(video);
-  }
-
-  get stream() {
-    return this.#stream;
   }
 
   get facing() {

@@ -165,7 +165,6 @@
  * @property {SessionWarning} warning
  * @property {{player: AudioPlayer, source: LiveSource}} opened devices are open; meters may connect
  * @property {{audio: Float32Array}} chunk what goes to the model; not to be kept
- * @property {null} sourceended a file is over
  * @property {null} assigned the wait is over, a worker is there
  * @property {null} prepared the model listens now
  * @property {null} heard the user's turns grew

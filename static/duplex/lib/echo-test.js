@@ -4,7 +4,7 @@
  * Pure: who measures brings the open microphone and its capture.
  */
 import { medianOf } from "../../shared/median.js";
-import { peak, rms, toDb } from "../../shared/pcm.js";
+import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
 /** @import { CaptureChunk, createCapture } from "./capture.js" */
@@ -32,7 +32,6 @@ const MS_PER_S = 1_000;
  * @property {boolean} isHeard
  * @property {number} levelDb microphone minus loudspeaker; the noise's bound when not heard
  * @property {number} delayMs from the start of playing; 0 when not heard
- * @property {number} clearness peak of the match over the mean of the rest
  */
 
 /** A tone that sweeps upwards. @param {number} rateHz @returns {Float32Array<ArrayBuffer>} */
@@ -106,15 +105,13 @@ export function locateChirp(recorded, chirp, rateHz) {
   const hasParts = clearness >= CLEAR_PARTS_RATIO;
   // In a room that gives back few of the pitches, most parts are softer than the whole.
   const gain = hasParts ? Math.max(whole.gain, medianGain(recorded, chirp, at, rateHz)) : whole.gain;
-  return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0, clearness };
+  return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }
-
-/** @typedef {EchoMeasure & {noiseDb: number, isClipped: boolean}} EchoReport noiseDb: what was heard in all */
 
 /**
  * @param {{context: AudioContext, output: AudioNode}} microphone an open one; its context plays as well
  * @param {typeof createCapture} capture
- * @returns {Promise<EchoReport>}
+ * @returns {Promise<EchoMeasure>}
  */
 export async function runEchoTest(microphone, capture) {
   let loudest = await playOnce(microphone, capture);
@@ -156,5 +153,5 @@ async function playOnce({ context, output }, startCapture) {
   const found = locateChirp(audio, chirp, CAPTURE_RATE_HZ);
   const recordedFromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
   const delayMs = found.isHeard ? found.delayMs - (playedAtS - recordedFromS) * MS_PER_S : 0;
-  return { ...found, delayMs, noiseDb: toDb(rms(audio)), isClipped: peak(audio) >= 1 };
+  return { ...found, delayMs };
 }

@@ -3,7 +3,7 @@
  * A file in the microphone's place: the same chunks and levels, in real time. Device.
  *
  * Events (CustomEvent, `detail`): `chunk`, `level`, `feature`, `window` as the microphone's
- * · `progress` {elapsedS, totalS, fileTimeS} · `frame-due` {index, fileTimeS} at 0.5 of each second of a
+ * · `progress` {elapsedS, totalS} · `frame-due` at 0.5 of each second of a
  * video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
 
@@ -118,14 +118,6 @@ export class FileSource extends EventTarget {
     this.mixer.measureFile(sound);
   }
 
-  get totalS() {
-    return this.#plan.totalS;
-  }
-
-  get context() {
-    return this.#options.context;
-  }
-
   /** What the model hears, as a node. @returns {AudioNode} */
   get output() {
     return this.mixer.mix;
@@ -225,11 +217,11 @@ export class FileSource extends EventTarget {
     if (this.#state !== "running") return;
     const elapsedS = this.#options.context.currentTime - this.#startS;
     const fileTimeS = elapsedS - this.#plan.fileStartS;
-    this.#emit("progress", { elapsedS, totalS: this.#plan.totalS, fileTimeS });
+    this.#emit("progress", { elapsedS, totalS: this.#plan.totalS });
     this.#followVideo(fileTimeS);
     const dueS = this.#plan.frameInstantsS[this.#frameIndex];
     if (dueS === undefined || fileTimeS < dueS) return;
-    this.#emit("frame-due", { index: this.#frameIndex, fileTimeS: dueS });
+    this.#emit("frame-due", null);
     this.#frameIndex += 1;
   }
 

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Loudness of sound in LUFS, whole recordings and live. Pure.
+ * Loudness of recordings in LUFS. Pure.
  * Source: ITU-R BS.1770-4: K-weighting, 400 ms blocks with 75 % overlap, gates at -70 LUFS and -10 LU.
  * The filters are the standard's, taken back to their analogue form so that any rate will do.
  */
@@ -74,59 +74,31 @@ const toLufs = (power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -I
 /** @param {number[]} powers @returns {number} */
 const mean = (powers) => powers.reduce((sum, power) => sum + power, 0) / powers.length;
 
-/** Measures a stream. Memory: eight bytes for each 100 ms. */
-export class LoudnessMeter {
-  #weightings;
-  #stepSamples;
-  #count = 0;
-  #power = 0;
-  /** @type {number[]} mean power of each 100 ms, summed over the channels */
-  #steps = [];
-
-  /** @param {number} rateHz @param {number} [channelCount] */
-  constructor(rateHz, channelCount = 1) {
-    this.#stepSamples = Math.round((rateHz * STEP_MS) / 1_000);
-    this.#weightings = Array.from({ length: channelCount }, () => new Weighting(rateHz));
-  }
-
-  /** @param {Float32Array[]} channels as many as announced, of equal length */
-  push(channels) {
-    for (let i = 0; i < channels[0].length; i += 1) {
-      for (let c = 0; c < channels.length; c += 1) {
-        const weighted = this.#weightings[c].next(channels[c][i]);
-        this.#power += weighted * weighted;
-      }
-      this.#count += 1;
-      if (this.#count < this.#stepSamples) continue;
-      this.#steps.push(this.#power / this.#count);
-      this.#power = 0;
-      this.#count = 0;
-    }
-  }
-
-  /** Loudness of all so far, pauses left out; -Infinity when nothing passed the gates. */
-  get integratedLufs() {
-    const blocks = [];
-    for (let i = STEPS_PER_BLOCK; i <= this.#steps.length; i += 1) {
-      blocks.push(mean(this.#steps.slice(i - STEPS_PER_BLOCK, i)));
-    }
-    const audible = blocks.filter((power) => toLufs(power) > ABSOLUTE_GATE_LUFS);
-    if (audible.length === 0) return -Infinity;
-    const gateLufs = toLufs(mean(audible)) + RELATIVE_GATE_LU;
-    return toLufs(mean(audible.filter((power) => toLufs(power) > gateLufs)));
-  }
-}
-
 /**
  * @param {Float32Array[]} channels of equal length; left and right count alike
  * @param {number} rateHz
- * @returns {number} LUFS; -Infinity for silence or less than 400 ms
+ * @returns {number} LUFS with pauses left out; -Infinity for silence or less than 400 ms
  */
 export function measureLufs(channels, rateHz) {
-  if (channels.length === 0) return -Infinity;
-  const meter = new LoudnessMeter(rateHz, channels.length);
-  meter.push(channels);
-  return meter.integratedLufs;
+  const steps = stepPowers(channels, Math.round((rateHz * STEP_MS) / 1_000), rateHz);
+  const blocks = [];
+  for (let i = STEPS_PER_BLOCK; i <= steps.length; i += 1) blocks.push(mean(steps.slice(i - STEPS_PER_BLOCK, i)));
+  const audible = blocks.filter((power) => toLufs(power) > ABSOLUTE_GATE_LUFS);
+  if (audible.length === 0) return -Infinity;
+  const gateLufs = toLufs(mean(audible)) + RELATIVE_GATE_LU;
+  return toLufs(mean(audible.filter((power) => toLufs(power) > gateLufs)));
+}
+
+/** The mean power of each 100 ms, summed over the channels. @param {Float32Array[]} channels @param {number} stepSamples @param {number} rateHz */
+function stepPowers(channels, stepSamples, rateHz) {
+  const steps = new Float64Array(Math.floor((channels[0]?.length ?? 0) / stepSamples));
+  for (const channel of channels) {
+    const weighting = new Weighting(rateHz);
+    for (let i = 0; i < steps.length * stepSamples; i += 1) {
+      steps[Math.floor(i / stepSamples)] += weighting.next(channel[i]) ** 2 / stepSamples;
+    }
+  }
+  return [...steps];
 }
 
 /**

@@ -53,7 +53,6 @@ export function microphoneErrorCode(error) {
  * @property {boolean} [autoGainControl] on by default
  * @property {number} [chunkSamples] samples of a chunk at 16 kHz; one second by default
  * @property {AudioContext} [context] used and not closed by the microphone; its own when left out
- * @property {number} [contextRateHz] rate of its own context; 16 kHz when the browser grants it
  */
 
 /** @param {MicrophoneOptions} options @returns {Promise<MediaStream>} @throws {MicrophoneError} */
@@ -78,12 +77,12 @@ async function openStream(options) {
 }
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
-function connectStream(stream, { context: given, contextRateHz = CAPTURE_RATE_HZ }) {
+function connectStream(stream, { context: given }) {
   if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
   /** @type {AudioContext | null} */
   let context = null;
   try {
-    context = new AudioContext({ sampleRate: contextRateHz, latencyHint: "interactive" });
+    context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ, latencyHint: "interactive" });
     return { context, source: context.createMediaStreamSource(stream), isOwn: true };
   } catch {
     // Firefox refuses a stream whose rate differs from the context's; the worklet resamples then.
@@ -133,15 +132,6 @@ export class Microphone extends EventTarget {
     return this.#stream.getAudioTracks()[0]?.label ?? "";
   }
 
-  get deviceId() {
-    return this.#stream.getAudioTracks()[0]?.getSettings().deviceId ?? "";
-  }
-
-  /** False when the browser waits for a gesture before it lets sound in. */
-  get isRunning() {
-    return this.#context.state === "running";
-  }
-
   /** Called by `openMicrophone` only. @param {number} chunkSamples */
   async connect(chunkSamples) {
     this.#capture = await createCapture(this.#context, chunkSamples, {
@@ -153,7 +143,7 @@ export class Microphone extends EventTarget {
     this.#source.connect(this.#capture.node);
     const [track] = this.#stream.getAudioTracks();
     track?.addEventListener("ended", () => this.#handleUnplug());
-    const reportState = () => this.#emit(this.isRunning ? "resumed" : "suspended", null);
+    const reportState = () => this.#emit(this.#context.state === "running" ? "resumed" : "suspended", null);
     this.#context.addEventListener("statechange", reportState);
     const endKeeping = keepRunning(this.#context);
     this.#endWatch = () => {

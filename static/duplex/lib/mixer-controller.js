@@ -83,17 +83,6 @@ export class MixerController {
     return this.#mode;
   }
 
-  /** Gains in force, automatic and trim together, dB. */
-  get gains() {
-    const automatic = automaticGains(this.#mode, this.#measured);
-    return { fileDb: automatic.fileDb + this.#trim.fileDb, microphoneDb: automatic.microphoneDb + this.#trim.microphoneDb };
-  }
-
-  /** Loudness measured so far, LUFS; -Infinity when unknown. */
-  get measured() {
-    return { ...this.#measured };
-  }
-
   /** Levels now. @returns {MixLevels} */
   get levels() {
     return {
@@ -199,9 +188,9 @@ export class MixerController {
   }
 
   #apply() {
-    const { fileDb, microphoneDb } = this.gains;
-    this.#ramp(this.fileInput, this.#mode === "microphone" ? 0 : fromDb(fileDb));
-    this.#ramp(this.microphoneInput, this.#mode === "file" ? 0 : fromDb(microphoneDb));
+    const { fileDb, microphoneDb } = automaticGains(this.#mode, this.#measured);
+    this.#ramp(this.fileInput, this.#mode === "microphone" ? 0 : fromDb(fileDb + this.#trim.fileDb));
+    this.#ramp(this.microphoneInput, this.#mode === "file" ? 0 : fromDb(microphoneDb + this.#trim.microphoneDb));
   }
 
   /** @param {GainNode} node @param {number} gain */
@@ -227,8 +216,9 @@ export class MixerController {
 
 /** One use of it: open, measure or record and play, close. */
 export class MixerBench {
+  /** @readonly */
+  mixer;
   #context;
-  #mixer;
   #sound;
   /** @type {Microphone | null} */
   #microphone = null;
@@ -240,62 +230,40 @@ export class MixerBench {
   /** @param {BenchOptions} options */
   constructor({ mix, sound }) {
     this.#context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
-    this.#mixer = new MixerController(this.#context, { mode: mix.mode });
+    this.mixer = new MixerController(this.#context, { mode: mix.mode });
     this.#sound = sound;
-    if (sound) this.#mixer.measureFile(sound);
-    setMixer(this.#mixer, mix);
+    if (sound) this.mixer.measureFile(sound);
+    setMixer(this.mixer, mix);
   }
 
   /** @param {MicrophoneOptions} wish */
   async openMicrophone(wish) {
     this.#microphone = await openMicrophone(wish);
     this.#voice = this.#context.createMediaStreamSource(this.#microphone.stream);
-    this.#voice.connect(this.#mixer.microphoneInput);
-  }
-
-  get levels() {
-    return this.#mixer.levels;
+    this.#voice.connect(this.mixer.microphoneInput);
   }
 
   /** Three seconds of the voice. @returns {Promise<number>} LUFS; -Infinity when nothing was heard */
   async measure() {
-    return this.#voice ? this.#mixer.measureMicrophone(this.#voice) : -Infinity;
+    return this.#voice ? this.mixer.measureMicrophone(this.#voice) : -Infinity;
   }
 
-  /** Record the mix until `finish` is called, 30 s at most. */
+  /** Record the mix until the mixer's `finishPreview` is called, 30 s at most. */
   async record() {
-    if (this.#sound && this.#mixer.mode !== "microphone") {
+    if (this.#sound && this.mixer.mode !== "microphone") {
       this.#file = new AudioBufferSourceNode(this.#context, { buffer: this.#sound });
-      this.#file.connect(this.#mixer.fileInput);
+      this.#file.connect(this.mixer.fileInput);
       this.#file.start();
     }
-    const samples = await this.#mixer.recordPreview(PREVIEW_MAX_S);
+    const samples = await this.mixer.recordPreview(PREVIEW_MAX_S);
     this.#file?.stop();
     await this.#microphone?.close();
     return samples.length / CAPTURE_RATE_HZ;
   }
 
-  finish() {
-    this.#mixer.finishPreview();
-  }
-
-  /** Listen to it; resolves at its end. */
-  play() {
-    return this.#mixer.playPreview();
-  }
-
-  stopPlaying() {
-    this.#mixer.stopPreview();
-  }
-
-  /** @param {MixSettings} mix */
-  apply(mix) {
-    setMixer(this.#mixer, mix);
-  }
-
   async close() {
-    this.#mixer.finishPreview();
-    this.#mixer.close();
+    this.mixer.finishPreview();
+    this.mixer.close();
     await this.#microphone?.close();
     if (this.#context.state !== "closed") await this.#context.close();
   }

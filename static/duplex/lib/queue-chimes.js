@@ -1,21 +1,7 @@
 // @ts-check
 /** The wait in the queue: a countdown that never jumps back, and sounds as the position changes. Pure: the page opens the sound device. */
 
-/** A note: when it begins, its pitch, how long it sounds.
- * @typedef {{startS: number, pitchHz: number, lengthS: number}} Note
- */
-
-/** @typedef {{makeContext: () => AudioContext, isMuted?: boolean}} QueueChimesOptions */
-
-/** @typedef {Object} QueueChimes
- * @property {(position: number | null) => void} setPosition Sounds while it is 1; null leaves the queue.
- * @property {() => void} playTurn It is one's turn.
- * @property {() => void} playReady The session is ready.
- * @property {(isMuted: boolean) => void} setMuted
- * @property {() => boolean} isMuted
- * @property {() => void} unlock Call it in a click, so that browsers allow sound later.
- * @property {() => void} close
- */
+/** @typedef {{startS: number, pitchHz: number, lengthS: number}} Note */
 
 const C5_HZ = 523.25;
 const E5_HZ = 659.26;
@@ -47,7 +33,7 @@ const READY_NOTES = [
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
 ];
 
-/** @param {QueueChimesOptions} options @returns {QueueChimes} */
+/** @param {{makeContext: () => AudioContext, isMuted?: boolean}} options */
 export function createQueueChimes({ makeContext, isMuted = false }) {
   /** @type {AudioContext | null} */
   let context = null;
@@ -78,27 +64,23 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
   }
 
   return {
+    /** Sounds while it is 1. @param {number | null} position null leaves the queue */
     setPosition(position) {
       if (position !== 1) return stopLoop();
       if (loop !== undefined) return;
       play(NEXT_NOTES);
       loop = setInterval(() => play(NEXT_NOTES), LOOP_PERIOD_MS);
     },
+    /** It is one's turn. */
     playTurn() {
       stopLoop();
       play(TURN_NOTES);
     },
     playReady: () => play(READY_NOTES),
-    setMuted(isMutedNow) {
-      muted = isMutedNow;
-    },
+    setMuted: (/** @type {boolean} */ isMutedNow) => void (muted = isMutedNow),
     isMuted: () => muted,
+    /** Call it in a click, so that browsers allow sound later. */
     unlock: () => void ready(),
-    close() {
-      stopLoop();
-      context?.close().catch(() => {});
-      context = null;
-    },
   };
 }
 
@@ -127,26 +109,8 @@ function playNote(context, note) {
  * @property {number} queueLength
  */
 
-/** What to show.
- * @typedef {Object} CountdownView
- * @property {number} shownS Whole seconds left; 0 in overtime.
- * @property {boolean} isOvertime It takes longer than was said.
- * @property {number} overtimeS Whole seconds since it should have been over.
- * @property {number} position
- * @property {number} queueLength
- */
-
-/** @typedef {Object} CountdownState
- * @property {number} endsAtMs When the shown value reaches zero.
- * @property {number} position
- * @property {number} queueLength
- */
-
-/** @typedef {Object} QueueCountdown
- * @property {(report: QueueReport) => void} update
- * @property {() => void} stop Harmless when it does not run; `update` starts it again.
- * @property {() => CountdownView | null} view
- */
+/** @typedef {{endsAtMs: number, position: number, queueLength: number}} CountdownState `endsAtMs`: the shown value is zero */
+/** @typedef {ReturnType<typeof countdownView>} CountdownView */
 
 const TICK_MS = 1_000;
 const MS_PER_S = 1_000;
@@ -160,20 +124,20 @@ export function countdownAfter(before, report, nowMs) {
   return { endsAtMs, position, queueLength };
 }
 
-/** What to show at a moment. @param {CountdownState} state @param {number} nowMs @returns {CountdownView} */
+/** @param {CountdownState} state @param {number} nowMs */
 export function countdownView(state, nowMs) {
   const leftMs = state.endsAtMs - nowMs;
   const { position, queueLength } = state;
   return {
-    shownS: Math.max(0, Math.ceil(leftMs / MS_PER_S)),
-    isOvertime: leftMs < 0,
-    overtimeS: Math.max(0, Math.floor(-leftMs / MS_PER_S)),
+    shownS: Math.max(0, Math.ceil(leftMs / MS_PER_S)), // 0 in overtime
+    isOvertime: leftMs < 0, // it takes longer than was said
+    overtimeS: Math.max(0, Math.floor(-leftMs / MS_PER_S)), // since it should have been over
     position,
     queueLength,
   };
 }
 
-/** @param {(view: CountdownView) => void} onRender @param {() => number} [nowMs] A steady clock. @returns {QueueCountdown} */
+/** @param {(view: CountdownView) => void} onRender @param {() => number} [nowMs] a steady clock */
 export function createQueueCountdown(onRender, nowMs = () => performance.now()) {
   /** @type {CountdownState | null} */
   let state = null;
@@ -185,6 +149,7 @@ export function createQueueCountdown(onRender, nowMs = () => performance.now()) 
   }
 
   return {
+    /** @param {QueueReport} report */
     update(report) {
       state = countdownAfter(state, report, nowMs());
       timer ??= setInterval(render, TICK_MS);
@@ -195,6 +160,5 @@ export function createQueueCountdown(onRender, nowMs = () => performance.now()) 
       timer = undefined;
       state = null;
     },
-    view: () => (state ? countdownView(state, nowMs()) : null),
   };
 }

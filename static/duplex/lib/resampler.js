@@ -196,10 +196,6 @@ export class RingBuffer {
     return this.#length;
   }
 
-  get capacitySamples() {
-    return this.#samples.length;
-  }
-
   /** Samples lost to overflow since the start; `clear` does not reset it. */
   get droppedSamples() {
     return this.#droppedSamples;

@@ -31,14 +31,6 @@ export class SessionRecorder extends EventTarget {
     this.#now = now;
   }
 
-  get isRecording() {
-    return this.#isRecording;
-  }
-
-  get lengthS() {
-    return this.#tape.lengthSamples / CAPTURE_RATE_HZ;
-  }
-
   /** Takes `chunk` events of `source`, and what `answer` sounds. @param {EventTarget} source @param {AudioNode | null} answer */
   async start(source, answer) {
     this.#startedAtMs = this.#now();
@@ -64,7 +56,7 @@ export class SessionRecorder extends EventTarget {
   #append(side, audio) {
     if (!this.#isRecording) return;
     this.#tape.append(side, audio, ((this.#now() - this.#startedAtMs) * CAPTURE_RATE_HZ) / MS_PER_S);
-    if (this.lengthS < RECORDING_MAX_S) return;
+    if (this.#tape.lengthSamples < RECORDING_MAX_S * CAPTURE_RATE_HZ) return;
     this.stop();
     this.dispatchEvent(new CustomEvent("full"));
   }
@@ -83,7 +75,7 @@ export class SessionRecorder extends EventTarget {
 
   /** The file; null when nothing was recorded. @returns {Blob | null} */
   encode() {
-    return this.lengthS > 0 ? this.#tape.toWav() : null;
+    return this.#tape.lengthSamples > 0 ? this.#tape.toWav() : null;
   }
 }
 

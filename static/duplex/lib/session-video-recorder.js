@@ -31,15 +31,15 @@ export function supportedFormats(isSupported) {
 }
 
 /**
- * The format wished for when possible, else the first that works.
+ * The format wished for where possible, else the first that works; null: this browser cannot record.
  * @param {(mimeType: string) => boolean} isSupported
- * @param {{wishId?: string, hasPicture?: boolean}} [wish]
- * @returns {Format | null} null: this browser cannot record
+ * @param {string} [wishId]
+ * @returns {Format | null}
  */
-export function pickFormat(isSupported, { wishId, hasPicture = true } = {}) {
+export function pickFormat(isSupported, wishId) {
   const possible = supportedFormats(isSupported);
   const wished = possible.find(({ id }) => id === wishId);
-  return wished ?? possible.find((format) => format.hasPicture === hasPicture) ?? possible[0] ?? null;
+  return wished ?? possible.find(({ hasPicture }) => hasPicture) ?? possible[0] ?? null;
 }
 
 /** Some browsers write MP4 without sound. @param {Format} format @param {(mimeType: string) => boolean} isSupported */
@@ -59,14 +59,13 @@ function streamOf(node) {
 
 /**
  * @typedef {Object} VideoRecorderOptions
- * @property {HTMLVideoElement | HTMLCanvasElement} picture
+ * @property {HTMLVideoElement} picture
  * @property {MediaStream | AudioNode | null} user left
  * @property {MediaStream | AudioNode | null} answer right
  * @property {string} [formatId]
  * @property {number} [bitrate] bits per second
  * @property {(canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void} [draw]
  *   paints subtitles over each picture
- * @property {boolean} [isMirrored]
  */
 
 /** Picture and sound into one file. Event `full` at the bound, `failed` when the browser gives up. */
@@ -85,17 +84,13 @@ export class SessionVideoRecorder extends EventTarget {
     return this.#recorder?.state === "recording";
   }
 
-  get bytes() {
-    return this.#bytes;
-  }
-
   get format() {
     return this.#format;
   }
 
   /** Begin. @param {VideoRecorderOptions} options @returns {Promise<Format | null>} null: this browser cannot record */
   async start(options) {
-    const format = pickFormat(isSupportedHere, { wishId: options.formatId });
+    const format = pickFormat(isSupportedHere, options.formatId);
     if (format === null) return null;
     this.#format = format;
     this.#parts = [];
@@ -135,20 +130,17 @@ export class SessionVideoRecorder extends EventTarget {
   }
 
   /** @param {VideoRecorderOptions} options @returns {MediaStream} */
-  #paintPicture({ picture, draw, isMirrored = false }) {
+  #paintPicture({ picture, draw }) {
     const canvas = document.createElement("canvas");
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
     const paint = () => {
-      const widthPx = picture instanceof HTMLVideoElement ? picture.videoWidth : picture.width;
-      const heightPx = picture instanceof HTMLVideoElement ? picture.videoHeight : picture.height;
+      const { videoWidth: widthPx, videoHeight: heightPx } = picture;
       if (widthPx === 0 || heightPx === 0) return;
       if (canvas.width !== widthPx || canvas.height !== heightPx) {
         canvas.width = widthPx;
         canvas.height = heightPx;
       }
-      context.setTransform(isMirrored ? -1 : 1, 0, 0, 1, isMirrored ? widthPx : 0, 0);
       context.drawImage(picture, 0, 0, widthPx, heightPx);
-      context.setTransform(1, 0, 0, 1, 0, 0);
       draw?.(context, widthPx, heightPx);
     };
     paint();
@@ -177,11 +169,6 @@ export class SessionVideoRecorder extends EventTarget {
       await ended;
     }
     for (const close of this.#closers.splice(0)) close();
-    return this.encode();
-  }
-
-  /** What has been recorded so far. @returns {Blob | null} */
-  encode() {
     if (this.#parts.length === 0) return null;
     return new Blob(this.#parts, { type: this.#format?.mimeType.split(";")[0] });
   }

@@ -43,11 +43,7 @@ export class SileroDetector {
     this.#ort = ort;
     this.#session = session;
     this.#rate = new ort.Tensor("int64", BigInt64Array.of(BigInt(CAPTURE_RATE_HZ)), []);
-    this.#state = this.#zeroState();
-  }
-
-  #zeroState() {
-    return new this.#ort.Tensor("float32", new Float32Array(2 * 128), STATE_SHAPE);
+    this.#state = new ort.Tensor("float32", new Float32Array(2 * 128), STATE_SHAPE);
   }
 
   /** @param {Float32Array} window 512 samples at 16 kHz */
@@ -83,14 +79,6 @@ export class SileroDetector {
     });
     this.#state = outputs.stateN;
     return Number(/** @type {Float32Array} */ (outputs.output.data)[0]);
-  }
-
-  /** Begin a new stream. */
-  reset() {
-    this.#state = this.#zeroState();
-    this.#context.fill(0);
-    this.#waiting.length = 0;
-    this.probability = 0;
   }
 
   /** Stop; from now on it says "speech", so that the energy gate decides alone. */

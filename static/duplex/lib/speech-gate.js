@@ -109,14 +109,6 @@ export class SpeechGate {
     return this.#state;
   }
 
-  get noiseDb() {
-    return this.#noiseDb;
-  }
-
-  get couplingDb() {
-    return this.#couplingDb;
-  }
-
   /** The answer is over or was flushed: forget the sound, keep what was learnt of room and echo. */
   reset() {
     this.#state = "idle";

@@ -95,8 +95,5 @@ export function lastTurns(modelTurns, userTurns, count) {
     .slice(-count)
     .map(({ startedAtMs, text }) => ({ startedAtMs, text: text.trim(), lengthMs: 0, isUser: false }));
   const heard = userTurns.slice(-count).map(({ startedAtMs, lengthMs }) => ({ startedAtMs, text: "", lengthMs, isUser: true }));
-  return [...said, ...heard]
-    .sort((one, other) => one.startedAtMs - other.startedAtMs)
-    .slice(-count)
-    .map(({ startedAtMs, ...turn }) => ({ key: `${turn.isUser ? "u" : "m"}${startedAtMs}`, ...turn }));
+  return [...said, ...heard].sort((one, other) => one.startedAtMs - other.startedAtMs).slice(-count);
 }

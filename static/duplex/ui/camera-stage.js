@@ -7,7 +7,7 @@ import { t } from "../../shared/texts.js";
 import { createFrameGrabber, openCamera } from "../lib/camera.js";
 
 /** @import { Camera, Frame } from "../lib/camera.js" */
-/** @import { OmniStore } from "../lib/omni-settings.js" */
+/** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** Codes that are the browser's, not the camera's. */
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);

@@ -4,7 +4,7 @@
 import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { t } from "../../shared/texts.js";
-import { mixSettingsOf } from "../lib/omni-settings.js";
+import { mixSettingsOf } from "../lib/call-settings.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { problemText } from "../../shared/notice.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
@@ -18,7 +18,7 @@ import { mountFileBox } from "./source-choice.js";
 /** @import { MicrophoneOptions } from "../lib/microphone.js" */
 /** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
 /** @import { VideoFile } from "../lib/video-file.js" */
-/** @import { OmniStore } from "../lib/omni-settings.js" */
+/** @import { OmniStore } from "../lib/call-settings.js" */
 
 /**
  * @typedef {Object} FileModeParts
@@ -257,13 +257,13 @@ function mountMixerPanel(el, options) {
       : "";
   const record = () => {
     const isOn = doing === "recording";
-    const run = () => (isOn ? bench?.finish() : void use("recording", recordMix));
+    const run = () => (isOn ? bench?.mixer.finishPreview() : void use("recording", recordMix));
     const isOff = doing === "measuring" || doing === "playing";
     return button("preview-record", isOn ? "stop" : "record", isOn ? "preview_stop" : "preview_record", isOff, run);
   };
   const play = () => {
     const isOn = doing === "playing";
-    const run = () => (isOn ? bench?.stopPlaying() : void playMix());
+    const run = () => (isOn ? bench?.mixer.stopPreview() : void playMix());
     return button(
       "preview-play",
       isOn ? "stop" : "play",
@@ -288,7 +288,7 @@ function mountMixerPanel(el, options) {
   });
   const meters = [...el.querySelectorAll(".mixer-meter")].filter((row) => row instanceof HTMLElement);
   const follow = () => {
-    const levels = bench?.levels ?? options.callLevels();
+    const levels = bench?.mixer.levels ?? options.callLevels();
     const now = [levels?.fileDb, levels?.microphoneDb, levels?.mixDb];
     meters.forEach((meter, at) => showLevel(meter, now[at] ?? FLOOR_DB));
     if ((bench || levels) && el.open) requestAnimationFrame(follow);
@@ -336,12 +336,12 @@ function mountMixerPanel(el, options) {
   const playMix = async () => {
     doing = "playing";
     draw();
-    await bench?.play();
+    await bench?.mixer.playPreview();
     if (doing === "playing") doing = "recorded";
     draw();
   };
   const update = () => {
-    bench?.apply(mixSettingsOf(store, microphoneLufs, "monitor_volume"));
+    if (bench) setMixer(bench.mixer, mixSettingsOf(store, microphoneLufs, "monitor_volume"));
     if (el.open) follow();
     draw();
   };

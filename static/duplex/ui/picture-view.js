@@ -7,7 +7,7 @@
 import { byId, find, on } from "../../shared/dom.js";
 import { formatBytes, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/texts.js";
-import { subtitleLookOf } from "../lib/omni-settings.js";
+import { subtitleLookOf } from "../lib/call-settings.js";
 import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
@@ -19,7 +19,7 @@ import { mountLevelBars } from "./meters.js";
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
 /** @import { TranscriptTurn } from "../lib/unit-log.js" */
 /** @import { UserTurn } from "../lib/user-turns.js" */
-/** @import { OmniStore } from "../lib/omni-settings.js" */
+/** @import { OmniStore } from "../lib/call-settings.js" */
 
 // The lengths of answers that have a name, beside the slider of the length penalty.
 

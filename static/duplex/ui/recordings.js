@@ -193,7 +193,7 @@ function mountRecordSettings(dialog, store) {
     }),
   );
   const draw = () => {
-    const chosen = pickFormat(isSupported, { wishId: store.get("format") });
+    const chosen = pickFormat(isSupported, store.get("format"));
     formats.value = possible.some(({ id }) => id === store.get("format")) ? store.get("format") : "auto";
     bitrates.value = store.get("bitrate");
     const warning = !chosen

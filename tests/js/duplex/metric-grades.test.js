@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { figuresOf, gradeHigh, gradeLow } from "../../../static/duplex/lib/call-figures.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
-/** @import { SessionState } from "../../../static/duplex/lib/duplex-types.js" */
+/** @import { SessionState } from "../../../static/duplex/lib/session-state.js" */
 /** @import { UnitRecord } from "../../../static/duplex/lib/unit-log.js" */
 
 /** @param {Partial<SessionState>} given @returns {SessionState} */

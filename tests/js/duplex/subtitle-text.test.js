@@ -73,15 +73,15 @@ test("the last turns of both sides stand in the order they began", () => {
   const model = [turn({ text: "a", startedAtMs: 1 }), turn({ text: " c ", startedAtMs: 3 })];
   const user = [{ startedAtMs: 2, lengthMs: 900, bars: [], isOpen: false }];
   assert.deepEqual(
-    lastTurns(model, user, 12).map(({ key, text, lengthMs }) => [key, text, lengthMs]),
+    lastTurns(model, user, 12).map(({ isUser, text, lengthMs }) => [isUser, text, lengthMs]),
     [
-      ["m1", "a", 0],
-      ["u2", "", 900],
-      ["m3", "c", 0],
+      [false, "a", 0],
+      [true, "", 900],
+      [false, "c", 0],
     ],
   );
   assert.deepEqual(
-    lastTurns(model, user, 2).map(({ key }) => key),
-    ["u2", "m3"],
+    lastTurns(model, user, 2).map(({ startedAtMs }) => startedAtMs),
+    [2, 3],
   );
 });

@@ -1,6 +1,11 @@
 // @ts-check
 /** Makes charts and a table of numbers out of the server's last hour. Pure. */
 
+import { t } from "../shared/texts.js";
+import { UNKNOWN, kindName, memory, milliseconds, span } from "./admin-texts.js";
+
+/** @import { TableColumn } from "./words.js" */
+
 /** @typedef {(number | null)[]} Column */
 
 /**
@@ -123,7 +128,7 @@ export function spansOf(history, spanS) {
   });
   const names = Object.keys(history.series);
   const sessions = names.filter((name) => name.startsWith(SESSIONS));
-  const memory = names.filter((name) => name.startsWith(MEMORY));
+  const memories = names.filter((name) => name.startsWith(MEMORY));
   const pick = (/** @type {string} */ name, /** @type {number[]} */ at) =>
     known(at.map((one) => history.series[name]?.[one] ?? null));
   const total = (/** @type {string[]} */ all, /** @type {number[]} */ at) =>
@@ -137,7 +142,7 @@ export function spansOf(history, spanS) {
       waitS: most(pick("queue.oldest_wait_s", at)),
       p50Ms: middle(pick("unit.p50_ms", at)),
       p99Ms: most(pick("unit.p99_ms", at)),
-      memoryMb: total(memory, at),
+      memoryMb: total(memories, at),
     }));
 }
 
@@ -167,4 +172,142 @@ function middle(values) {
 /** @param {Column} values @returns {number | null} as it is now; null if that is not known */
 export function latest(values) {
   return values.at(-1) ?? null;
+}
+
+// Charts and table in words, and what the library draws of them.
+
+const DASH_PX = [6, 4];
+const LINE_PX = 2;
+const FILL_ALPHA = 0.08;
+const LEAST_TOP = 4; // so that a line at zero does not fill the chart
+const LEAST_AXIS_PX = 34;
+const TICK_PX = 16; // with the gap to the words
+const TICK_SPACE_PX = 36;
+const TIME_AXIS_PX = 32;
+const TIME_SPACE_PX = 84;
+const S_PER_MINUTE = 60;
+const LEAST_SPAN_S = 10 * S_PER_MINUTE; // of the time axis, when little was measured yet
+
+/** @type {TableColumn<Span>[]} */
+export const SPAN_COLUMNS = [
+  { labelKey: "admin.col_from", cell: ({ startS }) => clockTime(startS) },
+  { labelKey: "admin.col_sessions", cell: ({ sessions }) => String(sessions ?? UNKNOWN) },
+  { labelKey: "admin.col_queue", cell: ({ queue }) => String(queue ?? UNKNOWN) },
+  { labelKey: "admin.col_longest_wait", cell: ({ waitS }) => span(waitS) },
+  { labelKey: "admin.line_unit_p50_ms", cell: ({ p50Ms }) => milliseconds(p50Ms) },
+  { labelKey: "admin.line_unit_p99_ms", cell: ({ p99Ms }) => milliseconds(p99Ms) },
+  { labelKey: "admin.col_memory", cell: ({ memoryMb }) => memory(memoryMb) },
+];
+
+/** @param {Line} line */
+export function lineName({ name }) {
+  if (name.startsWith("sessions.")) return kindName(/** @type {Http.RequestType} */ (name.slice("sessions.".length)));
+  if (name.startsWith("vram_used_mb.")) return workerOf(name);
+  return t(`admin.line_${name.replace(".", "_")}`);
+}
+
+/** @param {Line} line @param {number | null} value */
+export function figure({ name }, value) {
+  if (value === null) return UNKNOWN;
+  if (name.startsWith("vram_used_mb.")) return memory(value);
+  if (name.startsWith("unit.")) return milliseconds(value);
+  return name === "queue.oldest_wait_s" ? span(value) : String(value);
+}
+
+/** @param {number} seconds of Unix time */
+function clockTime(seconds) {
+  return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "short" }).format(new Date(seconds * 1_000));
+}
+
+/** @typedef {import("uplot")} Plot */
+
+/** @param {Chart} chart @returns {import("uplot").AlignedData} */
+export function dataOf({ times, lines }) {
+  return [times, ...lines.map(({ values }) => values)];
+}
+
+/**
+ * @param {Chart} chart
+ * @param {{css: (token: string, alpha?: number) => string, tick: (line: Line, value: number | null) => string, tell: (plot: Plot) => void,
+ *   size: {width: number, height: number}, font: string}} look
+ * @returns {import("uplot").Options}
+ */
+export function optionsOf(chart, { css, tick, tell, size, font }) {
+  const text = {
+    font,
+    stroke: css("ink-soft"),
+    grid: { stroke: css("line"), width: 1 },
+    ticks: { stroke: css("line"), width: 1 },
+  };
+  const sideAxis = (/** @type {"left" | "right"} */ side) => {
+    const line = chart.lines.find((each) => each.side === side);
+    return (
+      line && {
+        ...text,
+        grid: side === "left" ? text.grid : { show: false },
+        scale: side,
+        side: side === "left" ? 3 : 1,
+        size: widthOf,
+        space: TICK_SPACE_PX,
+        incrs: isWhole(line) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] : undefined,
+        values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => tick(line, value)),
+      }
+    );
+  };
+  const range = (/** @type {Plot} */ _, /** @type {number} */ _least, /** @type {number} */ most) =>
+    /** @type {[number, number]} */ ([0, Math.max(LEAST_TOP, (most ?? 0) * 1.15)]);
+  const axes = /** @type {import("uplot").Axis[]} */ (
+    [{ ...text, space: TIME_SPACE_PX, size: TIME_AXIS_PX, values: clockTicks }, sideAxis("left"), sideAxis("right")].filter(
+      Boolean,
+    )
+  );
+  return {
+    ...size,
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false }, points: { size: 7 } },
+    scales: { x: { time: true, range: spanOf }, left: { range }, right: { range } },
+    axes,
+    series: [
+      {},
+      ...chart.lines.map((line) => ({
+        scale: line.side,
+        stroke: css(line.tone),
+        fill: chart.lines.length === 1 ? css(line.tone, FILL_ALPHA) : undefined,
+        width: LINE_PX,
+        dash: line.isDashed ? DASH_PX : undefined,
+        points: { show: chart.times.length < 3 },
+      })),
+    ],
+    hooks: { setCursor: [tell] },
+  };
+}
+
+/** @param {Plot} _ @param {number} first @param {number} last @returns {[number, number]} */
+function spanOf(_, first, last) {
+  return [Math.min(first, last - LEAST_SPAN_S), last];
+}
+
+/** @param {Line} line */
+function isWhole({ name }) {
+  return name.startsWith("sessions.") || name === "queue.length";
+}
+
+/** @param {Plot} _ @param {number[]} splits Unix seconds */
+function clockTicks(_, splits) {
+  const isClose = splits.length > 1 && splits[1] - splits[0] < S_PER_MINUTE;
+  const format = new Intl.DateTimeFormat(t("language.tag"), {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: isClose ? "2-digit" : undefined,
+    hourCycle: "h23",
+  });
+  return splits.map((seconds) => format.format(new Date(seconds * 1_000)));
+}
+
+/** @param {Plot} plot @param {string[] | null} words none before there are values @param {number} axis */
+function widthOf({ axes, ctx }, words, axis) {
+  const [font] = /** @type {string[]} */ (/** @type {unknown} */ (axes[axis].font)); // scaled, as uPlot keeps it
+  ctx.font = font;
+  const widths = (words ?? []).map((word) => ctx.measureText(word).width / (globalThis.devicePixelRatio || 1));
+  return Math.max(LEAST_AXIS_PX, Math.ceil(Math.max(0, ...widths)) + TICK_PX);
 }

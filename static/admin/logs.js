@@ -4,11 +4,13 @@
 import { ApiError } from "../shared/api.js";
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
+import { LogBuffer, isMatch } from "./admin-facts.js";
+import { table, when } from "./words.js";
+import { UNKNOWN, actionWords, clock, failureText, withKeys } from "./admin-texts.js";
 import { html, live, nothing, repeat } from "../shared/lit.js";
-import { LogBuffer, auditAction, isMatch } from "./admin-facts.js";
-import { UNKNOWN, failureText, table, when } from "./words.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
+/** @import { AuditRow } from "./admin-texts.js" */
 /** @import { KeptLine, LogFilter } from "./admin-facts.js" */
 /** @import { TableColumn } from "./words.js" */
 
@@ -173,21 +175,12 @@ const lineView = ({ time, severity, level, text }) =>
     ><span class="admin-log-text">${level ? text.replace(PADDING, "  ") : text}</span>
   </div>`;
 
-/** @param {string} time as the program wrote it */
-function clock(time) {
-  const read = new Date(time);
-  if (Number.isNaN(read.getTime())) return time;
-  return new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" }).format(read);
-}
-
 // Audit: what administrators did, newest first.
-
-/** @typedef {Http.AuditEntry & {key: string}} Row */
 
 const LIMIT = 200;
 const FIRST_FAILURE = 400;
 
-/** @type {TableColumn<Row>[]} */
+/** @type {TableColumn<AuditRow>[]} */
 const COLUMNS = [
   { labelKey: "admin.col_when", cell: ({ time }) => when(time) },
   { labelKey: "admin.col_did", cell: ({ action }) => actionWords(action) },
@@ -199,7 +192,7 @@ const COLUMNS = [
 
 /** @param {Context} context @returns {Section} */
 export function makeAudit({ api, draw }) {
-  /** @type {Row[] | null} */
+  /** @type {AuditRow[] | null} */
   let rows = null;
   return {
     async refresh() {
@@ -215,26 +208,7 @@ export function makeAudit({ api, draw }) {
   };
 }
 
-/** Equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {Row[]} */
-function withKeys(entries) {
-  /** @type {Map<string, number>} */
-  const seen = new Map();
-  const keyed = entries.toReversed().map((entry) => {
-    const name = `${entry.time} ${entry.action} ${entry.target}`;
-    const count = seen.get(name) ?? 0;
-    seen.set(name, count + 1);
-    return { ...entry, key: `${name} ${count}` };
-  });
-  return keyed.reverse();
-}
-
-/** @param {string} action */
-function actionWords(action) {
-  const known = auditAction(action);
-  return known ? t(`admin.did_${known}`) : action;
-}
-
-/** @param {Row} row */
+/** @param {AuditRow} row */
 function outcome({ status }) {
   const isGood = status < FIRST_FAILURE;
   return html`<span class="badge" data-kind=${isGood ? "good" : "bad"}

@@ -1,64 +1,18 @@
 // @ts-check
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
-import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
-import { html, icon, live, nothing, repeat } from "../shared/lit.js";
+import { icon, html, live, nothing, repeat } from "../shared/lit.js";
 import { fetchNote, toast } from "../shared/notice.js";
 import { appTitle } from "../shared/page.js";
 import { changesOf, ETA_FIELDS, fieldProblem, overviewOf, savedValue } from "./admin-facts.js";
 import { makeCharts } from "./charts.js";
-import { act, memory, reportFailure, UNKNOWN } from "./words.js";
+import { act, reportFailure } from "./words.js";
+import { FIGURES, UNKNOWN, hintOf } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
+/** @import { Figure } from "./admin-texts.js" */
 /** @import { EtaField, Overview } from "./admin-facts.js" */
-
-/**
- * @typedef {{labelKey: string, value: (facts: Overview) => string, note: (facts: Overview) => string,
- *   tone?: (facts: Overview) => string, share?: (facts: Overview) => number | null}} Figure
- */
-
-/** @type {Record<string, Figure>} */
-const FIGURES = {
-  conversations: {
-    labelKey: "admin.now_sessions",
-    value: ({ sessions }) => formatNumber(sessions),
-    note: ({ freePlaces, places }) => t("admin.now_places", { free: formatNumber(freePlaces), all: formatNumber(places) }),
-    share: ({ freePlaces, places }) => (places > 0 ? 1 - freePlaces / places : null),
-  },
-  workers: {
-    labelKey: "admin.now_workers",
-    value: ({ workers }) => formatNumber(workers),
-    note: (facts) => troubles(facts),
-    tone: ({ broken, loading }) => (broken > 0 ? "bad" : loading > 0 ? "caution" : ""),
-  },
-  idle: {
-    labelKey: "admin.now_idle",
-    value: ({ idle }) => formatNumber(idle),
-    note: () => t("admin.now_idle_note"),
-    tone: ({ idle, freePlaces }) => (idle + freePlaces > 0 ? "good" : "caution"),
-  },
-  busy: { labelKey: "admin.now_busy", value: ({ busy }) => formatNumber(busy), note: () => t("admin.now_busy_note") },
-  queue: {
-    labelKey: "admin.now_queue",
-    value: ({ waiting }) => formatNumber(waiting),
-    note: ({ mostWaiting }) => t("admin.now_queue_most", { n: formatNumber(mostWaiting) }),
-    tone: ({ waiting }) => (waiting > 0 ? "caution" : ""),
-  },
-  memory: {
-    labelKey: "admin.now_memory",
-    value: ({ memoryUsedMb }) => memory(memoryUsedMb),
-    note: ({ memoryTotalMb }) =>
-      memoryTotalMb === null ? t("admin.no_gpu") : t("admin.of_memory", { total: memory(memoryTotalMb) }),
-    share: ({ memoryUsedMb, memoryTotalMb }) => (memoryUsedMb === null || !memoryTotalMb ? null : memoryUsedMb / memoryTotalMb),
-  },
-};
-
-/** @param {Overview} facts */
-function troubles({ loading, broken }) {
-  if (broken > 0) return t("admin.now_broken", { n: formatNumber(broken) });
-  return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
-}
 
 /** @param {Context} context @returns {Section} */
 export function makeOverview({ api, draw, page, el }) {
@@ -300,15 +254,4 @@ export function makeDurations({ api, draw }) {
         </form>`;
     },
   };
-}
-
-/** @param {string} kind @param {Readonly<Record<string, unknown>>} status */
-function hintOf(kind, status) {
-  if (kind === "alpha") return t("admin.eta_alpha_hint");
-  if (kind === "duplex") return t("admin.eta_duplex_hint");
-  const samples = Number(status[`ema_${kind}_samples`] ?? 0);
-  const mean = status[`ema_${kind}_s`] ?? null;
-  return mean === null || samples === 0
-    ? t("admin.eta_not_measured")
-    : tn("admin.eta_measured", samples, { mean: formatNumber(Number(mean), 1) });
 }

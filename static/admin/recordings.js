@@ -3,8 +3,9 @@
 
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
-import { html, icon } from "../shared/lit.js";
-import { act, actionButton, kindName, reportFailure, span, table, when } from "./words.js";
+import { icon, html } from "../shared/lit.js";
+import { act, actionButton, reportFailure, table, when } from "./words.js";
+import { keptText, kindName, sizeOf, span, stateWords } from "./admin-texts.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { TableColumn } from "./words.js" */
@@ -139,20 +140,6 @@ export function makeRecordings({ api, draw, page }) {
   };
 }
 
-/** @param {{session_retention_days: number, max_storage_gb: number}} limits */
-function keptText({ session_retention_days: days, max_storage_gb: room }) {
-  const rules = [];
-  if (days > 0) rules.push(tn("admin.recordings_days", days));
-  if (room > 0) rules.push(t("admin.recordings_room", { n: formatNumber(room) }));
-  return rules.join(" ") || t("admin.recordings_for_ever");
-}
-
-/** @param {Http.ListedRecording} recording */
-function stateWords({ is_running: isRunning, status, problem, has_comment: hasComment, has_upload: hasUpload }) {
-  const state = isRunning ? t("admin.rec_running") : status === "ready" ? t("admin.rec_ready") : t("admin.rec_unfinished");
-  return [state, problem, hasComment && t("admin.rec_comment"), hasUpload && t("admin.rec_upload")].filter(Boolean).join(" · ");
-}
-
 /** First what would go, then doing it. @param {Pick<Context, "api" | "draw">} context @param {() => Promise<unknown>} after */
 function makeCleanup({ api, draw }, after) {
   /** @type {{wish: Wish, report: Http.CleanupReport} | null} */
@@ -225,11 +212,6 @@ function makeCleanup({ api, draw }, after) {
       </div>
     </details>`;
   };
-}
-
-/** @param {Http.CleanupReport} report */
-function sizeOf({ sessions }) {
-  return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
 }
 
 /** @param {Http.CleanupReport} report */

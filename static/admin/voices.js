@@ -1,14 +1,15 @@
 // @ts-check
 /** Voices and presets: listen to them, add and remove voices, look at presets. */
 
-import { on } from "../shared/dom.js";
 import { formatBytes, formatDateTime, formatNumber } from "../shared/formats.js";
-import { getLang, t } from "../shared/texts.js";
-import { html, icon, nothing, repeat } from "../shared/lit.js";
+import { t, getLang } from "../shared/texts.js";
+import { icon, html, nothing, repeat } from "../shared/lit.js";
 import { base64ToFloats, bytesToBase64, encodeWav } from "../shared/pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceLimits, wordsIn } from "../shared/prompt.js";
+import { act, actionButton, table } from "./words.js";
+import { failureText } from "./admin-texts.js";
+import { on } from "../shared/dom.js";
 import { toast } from "../shared/notice.js";
-import { act, actionButton, failureText, table } from "./words.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { VoiceLimits } from "../shared/prompt.js" */

@@ -1,73 +1,17 @@
 // @ts-check
-/** What the sections share: words, tables, buttons that act on the server. */
+/** What the sections share: tables, buttons that act on the server, the way in. */
 
 import { find, on } from "../shared/dom.js";
-import { formatAgo, formatBytes, formatClock, formatDateTime, formatNumber } from "../shared/formats.js";
-import { hasText, t } from "../shared/texts.js";
-import { html, icon, nothing, render, repeat } from "../shared/lit.js";
-import { problemText, toast } from "../shared/notice.js";
+import { formatDateTime } from "../shared/formats.js";
+import { t } from "../shared/texts.js";
+import { icon, render, html, nothing, repeat } from "../shared/lit.js";
+import { toast } from "../shared/notice.js";
 import { isRefusal } from "./admin-api.js";
-
-const BYTES_PER_MB = 1024 * 1024;
-const S_PER_HOUR = 3_600;
-const S_PER_DAY = 86_400;
-const MS_PER_S = 1_000;
-export const UNKNOWN = "–";
-
-/** Kinds of conversation are called as the apps they belong to. @type {Record<Http.RequestType, string>} */
-const KIND_KEYS = {
-  chat: "admin.kind_chat",
-  streaming: "app.turnbased.title",
-  half_duplex_audio: "app.half_duplex_audio.title",
-  audio_duplex: "app.audio_duplex.title",
-  omni_duplex: "app.omni.title",
-  duplex: "admin.kind_duplex",
-};
-
-/** @param {Http.RequestType | null | undefined} kind */
-export function kindName(kind) {
-  return kind ? t(KIND_KEYS[kind]) : UNKNOWN;
-}
-
-/** @param {number | null | undefined} megabytes */
-export function memory(megabytes) {
-  return megabytes === null || megabytes === undefined ? UNKNOWN : formatBytes(megabytes * BYTES_PER_MB);
-}
-
-/** A length of time: 3:07, or 5 h 12 min, or 3 d 4 h. @param {number | null | undefined} seconds */
-export function span(seconds) {
-  if (seconds === null || seconds === undefined) return UNKNOWN;
-  if (seconds < S_PER_HOUR) return formatClock(seconds);
-  const hours = Math.floor((seconds % S_PER_DAY) / S_PER_HOUR);
-  if (seconds >= S_PER_DAY) return t("admin.span_days", { days: Math.floor(seconds / S_PER_DAY), hours });
-  return t("admin.span_hours", { hours, minutes: Math.floor((seconds % S_PER_HOUR) / 60) });
-}
-
-/** @param {string | null | undefined} time */
-export function ago(time) {
-  return time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN;
-}
+import { ago, failureText } from "./admin-texts.js";
 
 /** A time and how long ago it was. @param {string} time */
 export const when = (time) =>
   html`<div class="admin-when"><span>${formatDateTime(time)}</span><span class="small soft">${ago(time)}</span></div>`;
-
-/** @param {number | null | undefined} ms */
-export function milliseconds(ms) {
-  return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
-}
-
-/** @param {unknown} error @param {string} about what was tried or asked for: "worker", "voice" and so on */
-export function failureText(error, about) {
-  const problem = /** @type {{code?: string, message?: string, status?: number}} */ (error instanceof Error ? error : {});
-  // One code may stand for two things: bad sound, and with HTTP 413 too much of it.
-  const own = [`admin.fail_${about}_${problem.code}_${problem.status}`, `admin.fail_${about}_${problem.code ?? "internal"}`].find(
-    hasText,
-  );
-  if (own) return t(own);
-  const { title, nextStep, detail } = problemText(problem);
-  return [title, detail, nextStep].filter(Boolean).join(" ");
-}
 
 // A table whose rows keep their place in the document while their figures change.
 

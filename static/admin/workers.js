@@ -3,9 +3,10 @@
 
 import { formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
-import { html, nothing, repeat } from "../shared/lit.js";
 import { canStop, restartBlock, sessionRows, toneOf, workerState } from "./admin-facts.js";
-import { actionButton, ago, kindName, memory, milliseconds, span, table, UNKNOWN } from "./words.js";
+import { actionButton, table } from "./words.js";
+import { FACTS, UNKNOWN, ago, kindName, memory, modelWords, span } from "./admin-texts.js";
+import { html, nothing, repeat } from "../shared/lit.js";
 
 /** @import { Context, Section } from "../pages/admin.js" */
 /** @import { SessionRow } from "./admin-facts.js" */
@@ -88,12 +89,6 @@ function card(worker, buttons) {
   </article>`;
 }
 
-/** @param {Http.WorkerInfo} worker */
-function modelWords({ model, gpu_id: gpu }) {
-  const where = gpu === null ? t("admin.on_cpu") : t("admin.on_gpu", { n: gpu });
-  return model ? `${model.name} · ${where}` : where;
-}
-
 /** How far starting or starting again has come. @param {Http.WorkerInfo} worker */
 function progress(worker) {
   const is = workerState(worker);
@@ -120,17 +115,6 @@ function memoryBar({ vram_used_mb: used, vram_total_mb: total }) {
     <meter min="0" max="1" high=${ALMOST_FULL} .value=${used / total} aria-label="${t("admin.gpu_memory")}: ${words}"></meter>
   </div>`;
 }
-
-/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */
-const FACTS = [
-  ["admin.places", ({ slots, free_slots: free }) => t("admin.places_of", { free: formatNumber(free), all: formatNumber(slots) })],
-  ["admin.requests", ({ total_requests: n }) => formatNumber(n)],
-  ["admin.mean_time", ({ total_requests: n, avg_inference_time_ms: ms }) => (n > 0 ? milliseconds(ms) : UNKNOWN)],
-  ["admin.uptime", ({ uptime_s: s }) => span(s)],
-  ["admin.kv_tokens", ({ kv_cache_tokens: n }) => formatNumber(n)],
-  ["admin.cached", ({ cached_hash: hash }) => (hash ? `${hash.slice(0, 12)}…` : UNKNOWN)],
-  ["admin.heard", ({ last_heartbeat: at }) => ago(at)],
-];
 
 /** @param {Http.WorkerInfo} worker */
 const factList = (worker) =>

@@ -5,16 +5,17 @@ import { adminApi, isRefusal, startRefreshing } from "../admin/admin-api.js";
 import { makeApps, makeDurations, makeOverview } from "../admin/overview.js";
 import { makeAudit, makeLogs } from "../admin/logs.js";
 import { makeConversations, makeQueue, makeWorkers } from "../admin/workers.js";
-import { failureText, mountLogin, mountSectionNav } from "../admin/words.js";
+import { mountLogin, mountSectionNav } from "../admin/words.js";
 import { makePresets, makeVoices } from "../admin/voices.js";
 import { makeRecordings } from "../admin/recordings.js";
 import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t, tn } from "../shared/texts.js";
-import { html, render } from "../shared/lit.js";
+import { render, html } from "../shared/lit.js";
 import { mountNotice, toast } from "../shared/notice.js";
 import { pageVisibility } from "../shared/page-visibility.js";
 import { startPage } from "../shared/page.js";
+import { failureText } from "../admin/admin-texts.js";
 
 /** @import { AdminApi, Refresher } from "../admin/admin-api.js" */
 /** @import { SectionEntry } from "../admin/words.js" */

@@ -2,7 +2,7 @@
 /** Says what is wrong and what to do next: in a place of the page, or at its foot for a moment. */
 
 import { formatBytes } from "./formats.js";
-import { hasText, t } from "./texts.js";
+import { problemText, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing, render } from "./lit.js";
 
 /**
@@ -97,30 +97,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
 
 /** @param {string | {code?: string, message?: string}} problem */
 export function toastProblem(problem) {
-  const { title, nextStep } = problemText(problem);
-  toast(`${title} ${nextStep}`);
-}
-
-// Gives each way to fail its own sentence and a next step.
-
-const UNKNOWN = "internal";
-
-/**
- * @param {string | {code?: string, message?: string}} problem a code, or an error that carries one
- * @param {Record<string, string | number>} [params] for {name} in the texts
- * @returns {{code: string, title: string, nextStep: string, detail: string}} `detail` is the server's own
- *   words, only where we have none for the code
- */
-export function problemText(problem, params) {
-  const wanted = typeof problem === "string" ? problem : (problem.code ?? UNKNOWN);
-  const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
-  const message = typeof problem === "string" ? "" : (problem.message ?? "");
-  return {
-    code: wanted,
-    title: t(`problem.${code}.title`, params),
-    nextStep: t(`problem.${code}.next`, params),
-    detail: code === wanted && code !== UNKNOWN ? "" : message,
-  };
+  toast(problemWords(problem));
 }
 
 // How far the server's fetch of the cascade is, in words and as a bar.

@@ -2,11 +2,11 @@
 /** Pills to choose a preset, remembered by the page; its sounds are fetched when it is chosen. */
 
 import { getJson } from "./api.js";
-import { getLang, t } from "./texts.js";
+import { getLang, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./settings-form.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./prompt.js";
-import { problemText, toastProblem } from "./notice.js";
+import { toastProblem } from "./notice.js";
 import { remember, remembered } from "./memory.js";
 
 /** @import { AppliedPreset, PresetMode } from "./prompt.js" */
@@ -86,7 +86,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     } catch (error) {
       if (mine !== wish) return;
       current = before;
-      problem = problemWords(error);
+      problem = `${t("preset.failed")} ${problemWords(error)}`;
     } finally {
       loading -= Number(needsSounds);
       draw();
@@ -101,7 +101,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     try {
       presets = (await listPresets())[mode] ?? [];
     } catch (error) {
-      problem = problemWords(error);
+      problem = `${t("preset.failed")} ${problemWords(error)}`;
     }
     draw();
     const first = firstPreset(presets, remembered(`${page}_preset`), getLang());
@@ -161,10 +161,4 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
       draw();
     },
   };
-}
-
-/** @param {unknown} error */
-function problemWords(error) {
-  const { title, nextStep } = problemText(/** @type {{code?: string}} */ (error));
-  return `${t("preset.failed")} ${title} ${nextStep}`;
 }

@@ -4,9 +4,8 @@
 import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, readVoiceFile } from "./decode-sound.js";
 import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
-import { t } from "./texts.js";
+import { problemWords, t } from "./texts.js";
 import { html, icon, live, mountView } from "./lit.js";
-import { problemText } from "./notice.js";
 import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
@@ -61,7 +60,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       onChange?.(loaded);
       if (!loaded) problem = t("voice.no_default");
     } catch (error) {
-      if (mine === wish) problem = problemWords(error, limits);
+      if (mine === wish) problem = voiceProblem(error, limits);
     } finally {
       if (mine === wish) el.removeAttribute("aria-busy");
       draw();
@@ -162,12 +161,11 @@ function limitTexts({ minS, maxS, maxFileBytes }) {
 }
 
 /** @param {unknown} error @param {VoiceLimits} limits */
-function problemWords(error, limits) {
+function voiceProblem(error, limits) {
   if (error instanceof VoiceError) {
     return t(`voice.problem_${error.code}`, { ...limitTexts(limits), s: formatNumber(error.lengthS, 1) });
   }
-  const { title, nextStep } = problemText(/** @type {{code?: string}} */ (error));
-  return `${title} ${nextStep}`;
+  return problemWords(error);
 }
 
 /** @param {HTMLElement} el @param {(files: FileList) => void} take */

@@ -2,9 +2,9 @@
 /** One message: text, media, voice, how it went, and what can be done with it. */
 
 import { formatDateTime, formatNumber } from "../shared/formats.js";
-import { t } from "../shared/texts.js";
+import { problemText, t } from "../shared/texts.js";
 import { html, icon, iconButton, nothing } from "../shared/lit.js";
-import { problemText, toast } from "../shared/notice.js";
+import { toast } from "../shared/notice.js";
 import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
 import { mediaView } from "./media-view.js";

@@ -3,10 +3,9 @@
 
 import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t } from "../../shared/texts.js";
+import { problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
 import { html, icon, mountView } from "../../shared/lit.js";
-import { problemText } from "../../shared/notice.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
@@ -315,8 +314,7 @@ function mountMixerPanel(el, options) {
       follow();
       await run(opened);
     } catch (reason) {
-      const { title, nextStep } = problemText(/** @type {{code?: string}} */ (reason));
-      problem = `${title} ${nextStep}`;
+      problem = problemWords(reason);
       await closeBench();
     }
   };

@@ -1,0 +1,191 @@
+// @ts-check
+/** What administration says: kinds, sizes, times, states and failures in words. Pure. */
+
+import { formatAgo, formatBytes, formatClock, formatNumber } from "../shared/formats.js";
+import { hasText, problemText, t, tn } from "../shared/texts.js";
+import { auditAction } from "./admin-facts.js";
+
+/** @import { Overview } from "./admin-facts.js" */
+
+const BYTES_PER_MB = 1024 * 1024;
+const S_PER_HOUR = 3_600;
+const S_PER_DAY = 86_400;
+const MS_PER_S = 1_000;
+export const UNKNOWN = "–";
+
+/** Kinds of conversation are called as the apps they belong to. @type {Record<Http.RequestType, string>} */
+const KIND_KEYS = {
+  chat: "admin.kind_chat",
+  streaming: "app.turnbased.title",
+  half_duplex_audio: "app.half_duplex_audio.title",
+  audio_duplex: "app.audio_duplex.title",
+  omni_duplex: "app.omni.title",
+  duplex: "admin.kind_duplex",
+};
+
+/** @param {Http.RequestType | null | undefined} kind */
+export function kindName(kind) {
+  return kind ? t(KIND_KEYS[kind]) : UNKNOWN;
+}
+
+/** @param {number | null | undefined} megabytes */
+export function memory(megabytes) {
+  return megabytes === null || megabytes === undefined ? UNKNOWN : formatBytes(megabytes * BYTES_PER_MB);
+}
+
+/** A length of time: 3:07, or 5 h 12 min, or 3 d 4 h. @param {number | null | undefined} seconds */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined) return UNKNOWN;
+  if (seconds < S_PER_HOUR) return formatClock(seconds);
+  const hours = Math.floor((seconds % S_PER_DAY) / S_PER_HOUR);
+  if (seconds >= S_PER_DAY) return t("admin.span_days", { days: Math.floor(seconds / S_PER_DAY), hours });
+  return t("admin.span_hours", { hours, minutes: Math.floor((seconds % S_PER_HOUR) / 60) });
+}
+
+/** @param {string | null | undefined} time */
+export function ago(time) {
+  return time ? formatAgo(Math.max(0, (Date.now() - Date.parse(time)) / MS_PER_S)) : UNKNOWN;
+}
+
+/** @param {number | null | undefined} ms */
+export function milliseconds(ms) {
+  return ms === null || ms === undefined ? UNKNOWN : t("admin.ms", { n: formatNumber(ms) });
+}
+
+/** @param {unknown} error @param {string} about what was tried or asked for: "worker", "voice" and so on */
+export function failureText(error, about) {
+  const problem = /** @type {{code?: string, message?: string, status?: number}} */ (error instanceof Error ? error : {});
+  // One code may stand for two things: bad sound, and with HTTP 413 too much of it.
+  const own = [`admin.fail_${about}_${problem.code}_${problem.status}`, `admin.fail_${about}_${problem.code ?? "internal"}`].find(
+    hasText,
+  );
+  if (own) return t(own);
+  const { title, nextStep, detail } = problemText(problem);
+  return [title, detail, nextStep].filter(Boolean).join(" ");
+}
+
+// Overview and workers.
+
+/**
+ * @typedef {{labelKey: string, value: (facts: Overview) => string, note: (facts: Overview) => string,
+ *   tone?: (facts: Overview) => string, share?: (facts: Overview) => number | null}} Figure
+ */
+
+/** @type {Record<string, Figure>} */
+export const FIGURES = {
+  conversations: {
+    labelKey: "admin.now_sessions",
+    value: ({ sessions }) => formatNumber(sessions),
+    note: ({ freePlaces, places }) => t("admin.now_places", { free: formatNumber(freePlaces), all: formatNumber(places) }),
+    share: ({ freePlaces, places }) => (places > 0 ? 1 - freePlaces / places : null),
+  },
+  workers: {
+    labelKey: "admin.now_workers",
+    value: ({ workers }) => formatNumber(workers),
+    note: (facts) => troubles(facts),
+    tone: ({ broken, loading }) => (broken > 0 ? "bad" : loading > 0 ? "caution" : ""),
+  },
+  idle: {
+    labelKey: "admin.now_idle",
+    value: ({ idle }) => formatNumber(idle),
+    note: () => t("admin.now_idle_note"),
+    tone: ({ idle, freePlaces }) => (idle + freePlaces > 0 ? "good" : "caution"),
+  },
+  busy: { labelKey: "admin.now_busy", value: ({ busy }) => formatNumber(busy), note: () => t("admin.now_busy_note") },
+  queue: {
+    labelKey: "admin.now_queue",
+    value: ({ waiting }) => formatNumber(waiting),
+    note: ({ mostWaiting }) => t("admin.now_queue_most", { n: formatNumber(mostWaiting) }),
+    tone: ({ waiting }) => (waiting > 0 ? "caution" : ""),
+  },
+  memory: {
+    labelKey: "admin.now_memory",
+    value: ({ memoryUsedMb }) => memory(memoryUsedMb),
+    note: ({ memoryTotalMb }) =>
+      memoryTotalMb === null ? t("admin.no_gpu") : t("admin.of_memory", { total: memory(memoryTotalMb) }),
+    share: ({ memoryUsedMb, memoryTotalMb }) => (memoryUsedMb === null || !memoryTotalMb ? null : memoryUsedMb / memoryTotalMb),
+  },
+};
+
+/** @param {Overview} facts */
+function troubles({ loading, broken }) {
+  if (broken > 0) return t("admin.now_broken", { n: formatNumber(broken) });
+  return loading > 0 ? t("admin.now_loading", { n: formatNumber(loading) }) : t("admin.now_well");
+}
+
+/** @param {Http.WorkerInfo} worker */
+export function modelWords({ model, gpu_id: gpu }) {
+  const where = gpu === null ? t("admin.on_cpu") : t("admin.on_gpu", { n: gpu });
+  return model ? `${model.name} · ${where}` : where;
+}
+
+/** @type {[key: string, value: (worker: Http.WorkerInfo) => string][]} */
+export const FACTS = [
+  ["admin.places", ({ slots, free_slots: free }) => t("admin.places_of", { free: formatNumber(free), all: formatNumber(slots) })],
+  ["admin.requests", ({ total_requests: n }) => formatNumber(n)],
+  ["admin.mean_time", ({ total_requests: n, avg_inference_time_ms: ms }) => (n > 0 ? milliseconds(ms) : UNKNOWN)],
+  ["admin.uptime", ({ uptime_s: s }) => span(s)],
+  ["admin.kv_tokens", ({ kv_cache_tokens: n }) => formatNumber(n)],
+  ["admin.cached", ({ cached_hash: hash }) => (hash ? `${hash.slice(0, 12)}…` : UNKNOWN)],
+  ["admin.heard", ({ last_heartbeat: at }) => ago(at)],
+];
+
+// Expected durations, recordings, logs and audit.
+
+/** @param {string} kind @param {Readonly<Record<string, unknown>>} status */
+export function hintOf(kind, status) {
+  if (kind === "alpha") return t("admin.eta_alpha_hint");
+  if (kind === "duplex") return t("admin.eta_duplex_hint");
+  const samples = Number(status[`ema_${kind}_samples`] ?? 0);
+  const mean = status[`ema_${kind}_s`] ?? null;
+  return mean === null || samples === 0
+    ? t("admin.eta_not_measured")
+    : tn("admin.eta_measured", samples, { mean: formatNumber(Number(mean), 1) });
+}
+
+/** @param {{session_retention_days: number, max_storage_gb: number}} limits */
+export function keptText({ session_retention_days: days, max_storage_gb: room }) {
+  const rules = [];
+  if (days > 0) rules.push(tn("admin.recordings_days", days));
+  if (room > 0) rules.push(t("admin.recordings_room", { n: formatNumber(room) }));
+  return rules.join(" ") || t("admin.recordings_for_ever");
+}
+
+/** @param {Http.ListedRecording} recording */
+export function stateWords({ is_running: isRunning, status, problem, has_comment: hasComment, has_upload: hasUpload }) {
+  const state = isRunning ? t("admin.rec_running") : status === "ready" ? t("admin.rec_ready") : t("admin.rec_unfinished");
+  return [state, problem, hasComment && t("admin.rec_comment"), hasUpload && t("admin.rec_upload")].filter(Boolean).join(" · ");
+}
+
+/** @param {Http.CleanupReport} report */
+export function sizeOf({ sessions }) {
+  return sessions.reduce((sum, { size_bytes: bytes }) => sum + bytes, 0);
+}
+
+/** @typedef {Http.AuditEntry & {key: string}} AuditRow */
+
+/** @param {string} time as the program wrote it */
+export function clock(time) {
+  const read = new Date(time);
+  if (Number.isNaN(read.getTime())) return time;
+  return new Intl.DateTimeFormat(t("language.tag"), { timeStyle: "medium", hourCycle: "h23" }).format(read);
+}
+
+/** Equal entries are numbered from the oldest on. @param {Http.AuditEntry[]} entries newest first @returns {AuditRow[]} */
+export function withKeys(entries) {
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const keyed = entries.toReversed().map((entry) => {
+    const name = `${entry.time} ${entry.action} ${entry.target}`;
+    const count = seen.get(name) ?? 0;
+    seen.set(name, count + 1);
+    return { ...entry, key: `${name} ${count}` };
+  });
+  return keyed.reverse();
+}
+
+/** @param {string} action */
+export function actionWords(action) {
+  const known = auditAction(action);
+  return known ? t(`admin.did_${known}`) : action;
+}

@@ -52,5 +52,8 @@ test("one that is not there becomes English", async () => {
   const i18n = await opened("fr");
   assert.equal(getLang(), "en");
   assert.deepEqual(i18n.languageNames(), { en: "English" });
-  assert.deepEqual(asked, ["/static/i18n/fr.json", "/static/i18n/en.json"]);
+  assert.deepEqual(
+    asked.filter((path) => path.startsWith("/static/")),
+    ["/static/i18n/fr.json", "/static/i18n/en.json"],
+  );
 });

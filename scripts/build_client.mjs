@@ -30,7 +30,10 @@ await build({
 });
 const tsc = join(ROOT, "node_modules", "typescript", "bin", "tsc");
 execFileSync(process.execPath, [tsc, "-p", SOURCE, "--outDir", join(BUILT, "types")], { stdio: "inherit" });
-for (const name of ["http.d.ts", "protocol.d.ts"]) cpSync(join(ROOT, "types", name), join(BUILT, "types", name));
+for (const name of ["duplex.d.ts", "http.d.ts", "protocol.d.ts"]) {
+  const text = readFileSync(join(ROOT, "types", name), "utf8").replaceAll('"../static/', '"./');
+  writeFileSync(join(BUILT, "types", name), text);
+}
 writeFileSync(join(BUILT, "index.d.ts"), TYPES);
 const { version } = readJson(join(ROOT, "package.json"));
 writeFileSync(join(BUILT, "package.json"), JSON.stringify({ ...readJson(join(SOURCE, "package.json")), version }, null, 2));

@@ -12,12 +12,12 @@ import { base64ToFloats, encodeWav, readWav as samplesOf } from "../shared/pcm.j
 import { LIMITS } from "../shared/protocol.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
-/** @import { SessionEvents } from "../duplex/lib/duplex-types.js" */
+/** @import { SessionEvents } from "../../types/duplex.js" */
 /** @import { SessionState } from "../duplex/lib/session-state.js" */
 
 // Typedefs, unlike imports, are part of the npm package's types.
-/** @typedef {import("../duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
-/** @typedef {import("../duplex/lib/duplex-types.js").DuplexStart} DuplexStart */
+/** @typedef {import("../../types/duplex.js").DuplexSessionOptions} DuplexSessionOptions */
+/** @typedef {import("../../types/duplex.js").DuplexStart} DuplexStart */
 /** @typedef {import("../duplex/lib/half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
 /** @typedef {import("../shared/server-messages.js").EndReason} EndReason */
 /** @typedef {import("../turnbased/streaming-chat.js").StreamingChatOptions} StreamingChatOptions */

@@ -19,7 +19,7 @@ import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
 
-/** @import { LiveSource } from "../duplex/lib/duplex-types.js" */
+/** @import { LiveSource } from "../../types/duplex.js" */
 
 const loadSoundFile = late(() => import("../duplex/lib/file-source.js"));
 const CHUNK_SAMPLES = 16_000; // one second

@@ -15,7 +15,7 @@ import { assetUrl } from "../viewer/recording.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
 
 /** @import { ApiError } from "../shared/api.js" */
-/** @import { Meta, Recording } from "../viewer/recording.js" */
+/** @import { Meta, Recording } from "../../types/recording.js" */
 
 const page = await startPage({ titleKey: "viewer.title" });
 page.show();

@@ -13,7 +13,8 @@ import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./panels.js";
 import { planUnits } from "./recording.js";
 
-/** @import { Plan, Recording, SpokenTurn, Unit, UnitTiming, UserWords } from "./recording.js" */
+/** @import { Recording, UnitTiming } from "../../types/recording.js" */
+/** @import { Plan, SpokenTurn, Unit, UserWords } from "./recording.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;

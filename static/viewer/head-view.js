@@ -14,7 +14,7 @@ import { appOf } from "./recording.js";
 import { pathOf } from "./viewer-source.js";
 
 /** @import { Problem } from "../shared/notice.js" */
-/** @import { Meta } from "./recording.js" */
+/** @import { Meta } from "../../types/recording.js" */
 
 const LINK_SHOWN_MS = 20_000;
 

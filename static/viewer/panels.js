@@ -9,7 +9,8 @@ import { SPEEDS } from "./replay-clock.js";
 import { KEY_HELP } from "./time-axis.js";
 
 /** @import { View } from "../shared/lit.js" */
-/** @import { Plan, Recording, Turn, TurnTiming, Unit } from "./recording.js" */
+/** @import { Recording, Turn, TurnTiming } from "../../types/recording.js" */
+/** @import { Plan, Unit } from "./recording.js" */
 /** @import { ReplayClock } from "./replay-clock.js" */
 
 /** @typedef {{name: "film" | "browser" | "sound", url: string, subtitles?: string, onPlay?: () => void}} Replay */

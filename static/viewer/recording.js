@@ -5,6 +5,8 @@
  * Follows the rules of `recording/replay_plan.py`, so that times fit the merged sound to the millisecond.
  */
 
+/** @import { Chunk, Recording } from "../../types/recording.js" */
+
 /**
  * @typedef {Object} Unit
  * @property {number} number in order, from 0
@@ -189,91 +191,6 @@ function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
   planner.heardUntilMs = beginsMs + aiMs;
   return gapMs > GAP_MS ? Math.round(gapMs) : 0;
 }
-
-// What the server says of a recording. Source: `recording/records.py`.
-
-/**
- * @typedef {Object} Meta
- * @property {string} session_id
- * @property {string} app_type
- * @property {string} created_at
- * @property {string} [ended_at]
- * @property {number} [duration_s]
- * @property {string} [worker_id]
- * @property {Record<string, unknown>} [config]
- * @property {string} [end_reason]
- * @property {"recording" | "finalizing" | "ready" | "failed"} status
- * @property {number} [size_bytes]
- * @property {string} [problem]
- * @property {number} [files_left_out]
- * @property {string} [model]
- * @property {string} [browser_recording] name of what a browser recorded and uploaded
- *
- * @typedef {Object} UnitTiming
- * @property {number} [prefill_ms]
- * @property {number} [llm_ms]
- * @property {number} [tts_prep_ms]
- * @property {number} [tts_ms]
- * @property {number} [token2wav_ms]
- * @property {number} [all_ms]
- * @property {number} [wall_clock_ms]
- * @property {number} [kv_cache_length]
- *
- * @typedef {Object} ChunkResult
- * @property {"LISTEN" | "SPEAK"} mode
- * @property {UnitTiming} [timing]
- * @property {string} [text]
- * @property {string} [ai_audio]
- * @property {number} [ai_audio_duration_ms]
- * @property {boolean} [end_of_turn]
- * @property {boolean} [barge_in]
- *
- * @typedef {Object} Chunk
- * @property {number} index
- * @property {number} [receive_ts_ms]
- * @property {string} [user_audio]
- * @property {number} [user_audio_duration_ms]
- * @property {string} [user_frame]
- * @property {string[]} [extra_frames]
- * @property {ChunkResult} [result]
- *
- * @typedef {Object} TurnInput
- * @property {string} [text]
- * @property {string[]} [images]
- * @property {string} [audio]
- * @property {string[]} [more_audio]
- * @property {string[]} [videos]
- * @property {number} [duration_ms]
- * @property {string} [transcript] what was said in the sound
- *
- * @typedef {Object} TurnTiming
- * @property {number} [elapsed_ms]
- * @property {number} [tokens]
- * @property {number} [input_tokens]
- * @property {number} [cached_tokens]
- * @property {number} [total_tokens]
- * @property {number} [first_audio_ms]
- *
- * @typedef {Object} Turn
- * @property {number} turn_index
- * @property {number} [request_ts_ms]
- * @property {TurnInput} [input]
- * @property {{text?: string, audio?: string, audio_duration_ms?: number}} [output]
- * @property {TurnTiming} [timing]
- * @property {boolean} [interrupted]
- *
- * @typedef {Object} Recording
- * @property {string} session_id
- * @property {string} mode "duplex", or the app_type of a turn-based one
- * @property {Record<string, unknown>} [config]
- * @property {{ts_ms: number, type: string, text?: string, duration_ms?: number, turn_index?: number}[]} [events]
- * @property {string} [merged_replay]
- * @property {string} [merged_replay_video]
- * @property {string} [merged_replay_subtitles]
- * @property {"session" | "logical"} [merged_replay_timing]
- * @property {Chunk[]} [chunks]
- * @property {Turn[]} [turns]
- */
 
 /** Which page of ours a kind of conversation belongs to. */
 const PAGE_OF = Object.freeze({ chat: "turnbased", streaming: "turnbased", omni_duplex: "omni" });

@@ -3,7 +3,7 @@
 
 import { ApiError, getJson } from "../shared/api.js";
 
-/** @import { Meta, Recording } from "./recording.js" */
+/** @import { Meta, Recording } from "../../types/recording.js" */
 
 const AGAIN_MS = 2_000;
 const REPLAY_LIMIT_MS = 180_000; // a sound that was not made by then will not be

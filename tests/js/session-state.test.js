@@ -7,7 +7,7 @@ import { initialState, isMuted, runningMs } from "../../static/duplex/lib/sessio
 import { reduce } from "../../static/duplex/lib/full-duplex.js";
 import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
 
-/** @import { SessionEvent } from "../../static/duplex/lib/duplex-types.js" */
+/** @import { SessionEvent } from "../../types/duplex.js" */
 /** @import { SessionState } from "../../static/duplex/lib/session-state.js" */
 
 /**

@@ -8,7 +8,7 @@ import { UserTurns } from "./user-turns.js";
 /** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { BargeIn, VoiceDetector } from "./barge-in.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
-/** @import { CallOptions, DuplexCallOptions, LiveSource } from "./duplex-types.js" */
+/** @import { CallOptions, DuplexCallOptions, LiveSource } from "../../../types/duplex.js" */
 /** @import { SessionState } from "./session-state.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 

@@ -6,7 +6,7 @@ import { SettingsStore, choiceField, flagField, numberField } from "../../shared
 import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 
 /** @import { DuplexConfig, HalfDuplexConfig } from "../../../types/protocol.js" */
-/** @import { LiveSettings } from "./duplex-types.js" */
+/** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 /** @import { SubtitleLook } from "./subtitle-text.js" */
 /** @import { MixSettings } from "./video-file.js" */

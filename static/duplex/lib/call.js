@@ -12,7 +12,7 @@ import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-s
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
 /** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
-/** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "./duplex-types.js" */
+/** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "../../../types/duplex.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */
 /** @import { LiveSession } from "./live-session.js" */
 

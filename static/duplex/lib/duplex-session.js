@@ -10,7 +10,7 @@ import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
-/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "./duplex-types.js" */
+/** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "../../../types/duplex.js" */
 /** @import { SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
 

@@ -13,7 +13,7 @@ import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
 /** @import { Capture, CaptureChunk, CaptureLevel } from "./capture.js" */
-/** @import { LiveSource } from "./duplex-types.js" */
+/** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { MicrophoneOptions } from "./microphone.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";

@@ -19,7 +19,7 @@ import {
 import { captioned } from "./user-turns.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
-/** @import { SessionEvent } from "./duplex-types.js" */
+/** @import { SessionEvent } from "../../../types/duplex.js" */
 /** @import { Activity, Phase, PhaseEvent, SessionState } from "./session-state.js" */
 
 /** @typedef {"pause_asked" | "drained" | "resume_asked" | "interrupt_asked"} WishType */

@@ -12,7 +12,7 @@ import { LiveSession } from "./live-session.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { Chunk, HalfDuplexPrepare, HalfDuplexServerMessage } from "../../../types/protocol.js" */
-/** @import { LinkOptions, SendOutcome } from "./duplex-types.js" */
+/** @import { LinkOptions, SendOutcome } from "../../../types/duplex.js" */
 /** @import { HalfEvent, HalfState } from "./session-state.js" */
 
 /** @typedef {Object} OwnOptions

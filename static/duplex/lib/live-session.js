@@ -14,7 +14,7 @@ import { openSessionLink } from "../../shared/session-link.js";
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { SessionLink } from "../../shared/session-link.js" */
-/** @import { LinkOptions, SessionEvents } from "./duplex-types.js" */
+/** @import { LinkOptions, SessionEvents } from "../../../types/duplex.js" */
 /** @import { VisibilitySource } from "../../shared/page-visibility.js" */
 /** @import { PhaseEvent, PhaseState } from "./session-state.js" */
 

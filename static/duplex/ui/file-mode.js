@@ -12,7 +12,7 @@ import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
 import { openVideoSource, readVideoFile, setMixer, showVideo } from "../lib/video-file.js";
 import { mountFileBox } from "./source-choice.js";
 
-/** @import { LiveSource } from "../lib/duplex-types.js" */
+/** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
 /** @import { MicrophoneOptions } from "../lib/microphone.js" */
 /** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */

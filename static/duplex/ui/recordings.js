@@ -25,7 +25,7 @@ import { mountCallRecorder } from "./after-call.js";
 
 /** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { CallEvents } from "../lib/duplex-types.js" */
+/** @import { CallEvents } from "../../../types/duplex.js" */
 /** @import { UserBus } from "../lib/session-video-recorder.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
 

@@ -5,7 +5,7 @@ import { DuplexSession } from "../../../static/duplex/lib/duplex-session.js";
 import { PREPARED, QUEUE_DONE } from "./duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets } from "./socket.js";
 
-/** @import { DuplexSessionOptions } from "../../../static/duplex/lib/duplex-types.js" */
+/** @import { DuplexSessionOptions } from "../../../types/duplex.js" */
 /** @import { ServerProbe } from "../../../static/shared/server-messages.js" */
 
 export const START = { systemPrompt: "Be kind.", prepare: { config: { length_penalty: 1.05 } } };

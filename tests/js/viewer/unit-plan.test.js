@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { latencyFigures, latencySeries } from "../../../static/viewer/time-axis.js";
 import { planUnits } from "../../../static/viewer/recording.js";
 
-/** @import { Chunk } from "../../../static/viewer/recording.js" */
+/** @import { Chunk } from "../../../types/recording.js" */
 
 /** @param {Partial<Chunk>[]} chunks @param {object} [more] */
 const recordingOf = (chunks, more = {}) => ({

@@ -3,6 +3,7 @@
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
+import { codeOf } from "../shared/coded-error.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
@@ -15,11 +16,6 @@ import { createLevelJudge, microphoneResult, problemResult } from "./results.js"
 
 const CHUNK_S = 0.1;
 const QUIETEST_DB = -99; // shown in place of minus infinity
-
-/** @param {unknown} error @returns {string} */
-function codeOf(error) {
-  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "unsupported";
-}
 
 /** @param {Microphone} microphone */
 function factsOf(microphone) {

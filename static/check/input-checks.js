@@ -4,6 +4,7 @@
 import { openCamera } from "../duplex/lib/camera.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { codeOf } from "../shared/coded-error.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/median.js";
@@ -154,8 +155,8 @@ const SETTLE_PICTURES = 20; // the first ones come as the camera wakes up
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
 
 /** @param {unknown} error */
-function codeOf(error) {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unsupported";
+function cameraCode(error) {
+  const code = codeOf(error);
   return SHARED_CODES.has(code) ? code : `camera_${code}`;
 }
 
@@ -219,7 +220,7 @@ export function mountCameraCheck(results) {
   const fail = (error) => {
     close();
     // One can talk without a camera.
-    results.set("camera", problemResult(codeOf(error), { state: "caution", detail: reasonOf(error) }));
+    results.set("camera", problemResult(cameraCode(error), { state: "caution", detail: reasonOf(error) }));
   };
   const open = async () => {
     close();

@@ -6,6 +6,7 @@ import { createCapture } from "../duplex/lib/capture.js";
 import { runEchoTest } from "../duplex/lib/echo-test.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { CodedError, codeOf } from "../shared/coded-error.js";
 import { byId, find, on } from "../shared/dom.js";
 import { t } from "../shared/texts.js";
 import { html, icon, mountView } from "../shared/lit.js";
@@ -85,7 +86,7 @@ const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
 /** @param {number} limitMs @returns {Promise<never>} */
 function expire(limitMs) {
   return new Promise((_, reject) => {
-    setTimeout(() => reject(Object.assign(new Error("The measurement did not end."), { code: "no_sound_output" })), limitMs);
+    setTimeout(() => reject(new CodedError("no_sound_output")), limitMs);
   });
 }
 
@@ -124,8 +125,7 @@ export function mountEchoCheck(results, { micId, speakerId, beforeStart }) {
       const cancelled = await measure({ ...devices, echoCancellation: true });
       results.set("echo", echoResult(plain, cancelled));
     } catch (error) {
-      const code = error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "no_sound_output";
-      results.set("echo", problemResult(code));
+      results.set("echo", problemResult(codeOf(error, "no_sound_output")));
     } finally {
       start.disabled = false;
     }

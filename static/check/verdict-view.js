@@ -10,7 +10,7 @@ import { CHECKS, reportText, verdictOf } from "./results.js";
 
 /** @import { CheckId, Result, Results } from "./results.js" */
 
-const STEP_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
+const STATE_ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
 
 /** What the large button can lead to. @type {ReadonlySet<string>} */
 const GUIDED = new Set(["speaker"]);
@@ -36,7 +36,7 @@ const steps = (results) =>
     const { state } = results.get(id);
     return html`<li>
       <a class="step" href="#${id}" data-state=${state}
-        >${icon(STEP_ICONS[state])}<span>${t(`check.${id}`)}</span
+        >${icon(STATE_ICONS[state])}<span>${t(`check.${id}`)}</span
         ><span class="visually-hidden">${t(`check.state_${state}`)}</span></a
       >
     </li>`;
@@ -104,14 +104,12 @@ export function mountVerdict(results) {
 
 // What is the same on every card: the badge on top and the finding below.
 
-const ICONS = { todo: "clock", running: "clock", good: "check", caution: "info", bad: "warning" };
-
 /** @param {Result} result */
 function finding({ state, text, next, detail }) {
   if (!text || state === "todo") return nothing;
   const isRunning = state === "running";
   return html`<div class="notice" data-kind=${isRunning ? nothing : state}>
-    ${isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(ICONS[state])}
+    ${isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state])}
     <div class="stack-tight">
       <p class="notice-title">${phraseText(text)}</p>
       ${next ? html`<p>${phraseText(next)}</p>` : nothing} ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
@@ -127,7 +125,7 @@ export function mountCheckCard(el, id, results) {
     const { state } = results.get(id);
     el.dataset.state = state;
     badge.dataset.kind = state;
-    return html`${icon(ICONS[state])}${t(`check.state_${state}`)}`;
+    return html`${icon(STATE_ICONS[state])}${t(`check.state_${state}`)}`;
   });
   const drawFinding = mountView(place, () => {
     const result = results.get(id);

@@ -41,11 +41,7 @@ const call = halfDuplexCall({
 });
 
 // The system content.
-const content = mountLateContentEditor(el("content"), {
-  limits,
-  kinds: ["text", "audio", "image"],
-  onChange: () => presets.setEdited(true),
-});
+const content = mountLateContentEditor(el("content"), { limits, onChange: () => presets.setEdited(true) });
 /** @type {TtsVoice | null} */
 let ttsVoice = null;
 const loadTtsVoice = late(
@@ -94,7 +90,7 @@ async function start() {
     ...(items.length > 0 ? { system_content: items } : {}),
     ...(ttsVoice?.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
     transcribe: settings.store.get("captions"),
-    config: halfConfigOf(settings.values()),
+    config: halfConfigOf(settings.store),
   });
 }
 

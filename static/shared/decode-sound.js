@@ -2,20 +2,18 @@
 /** Sounds as samples: of files, and the voices of the server. Device. */
 
 import { ApiError, getJson } from "./api.js";
+import { CodedError } from "./coded-error.js";
+import { kept } from "./late.js";
 import { mixToMono } from "./pcm.js";
 import { VOICE_RATE_HZ, nameOfFile, voiceFromWire, voiceProblem } from "./prompt.js";
 
 /** @import { Voice, VoiceLimits } from "./prompt.js" */
 
-/** @typedef {"too_short" | "too_long" | "silent" | "too_big" | "unreadable"} VoiceErrorCode */
-
-/** A file that cannot be a voice, with the reason as a code. */
-export class VoiceError extends Error {
-  /** @param {VoiceErrorCode} code @param {number} [lengthS] how long the sound is, where known */
+/** A file that cannot be a voice: `too_short`, `too_long`, `silent`, `too_big`, `unreadable`. */
+export class VoiceError extends CodedError {
+  /** @param {string} code @param {number} [lengthS] how long the sound is, where known */
   constructor(code, lengthS = 0) {
-    super(`voice: ${code}`);
-    this.name = "VoiceError";
-    this.code = code;
+    super(code);
     this.lengthS = lengthS;
   }
 }
@@ -47,22 +45,11 @@ const NOT_FOUND = 404;
 
 /** @typedef {{id: string, name: string, duration_ms: number}} LibraryEntry */
 
-/** @type {Promise<Voice | null> | null} */
-let defaultVoice = null;
-/** @type {Map<string, Promise<Voice>>} */
-const libraryVoices = new Map();
+/** The server's own is "". @type {Map<string, Promise<any>>} `any`: the server may have none of its own */
+const voices = new Map();
 
-/**
- * @returns {Promise<Voice | null>} null if this server has none
- * @throws {ApiError} it was not reached; the next call tries again
- */
-export function loadDefaultVoice() {
-  defaultVoice ??= fetchDefault().catch((error) => {
-    defaultVoice = null;
-    throw error;
-  });
-  return defaultVoice;
-}
+/** @returns {Promise<Voice | null>} null if this server has none @throws {ApiError} it was not reached; the next call tries again */
+export const loadDefaultVoice = () => kept(voices, "", fetchDefault);
 
 /** @returns {Promise<Voice | null>} */
 async function fetchDefault() {
@@ -83,21 +70,29 @@ export async function listLibraryVoices() {
   return entries;
 }
 
-/** Fetches one voice of the library. @param {LibraryEntry} entry @returns {Promise<Voice>} @throws {ApiError} */
-export function loadLibraryVoice({ id, name }) {
-  const known = libraryVoices.get(id);
-  if (known) return known;
-  const loading = fetchLibraryVoice(id, name).catch((error) => {
-    libraryVoices.delete(id);
-    throw error;
-  });
-  libraryVoices.set(id, loading);
-  return loading;
-}
+/** @param {LibraryEntry} entry @returns {Promise<Voice>} @throws {ApiError} */
+export const loadLibraryVoice = ({ id, name }) => kept(voices, id, () => fetchLibraryVoice(id, name));
 
 /** @param {string} id @param {string} name @returns {Promise<Voice>} */
 async function fetchLibraryVoice(id, name) {
   const answer = await fetch(`/api/assets/ref_audio/${encodeURIComponent(id)}/audio`);
   if (!answer.ok) throw new ApiError("The voice could not be fetched.", "not_found", answer.status);
   return { name, samples: await decodeMono(await answer.blob()), origin: "library" };
+}
+
+/** Waits for an event of a video element. @param {HTMLVideoElement} video @param {string} type @param {number} limitMs @throws {CodedError} */
+export async function videoEvent(video, type, limitMs) {
+  const ending = new AbortController();
+  const { signal } = ending;
+  try {
+    await new Promise((resolve, reject) => {
+      const fail = () => reject(new CodedError("undecodable", video.error));
+      video.addEventListener(type, resolve, { signal });
+      video.addEventListener("error", fail, { signal });
+      const timer = setTimeout(fail, limitMs);
+      signal.addEventListener("abort", () => clearTimeout(timer));
+    });
+  } finally {
+    ending.abort();
+  }
 }

@@ -6,7 +6,6 @@ import { late } from "./late.js";
 import { toastProblem } from "./notice.js";
 
 /** @import { FaqMode } from "./faq-sidebar.js" */
-/** @import { MissingPartError } from "./late.js" */
 /** @import { ContentItem } from "./prompt.js" */
 /** @import { SaveShare, ShareSubject } from "./save-share.js" */
 /** @import { EditorOptions, SystemContentEditor } from "./system-content-editor.js" */
@@ -54,7 +53,7 @@ export function mountLateHelp(mode) {
       end();
       mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
     } catch (error) {
-      toastProblem(/** @type {MissingPartError} */ (error));
+      toastProblem(error);
     }
   };
 }

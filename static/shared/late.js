@@ -1,15 +1,7 @@
 // @ts-check
 /** Parts of a page that come when they are first needed, and drawing that does not come too often. Pure. */
 
-/** A part of the page did not come; its code names the sentence. */
-export class MissingPartError extends Error {
-  /** @param {unknown} cause */
-  constructor(cause) {
-    super("A part of the page could not be loaded.", { cause });
-    this.name = "MissingPartError";
-    this.code = "missing_part";
-  }
-}
+import { CodedError } from "./coded-error.js";
 
 /**
  * Makes a loader that loads once and makes something of it once; what did not load is requested again the
@@ -18,7 +10,7 @@ export class MissingPartError extends Error {
  * @template [Made=Modules]
  * @param {() => Promise<Modules>} load imports
  * @param {(modules: Modules) => Made} [make] what was imported, if left out
- * @returns {() => Promise<Made>} throws a MissingPartError
+ * @returns {() => Promise<Made>} throws a CodedError "missing_part"
  */
 export function late(load, make = (modules) => /** @type {Made} */ (/** @type {unknown} */ (modules))) {
   /** @type {Promise<Made> | null} */
@@ -27,9 +19,23 @@ export function late(load, make = (modules) => /** @type {Made} */ (/** @type {u
   const fail = (cause) => {
     making = null;
     console.info("A part of the page was not loaded.", cause);
-    throw new MissingPartError(cause);
+    throw new CodedError("missing_part", cause);
   };
   return () => (making ??= load().catch(fail).then(make));
+}
+
+/**
+ * What was loaded under a key, or is loaded now; a failure is forgotten.
+ * @template T
+ * @param {Map<string, Promise<T>>} known
+ * @param {string} key
+ * @param {() => Promise<T>} load
+ */
+export function kept(known, key, load) {
+  const loading = known.get(key) ?? load();
+  known.set(key, loading);
+  loading.catch(() => known.delete(key));
+  return loading;
 }
 
 /** Whoever needs one that did not load reports it then. @param {...(() => Promise<unknown>)} parts */

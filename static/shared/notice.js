@@ -95,7 +95,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   setTimeout(() => message.remove(), shownMs);
 }
 
-/** @param {string | {code?: string, message?: string}} problem */
+/** @param {unknown} problem an error, or its code */
 export function toastProblem(problem) {
   toast(problemWords(problem));
 }

@@ -2,6 +2,7 @@
 /** Pills to choose a preset, remembered by the page; its sounds are fetched when it is chosen. */
 
 import { getJson } from "./api.js";
+import { kept } from "./late.js";
 import { getLang, problemWords, t } from "./texts.js";
 import { html, icon, mountView, nothing } from "./lit.js";
 import { focusCurrent, radioPills } from "./settings-form.js";
@@ -25,33 +26,15 @@ import { remember, remembered } from "./memory.js";
  * @property {(isEdited: boolean) => void} setEdited say that what the preset set was changed since
  */
 
-/** @type {Promise<Record<string, Http.Preset[]>> | null} */
-let listed = null;
+/** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */
+const lists = new Map();
 /** @type {Map<string, Promise<Http.PresetSounds>>} */
 const sounds = new Map();
 
-/** @returns {Promise<Record<string, Http.Preset[]>>} */
-function listPresets() {
-  listed ??= getJson("/api/presets").then(
-    (answer) => /** @type {Record<string, Http.Preset[]>} */ (answer),
-    (error) => {
-      listed = null;
-      throw error;
-    },
-  );
-  return listed;
-}
-
-/** @param {string} mode @param {Http.Preset} preset @returns {Promise<Http.PresetSounds>} */
+/** @param {string} mode @param {Http.Preset} preset */
 function soundsOf(mode, preset) {
-  const key = `${mode}/${preset.id}`;
-  const known = sounds.get(key);
-  if (known) return known;
-  /** @type {Promise<Http.PresetSounds>} */
-  const loading = getJson(`/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`);
-  sounds.set(key, loading);
-  loading.catch(() => sounds.delete(key));
-  return loading;
+  const path = `/api/presets/${mode}/${encodeURIComponent(preset.id)}/audio`;
+  return kept(sounds, path, () => getJson(path));
 }
 
 /** @param {HTMLElement} el @param {PresetSelectorOptions} options @returns {PresetSelector} */
@@ -99,7 +82,7 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   const load = async () => {
     try {
-      presets = (await listPresets())[mode] ?? [];
+      presets = (await kept(lists, "", () => getJson("/api/presets")))[mode] ?? [];
     } catch (error) {
       problem = `${t("preset.failed")} ${problemWords(error)}`;
     }

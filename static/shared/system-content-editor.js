@@ -14,10 +14,12 @@ const MOST_CHARACTERS = 100_000;
 
 /** @typedef {{item: ContentItem, box: HTMLElement | null, close: () => void}} Row `box` holds the player of a voice */
 
+/** @type {ItemKind[]} */
+const KINDS = ["text", "audio", "image"];
+
 /**
  * @typedef {Object} EditorOptions
  * @property {VoiceLimits} limits
- * @property {readonly ItemKind[]} [kinds] what can be added
  * @property {(items: readonly ContentItem[]) => void} [onChange] the visitor changed something
  *
  * @typedef {{readonly items: readonly ContentItem[], setItems: (items: readonly ContentItem[]) => void}} SystemContentEditor
@@ -25,7 +27,7 @@ const MOST_CHARACTERS = 100_000;
  */
 
 /** @param {HTMLElement} el @param {EditorOptions} options @returns {SystemContentEditor} */
-export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"], onChange }) {
+export function mountSystemContentEditor(el, { limits, onChange }) {
   /** @type {Row[]} */
   let rows = [];
   let spoken = "";
@@ -133,7 +135,7 @@ export function mountSystemContentEditor(el, { limits, kinds = ["text", "audio"]
           ${rows.length ? repeat(rows, (row) => row, rowView) : html`<li class="empty small">${t("content.empty")}</li>`}
         </ol>
         <div class="row">
-          ${kinds.map(
+          ${KINDS.map(
             (kind) =>
               html`<button type="button" class="button" ?disabled=${rows.length >= MOST_ITEMS} @click=${() => add(kind)}>
                 ${icon("plus")}${t(`content.add_${kind}`)}

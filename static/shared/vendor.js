@@ -1,16 +1,15 @@
 // @ts-check
 /** Loads the libraries that the package manager installed, when they are first needed. Device. */
 
+import { CodedError } from "./coded-error.js";
+
 const BASE = "/static/vendor";
 
 /** A library is not installed on the server. */
-export class MissingLibraryError extends Error {
+export class MissingLibraryError extends CodedError {
   /** @param {string} library */
   constructor(library) {
-    super(`The library "${library}" is not installed on the server.`);
-    this.name = "MissingLibraryError";
-    this.code = "missing_library";
-    this.library = library;
+    super("missing_library", undefined, `The library "${library}" is not installed on the server.`);
   }
 }
 

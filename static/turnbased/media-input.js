@@ -1,10 +1,11 @@
 // @ts-check
 /** Makes attachments of files: reads, checks, decodes sound, redraws pictures the server cannot read, looks at videos. */
 
+import { CodedError } from "../shared/coded-error.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
-import { decodeMono } from "../shared/decode-sound.js";
-import { find, on, setText } from "../shared/dom.js";
+import { decodeMono, videoEvent } from "../shared/decode-sound.js";
+import { find, setText } from "../shared/dom.js";
 import { Emitter } from "../shared/emitter.js";
 import { formatClock } from "../shared/formats.js";
 import { t } from "../shared/texts.js";
@@ -13,7 +14,7 @@ import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
-/** @import { Microphone, MicrophoneError } from "../duplex/lib/microphone.js" */
+/** @import { Microphone } from "../duplex/lib/microphone.js" */
 /** @import { FileFacts, MediaKind, MediaLimits, MediaPart, MediaProblem } from "./media-part.js" */
 
 /**
@@ -28,14 +29,11 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
  */
 
 /** A file that cannot be attached, with the reason as a code. */
-export class MediaError extends Error {
-  /** @param {MediaProblem} code @param {MediaKind | null} kind @param {string} fileName */
-  constructor(code, kind, fileName) {
-    super(`attachment: ${code}`);
-    this.name = "MediaError";
-    this.code = code;
+export class MediaError extends CodedError {
+  /** @param {MediaProblem} code @param {MediaKind | null} kind */
+  constructor(code, kind) {
+    super(code);
     this.kind = kind;
-    this.fileName = fileName;
   }
 }
 
@@ -48,11 +46,11 @@ export class MediaError extends Error {
  */
 export async function readMedia(file, options) {
   const kind = kindOfFile(file);
-  if (kind === null) throw new MediaError("unknown_kind", null, file.name);
+  if (kind === null) throw new MediaError("unknown_kind", null);
   /** @param {Partial<FileFacts>} [facts] */
   const check = (facts) => {
     const problem = mediaProblem({ kind, sizeBytes: file.size, ...facts }, options.limits);
-    if (problem) throw new MediaError(problem, kind, file.name);
+    if (problem) throw new MediaError(problem, kind);
   };
   check();
   if (kind === "audio") return readSound(file, check);
@@ -68,9 +66,9 @@ export async function readMedia(file, options) {
 /** @param {File} file @param {Check} check @returns {Promise<MediaPart>} */
 async function readSound(file, check) {
   const samples = await decodeMono(file).catch(() => {
-    throw new MediaError("unreadable", "audio", file.name);
+    throw new MediaError("unreadable", "audio");
   });
-  if (samples.length === 0) throw new MediaError("empty", "audio", file.name);
+  if (samples.length === 0) throw new MediaError("empty", "audio");
   const durationS = samples.length / LIMITS.INPUT_SAMPLE_RATE_HZ;
   check({ durationS });
   return { type: "audio", data: floatsToBase64(samples), mimeType: "", name: file.name, durationS };
@@ -80,13 +78,13 @@ async function readSound(file, check) {
 async function readImage(file, check, options) {
   const bitmap = await createImageBitmap(file).catch(() => null);
   const isSentAsIs = IMAGE_TYPES.includes(file.type);
-  if (bitmap === null && !isSentAsIs) throw new MediaError("unreadable", "image", file.name);
+  if (bitmap === null && !isSentAsIs) throw new MediaError("unreadable", "image");
   const widthPx = bitmap?.width ?? 0;
   const heightPx = bitmap?.height ?? 0;
   check({ widthPx, heightPx });
   const kept = isSentAsIs || bitmap === null ? file : await redraw(bitmap);
   bitmap?.close();
-  if (kept.size > options.limits.imageMaxBytes) throw new MediaError("image_big", "image", file.name);
+  if (kept.size > options.limits.imageMaxBytes) throw new MediaError("image_big", "image");
   const data = await readBase64(kept, options);
   return { type: "image", data, mimeType: kept.type, name: file.name, widthPx, heightPx };
 }
@@ -105,7 +103,7 @@ function readBase64(file, { onProgress, signal }) {
     signal?.addEventListener("abort", () => reader.abort());
     reader.onprogress = ({ loaded, total }) => onProgress?.(total > 0 ? loaded / total : 0);
     reader.onabort = () => reject(new DOMException("The reading was ended.", "AbortError"));
-    reader.onerror = () => reject(new MediaError("unreadable", null, ""));
+    reader.onerror = () => reject(new MediaError("unreadable", null));
     // The browser encodes faster than we could: "data:TYPE;base64,TEXT".
     reader.onload = () => resolve(String(reader.result).split(",", 2)[1] ?? "");
     reader.readAsDataURL(file);
@@ -130,10 +128,10 @@ export async function lookAtVideo(file) {
   const url = URL.createObjectURL(file);
   try {
     video.src = url;
-    await happens(video, "loadeddata");
+    await videoEvent(video, "loadeddata", LOOK_LIMIT_MS);
     const durationS = Number.isFinite(video.duration) ? video.duration : 0;
     video.currentTime = Math.min(POSTER_AT_S, durationS);
-    await happens(video, "seeked");
+    await videoEvent(video, "seeked", LOOK_LIMIT_MS);
     return { durationS, widthPx: video.videoWidth, heightPx: video.videoHeight, poster: draw(video) };
   } catch {
     return NOTHING; // a form of video only the server may know
@@ -142,20 +140,6 @@ export async function lookAtVideo(file) {
     video.load();
     URL.revokeObjectURL(url);
   }
-}
-
-/** @param {HTMLVideoElement} video @param {string} type @returns {Promise<void>} */
-function happens(video, type) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => finish(reject), LOOK_LIMIT_MS);
-    /** @param {() => void} done */
-    const finish = (done) => {
-      clearTimeout(timer);
-      ends.forEach((end) => end());
-      done();
-    };
-    const ends = [on(video, type, () => finish(resolve)), on(video, "error", () => finish(reject))];
-  });
 }
 
 /** @param {HTMLVideoElement} video @returns {string} JPEG as Base64 */
@@ -285,7 +269,7 @@ function detail(event) {
   return /** @type {CustomEvent} */ (event).detail;
 }
 
-/** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {MicrophoneError} */
+/** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {CodedError} */
 export async function startRecording({ maxS, deviceId }) {
   return new SoundRecorder(await openMicrophone({ deviceId, chunkSamples: CHUNK_SAMPLES }), maxS);
 }

@@ -12,7 +12,6 @@ import { toastProblem } from "../shared/notice.js";
 import { messageTextOf, voiceOf } from "./conversation.js";
 import { mediaOf } from "./media-part.js";
 
-/** @import { MissingPartError } from "../shared/late.js" */
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage } from "./conversation.js" */
@@ -120,7 +119,7 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       draw();
     } catch (error) {
       areViewsAsked = false;
-      toastProblem(/** @type {MissingPartError} */ (error));
+      toastProblem(error);
     }
   }
   /** The library comes with the first answer. */

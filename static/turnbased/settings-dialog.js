@@ -80,7 +80,6 @@ export function mountInstructions({ session, limits, onPreset }) {
   let last = [];
   const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
     limits,
-    kinds: ["text", "audio", "image"],
     onChange: (items) => {
       selector.setEdited(true);
       last = items;

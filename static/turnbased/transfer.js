@@ -5,6 +5,7 @@
  * JSON keeps everything as it was. MessagePack is for other programs: `{messages: [{role, content}]}`.
  */
 
+import { CodedError } from "../shared/coded-error.js";
 import { base64ToBytes, bytesToBase64, floatsToBase64, readWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversation.js";
@@ -22,15 +23,8 @@ const ROLES = ["system", "user", "assistant"];
 const MEDIA_TYPES = ["audio", "image", "video"];
 const JSON_START = 0x7b; // {
 
-/** A file that holds no conversation. */
-export class TransferError extends Error {
-  /** @param {"not_a_chat" | "newer_version"} code */
-  constructor(code) {
-    super(`import: ${code}`);
-    this.name = "TransferError";
-    this.code = code;
-  }
-}
+/** A file that holds no conversation: `not_a_chat`, `newer_version`. */
+export class TransferError extends CodedError {}
 
 /** @param {Conversation} conversation @param {string} title @param {Date} now @returns {Promise<string>} */
 export async function toJson(conversation, title, now) {

@@ -2,24 +2,14 @@
 /** From the switches of the page to the fields of the wire. Pure. */
 
 import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
+import { choiceField, flagField, numberField } from "../shared/settings-store.js";
 
 /** @import { Generate, Message, Prefill } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSettings } from "./chat-session.js" */
 
-/** What the user chose; what is left out takes the server's default.
- * @typedef {Object} TurnSettings
- * @property {boolean} [hasVoice] The answer is spoken.
- * @property {boolean} [isHd] Pictures are cut finer.
- * @property {boolean} [isThinking] The model thinks before it answers.
- * @property {boolean} [hasCaptions] What is said in a question is transcribed.
- * @property {number} [maxNewTokens]
- * @property {number} [lengthPenalty]
- * @property {number} [temperature]
- * @property {number} [topP]
- * @property {number} [topK]
- * @property {boolean} [isGreedy] Always the likeliest token.
- * @property {string | null} [voiceBase64] Voice to speak with: float32 at 16 kHz, at most 30 s.
+/** What the user chose; what is left out takes the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
+ * @typedef {Partial<{[N in keyof typeof TURN_FIELDS]: (typeof TURN_FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} TurnSettings
  */
 
 /** @typedef {{prefill: Omit<Prefill, "type" | "messages">, generate: Omit<Generate, "type">}} TurnOptions */
@@ -94,20 +84,24 @@ function hasVideo(message) {
 
 export const SETTINGS_KEY = "turnbased_settings";
 
+const TURN_FIELDS = Object.freeze({
+  hasVoice: flagField(false), // the answer is spoken
+  isHd: flagField(false), // pictures are cut finer
+  isThinking: flagField(false), // the model thinks before it answers
+  hasCaptions: flagField(false), // what is said in a question is transcribed
+  isGreedy: flagField(false), // always the likeliest token
+  maxNewTokens: numberField(256, 1, 2048, 1),
+  lengthPenalty: numberField(1.1, 0.1, 5, 0.05),
+  temperature: numberField(0.7, 0, 2, 0.05),
+  topP: numberField(0.8, 0.05, 1, 0.05),
+  topK: numberField(100, 0, 1000, 1),
+});
+
 export const FIELDS = Object.freeze({
-  isStreaming: /** @type {const} */ ({ type: "boolean", initial: true }),
-  hasVoice: /** @type {const} */ ({ type: "boolean", initial: false }),
-  isHd: /** @type {const} */ ({ type: "boolean", initial: false }),
-  isThinking: /** @type {const} */ ({ type: "boolean", initial: false }),
-  sendsRecording: /** @type {const} */ ({ type: "boolean", initial: false }),
-  hasCaptions: /** @type {const} */ ({ type: "boolean", initial: false }),
-  isGreedy: /** @type {const} */ ({ type: "boolean", initial: false }),
-  maxNewTokens: { type: /** @type {const} */ ("number"), initial: 256, min: 1, max: 2048, step: 1 },
-  lengthPenalty: { type: /** @type {const} */ ("number"), initial: 1.1, min: 0.1, max: 5, step: 0.05 },
-  temperature: { type: /** @type {const} */ ("number"), initial: 0.7, min: 0, max: 2, step: 0.05 },
-  topP: { type: /** @type {const} */ ("number"), initial: 0.8, min: 0.05, max: 1, step: 0.05 },
-  topK: { type: /** @type {const} */ ("number"), initial: 100, min: 0, max: 1000, step: 1 },
-  picturesPerS: { type: /** @type {const} */ ("choice"), initial: "1", choices: ["1", "2", "4"] },
+  ...TURN_FIELDS,
+  isStreaming: flagField(true),
+  sendsRecording: flagField(false),
+  picturesPerS: choiceField("1", ["1", "2", "4"]),
 });
 
 /** What presets call the same things. @type {Readonly<Record<string, keyof typeof FIELDS>>} */
@@ -134,21 +128,10 @@ export function fromPreset(settings) {
 
 /** @param {SettingsStore<typeof FIELDS>} store @param {string | null} voiceBase64 @returns {ChatSettings} */
 export function chatSettings(store, voiceBase64) {
+  const names = /** @type {(keyof typeof TURN_FIELDS)[]} */ (Object.keys(TURN_FIELDS));
   return {
     isStreaming: store.get("isStreaming"),
     picturesPerS: Number(store.get("picturesPerS")),
-    turn: {
-      hasVoice: store.get("hasVoice"),
-      isHd: store.get("isHd"),
-      isThinking: store.get("isThinking"),
-      hasCaptions: store.get("hasCaptions"),
-      isGreedy: store.get("isGreedy"),
-      maxNewTokens: store.get("maxNewTokens"),
-      lengthPenalty: store.get("lengthPenalty"),
-      temperature: store.get("temperature"),
-      topP: store.get("topP"),
-      topK: store.get("topK"),
-      voiceBase64,
-    },
+    turn: { ...Object.fromEntries(names.map((name) => [name, store.get(name)])), voiceBase64 },
   };
 }

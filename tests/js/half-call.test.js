@@ -288,12 +288,12 @@ test("every callState has a colour, and buttons follow the state", () => {
 test("settings: server, then the preset of the start, then the visitor, then a chosen preset", () => {
   const settings = makeHalfSettings(new FakeStorage(), { timeout_s: 240, vad_threshold: 0.6 });
   settings.applyPreset({ length_penalty: 1.3, vad_threshold: 0.7 }, false);
-  assert.equal(settings.values().vad_threshold, 0.7);
+  assert.equal(settings.store.get("vad_threshold"), 0.7);
   settings.store.set("vad_threshold", "0.5");
   settings.applyPreset({ vad_threshold: 0.7 }, false);
-  assert.equal(settings.values().vad_threshold, 0.5);
+  assert.equal(settings.store.get("vad_threshold"), 0.5);
   settings.applyPreset({ vad_threshold: 0.9 }, true);
-  const config = halfConfigOf(settings.values());
+  const config = halfConfigOf(settings.store);
   assert.deepEqual(config, {
     vad: { threshold: 0.9, min_speech_duration_ms: 128, min_silence_duration_ms: 800, speech_pad_ms: 30 },
     generation: { max_new_tokens: 256, length_penalty: 1.1, temperature: 0.7 },

@@ -1,7 +1,8 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MissingPartError, late } from "../../static/shared/late.js";
+import { CodedError } from "../../static/shared/coded-error.js";
+import { late } from "../../static/shared/late.js";
 
 test("a part is loaded and made once, however often it is asked for", async () => {
   let loads = 0;
@@ -20,10 +21,7 @@ test("a part that does not come is told by its code and asked for again", async 
     if (!isThere) throw new TypeError("Failed to fetch dynamically imported module");
     return "here";
   });
-  await assert.rejects(
-    part(),
-    (/** @type {MissingPartError} */ error) => error instanceof MissingPartError && error.code === "missing_part",
-  );
+  await assert.rejects(part(), (/** @type {CodedError} */ error) => error instanceof CodedError && error.code === "missing_part");
   isThere = true;
   assert.equal(await part(), "here");
 });

@@ -135,8 +135,6 @@ const HALF_FIELDS = Object.freeze({
   captions: flagField(false),
 });
 
-/** @typedef {keyof typeof HALF_FIELDS} HalfSettingName */
-
 /**
  * @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage
  * @param {Record<string, unknown>} serverValues of `/api/frontend_defaults`
@@ -146,15 +144,8 @@ export function makeHalfSettings(storage, serverValues) {
   store.applyServer(serverValues);
   return {
     store,
-    /** @returns {Record<HalfSettingName, string | number | boolean>} */
-    values() {
-      const names = /** @type {HalfSettingName[]} */ (Object.keys(HALF_FIELDS));
-      return /** @type {Record<HalfSettingName, string | number | boolean>} */ (
-        Object.fromEntries(names.map((name) => [name, store.get(name)]))
-      );
-    },
     /**
-     * Takes over what a preset sets. One that the page opens with stands behind the visitor's own choices.
+     * One that the page opens with stands behind the visitor's own choices.
      * @param {Record<string, unknown>} preset
      * @param {boolean} isChosen
      */
@@ -165,22 +156,21 @@ export function makeHalfSettings(storage, serverValues) {
   };
 }
 
-/** @param {Record<string, unknown>} values by name of the page's settings @returns {HalfDuplexConfig} */
-export function halfConfigOf(values) {
-  const number = (/** @type {string} */ name) => Number(values[name]);
+/** @param {SettingsStore<typeof HALF_FIELDS>} store @returns {HalfDuplexConfig} */
+export function halfConfigOf(store) {
   return {
     vad: {
-      threshold: number("vad_threshold"),
-      min_speech_duration_ms: number("vad_min_speech_duration_ms"),
-      min_silence_duration_ms: number("vad_min_silence_duration_ms"),
-      speech_pad_ms: number("vad_speech_pad_ms"),
+      threshold: store.get("vad_threshold"),
+      min_speech_duration_ms: store.get("vad_min_speech_duration_ms"),
+      min_silence_duration_ms: store.get("vad_min_silence_duration_ms"),
+      speech_pad_ms: store.get("vad_speech_pad_ms"),
     },
     generation: {
-      max_new_tokens: number("max_new_tokens"),
-      length_penalty: number("length_penalty"),
-      temperature: number("temperature"),
+      max_new_tokens: store.get("max_new_tokens"),
+      length_penalty: store.get("length_penalty"),
+      temperature: store.get("temperature"),
     },
-    tts: { enabled: values.has_voice === true },
-    session: { timeout_s: number("timeout_s") },
+    tts: { enabled: store.get("has_voice") },
+    session: { timeout_s: store.get("timeout_s") },
   };
 }

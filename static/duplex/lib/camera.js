@@ -1,40 +1,15 @@
 // @ts-check
 /** The user's camera, and pictures taken from it or from any video element, as JPEG. Device. */
 
+import { CodedError } from "../../shared/coded-error.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
+import { openUserMedia } from "./audio-context.js";
 
 const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
 
-/** @typedef {"insecure_context" | "permission_denied" | "not_found" | "busy" | "unsupported" | "unplugged"} CameraErrorCode */
 /** @typedef {"user" | "environment"} Facing */
-
-/** A camera that cannot be used, with the reason as a code. */
-class CameraError extends Error {
-  /** @param {CameraErrorCode} code @param {unknown} [cause] */
-  constructor(code, cause) {
-    super(`camera: ${code}`, { cause });
-    this.name = "CameraError";
-    this.code = code;
-  }
-}
-
-/** @type {Record<string, CameraErrorCode>} */
-const CODE_OF_NAME = {
-  NotAllowedError: "permission_denied",
-  SecurityError: "permission_denied",
-  NotFoundError: "not_found",
-  OverconstrainedError: "not_found",
-  NotReadableError: "busy",
-  AbortError: "busy",
-};
-
-/** The reason behind what `getUserMedia` threw. @param {unknown} error @returns {CameraErrorCode} */
-export function cameraErrorCode(error) {
-  const name = error instanceof Error || error instanceof DOMException ? error.name : "";
-  return CODE_OF_NAME[name] ?? "unsupported";
-}
 
 /**
  * @typedef {Object} Frame
@@ -76,22 +51,14 @@ export function createFrameGrabber(video) {
  * @property {HTMLVideoElement} [video] shows it; one outside the page when left out
  */
 
-/** @param {Pick<CameraOptions, "facing" | "deviceId">} options @returns {Promise<MediaStream>} @throws {CameraError} */
-async function openStream({ facing = "user", deviceId }) {
-  if (globalThis.isSecureContext === false) throw new CameraError("insecure_context");
-  const devices = globalThis.navigator?.mediaDevices;
-  if (devices?.getUserMedia === undefined) throw new CameraError("unsupported");
-  try {
-    return await devices.getUserMedia({
-      video: {
-        ...(deviceId ? { deviceId: { exact: deviceId } } : { facingMode: facing }),
-        width: { ideal: WANTED_WIDTH_PX },
-        height: { ideal: WANTED_HEIGHT_PX },
-      },
-    });
-  } catch (error) {
-    throw new CameraError(cameraErrorCode(error), error);
-  }
+/** @param {Pick<CameraOptions, "facing" | "deviceId">} options @throws {CodedError} */
+function openStream({ facing = "user", deviceId }) {
+  const video = {
+    ...(deviceId ? { deviceId: { exact: deviceId } } : { facingMode: facing }),
+    width: { ideal: WANTED_WIDTH_PX },
+    height: { ideal: WANTED_HEIGHT_PX },
+  };
+  return openUserMedia({ video }, "not_found");
 }
 
 /** @param {HTMLVideoElement} video */
@@ -100,7 +67,7 @@ function untilPicture(video) {
   return new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
 }
 
-/** An open camera. Event `ended` (CameraError "unplugged") when it is taken away. */
+/** An open camera. Event `ended` (CodedError "unplugged") when it is taken away. */
 export class Camera extends EventTarget {
   /** Shows the camera. @readonly */
   video;
@@ -134,7 +101,7 @@ export class Camera extends EventTarget {
     return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
   }
 
-  /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {CameraError} then no camera is open */
+  /** @param {Pick<CameraOptions, "facing" | "deviceId">} wish @throws {CodedError} then no camera is open */
   async switchTo(wish) {
     this.#stopTracks(); // phones refuse a second camera while the first is open
     const stream = await openStream(wish);
@@ -143,7 +110,7 @@ export class Camera extends EventTarget {
     this.video.srcObject = stream;
     stream.getVideoTracks()[0]?.addEventListener("ended", () => {
       if (this.#stream !== stream) return;
-      this.dispatchEvent(new CustomEvent("ended", { detail: new CameraError("unplugged") }));
+      this.dispatchEvent(new CustomEvent("ended", { detail: new CodedError("unplugged") }));
     });
     await this.video.play();
     await untilPicture(this.video);
@@ -164,7 +131,7 @@ export class Camera extends EventTarget {
   }
 }
 
-/** Resolves when it shows a picture. @param {CameraOptions} [options] @returns {Promise<Camera>} @throws {CameraError} */
+/** Resolves when it shows a picture. @param {CameraOptions} [options] @returns {Promise<Camera>} @throws {CodedError} */
 export async function openCamera(options = {}) {
   const camera = new Camera(options);
   await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });

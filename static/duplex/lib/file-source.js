@@ -7,6 +7,7 @@
  * video's file time · `ended` when padding and file have been delivered, in whole chunks.
  */
 
+import { CodedError } from "../../shared/coded-error.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { openMicrophone } from "./microphone.js";
@@ -23,22 +24,10 @@ const FRAME_INSTANT_S = 0.5;
 /** A video element further from the sound than this is set right. */
 const MAX_VIDEO_DRIFT_S = 0.15;
 
-/** @typedef {"undecodable" | "too_long" | "empty"} FileSourceErrorCode */
-
-/** A file that cannot be played, with the reason as a code. */
-class FileSourceError extends Error {
-  /** @param {FileSourceErrorCode} code @param {unknown} [cause] */
-  constructor(code, cause) {
-    super(`file: ${code}`, { cause });
-    this.name = "FileSourceError";
-    this.code = code;
-  }
-}
-
-/** Refuse what is empty or too long. @param {number} durationS @param {boolean} isVideo @throws {FileSourceError} */
+/** Refuse what is empty or too long. @param {number} durationS @param {boolean} isVideo @throws {CodedError} */
 export function checkDuration(durationS, isVideo) {
-  if (!(durationS > 0)) throw new FileSourceError("empty");
-  if (durationS > (isVideo ? VIDEO_MAX_S : AUDIO_MAX_S)) throw new FileSourceError("too_long");
+  if (!(durationS > 0)) throw new CodedError("empty");
+  if (durationS > (isVideo ? VIDEO_MAX_S : AUDIO_MAX_S)) throw new CodedError("too_long");
 }
 
 /**
@@ -47,7 +36,7 @@ export function checkDuration(durationS, isVideo) {
  * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
  *   without a sound track then counts as silent
  * @returns {Promise<AudioBuffer>}
- * @throws {FileSourceError}
+ * @throws {CodedError}
  */
 export async function decodeSound(file, context, { isVideo = false, durationS } = {}) {
   if (durationS !== undefined) checkDuration(durationS, isVideo); // before the memory is spent
@@ -55,7 +44,7 @@ export async function decodeSound(file, context, { isVideo = false, durationS } 
   try {
     buffer = await context.decodeAudioData(await file.arrayBuffer());
   } catch (error) {
-    if (!isVideo || durationS === undefined) throw new FileSourceError("undecodable", error);
+    if (!isVideo || durationS === undefined) throw new CodedError("undecodable", error);
     const length = Math.ceil(durationS * CAPTURE_RATE_HZ);
     return new AudioBuffer({ length, sampleRate: CAPTURE_RATE_HZ });
   }

@@ -2,8 +2,7 @@
 /** What happens to a session of full duplex: units, pauses, interruptions, playback. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { sessionReducer } from "./session-reducer.js";
-import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver } from "./session-state.js";
+import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver, sessionReducer } from "./session-state.js";
 import {
   appendKept,
   breaksOff,

@@ -5,8 +5,7 @@
  */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { sessionReducer } from "./session-reducer.js";
-import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
+import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver, sessionReducer } from "./session-state.js";
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
 
 /** @import { Chunk, TokenStats, TurnDone } from "../../../types/protocol.js" */

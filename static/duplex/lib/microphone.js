@@ -4,9 +4,10 @@
  *
  * Events (CustomEvent, `detail`): `chunk` CaptureChunk · `level` CaptureLevel · `feature` SpeechFrame
  * (after `setFeatures(true)`) · `window` 512 samples (after `setWindows(true)`) · `silent` / `audible` (all-zero sound for 2 s, and its end) ·
- * `ended` MicrophoneError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
+ * `ended` CodedError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
  */
-import { keepRunning } from "./audio-context.js";
+import { CodedError } from "../../shared/coded-error.js";
+import { keepRunning, openUserMedia } from "./audio-context.js";
 import { createCapture } from "./capture.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
@@ -15,35 +16,6 @@ import { CAPTURE_RATE_HZ } from "./capture-format.js";
 /** So long every sample must be zero before the microphone counts as dead, ms. */
 const SILENT_AFTER_MS = 2_000;
 const LEVEL_INTERVAL_MS = 50;
-
-/** @typedef {"insecure_context" | "permission_denied" | "no_microphone" | "busy" | "unsupported" | "unplugged"} MicrophoneErrorCode */
-
-/** A microphone that cannot be used, with the reason as a code. */
-export class MicrophoneError extends Error {
-  /** @param {MicrophoneErrorCode} code @param {unknown} [cause] what the browser said */
-  constructor(code, cause) {
-    super(`microphone: ${code}`, { cause });
-    this.name = "MicrophoneError";
-    this.code = code;
-  }
-}
-
-/** The reason behind what `getUserMedia` threw. @param {unknown} error @returns {MicrophoneErrorCode} */
-export function microphoneErrorCode(error) {
-  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "permission_denied";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return "no_microphone";
-    case "NotReadableError":
-    case "AbortError":
-      return "busy";
-    default:
-      return "unsupported";
-  }
-}
 
 /**
  * @typedef {Object} MicrophoneOptions
@@ -54,27 +26,6 @@ export function microphoneErrorCode(error) {
  * @property {number} [chunkSamples] samples of a chunk at 16 kHz; one second by default
  * @property {AudioContext} [context] used and not closed by the microphone; its own when left out
  */
-
-/** @param {MicrophoneOptions} options @returns {Promise<MediaStream>} @throws {MicrophoneError} */
-async function openStream(options) {
-  if (globalThis.isSecureContext === false) throw new MicrophoneError("insecure_context");
-  const devices = globalThis.navigator?.mediaDevices;
-  if (devices?.getUserMedia === undefined) throw new MicrophoneError("unsupported");
-  const { deviceId, echoCancellation = true, noiseSuppression = true, autoGainControl = true } = options;
-  try {
-    return await devices.getUserMedia({
-      audio: {
-        ...(deviceId ? { deviceId: { exact: deviceId } } : {}),
-        channelCount: 1,
-        echoCancellation,
-        noiseSuppression,
-        autoGainControl,
-      },
-    });
-  } catch (error) {
-    throw new MicrophoneError(microphoneErrorCode(error), error);
-  }
-}
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given }) {
@@ -201,19 +152,22 @@ export class Microphone extends EventTarget {
   }
 
   #handleUnplug() {
-    this.#emit("ended", new MicrophoneError("unplugged"));
+    this.#emit("ended", new CodedError("unplugged"));
   }
 }
 
-/** Levels flow at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {MicrophoneError} */
+/** Levels flow at once, chunks after `start()`. @param {MicrophoneOptions} [options] @throws {CodedError} */
 export async function openMicrophone(options = {}) {
-  const stream = await openStream(options);
+  const { deviceId, echoCancellation = true, noiseSuppression = true, autoGainControl = true } = options;
+  const device = deviceId ? { deviceId: { exact: deviceId } } : {};
+  const audio = { ...device, channelCount: 1, echoCancellation, noiseSuppression, autoGainControl };
+  const stream = await openUserMedia({ audio }, "no_microphone");
   try {
     const microphone = new Microphone(stream, options);
     await microphone.connect(options.chunkSamples ?? CAPTURE_RATE_HZ);
     return microphone;
   } catch (error) {
     for (const track of stream.getTracks()) track.stop();
-    throw error instanceof MicrophoneError ? error : new MicrophoneError("unsupported", error);
+    throw error instanceof CodedError ? error : new CodedError("unsupported", error);
   }
 }

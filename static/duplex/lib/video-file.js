@@ -1,6 +1,8 @@
 // @ts-check
 /** A video file as the source of a call: read, shown, played. Device. */
 
+import { CodedError } from "../../shared/coded-error.js";
+import { videoEvent } from "../../shared/decode-sound.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { VIDEO_MAX_S, decodeSound, openFileSource } from "./file-source.js";
 import { measureLufs } from "./lufs.js";
@@ -10,8 +12,6 @@ import { MixerController } from "./mixer-controller.js";
 /** @import { FileSource } from "./file-source.js" */
 /** @import { MicrophoneOptions } from "./microphone.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
-
-/** @typedef {"undecodable" | "too_long" | "empty" | "no_picture"} VideoFileCode */
 
 /**
  * @typedef {Object} VideoFile
@@ -24,51 +24,20 @@ import { MixerController } from "./mixer-controller.js";
  * @property {number} lufs -Infinity where it is silent
  */
 
-/** A video that cannot be used, with the reason as a code. */
-class VideoFileError extends Error {
-  /** @param {VideoFileCode} code @param {unknown} [cause] */
-  constructor(code, cause) {
-    super(`video: ${code}`, { cause });
-    this.name = "VideoFileError";
-    this.code = code;
-  }
-}
-
 const METADATA_LIMIT_MS = 15_000;
 /** Further than any video: a recorder's file tells its length only when one has looked for its end. */
 const FAR_S = 1e7;
 
-/** @param {HTMLVideoElement} video @param {string} type */
-function heard(video, type) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new VideoFileError("undecodable")), METADATA_LIMIT_MS);
-    const done = (/** @type {() => void} */ settle) => () => {
-      clearTimeout(timer);
-      settle();
-    };
-    video.addEventListener(
-      type,
-      done(() => resolve(null)),
-      { once: true },
-    );
-    video.addEventListener(
-      "error",
-      done(() => reject(new VideoFileError("undecodable", video.error))),
-      { once: true },
-    );
-  });
-}
-
 /** @param {HTMLVideoElement} video @param {string} url @returns {Promise<number>} seconds */
 export async function showVideo(video, url) {
-  const known = heard(video, "loadeddata");
+  const known = videoEvent(video, "loadeddata", METADATA_LIMIT_MS);
   video.srcObject = null;
   video.muted = true;
   video.preload = "auto";
   video.src = url;
   await known;
   if (!Number.isFinite(video.duration)) {
-    const sought = heard(video, "seeked");
+    const sought = videoEvent(video, "seeked", METADATA_LIMIT_MS);
     video.currentTime = FAR_S;
     await sought;
     video.currentTime = 0;
@@ -76,15 +45,15 @@ export async function showVideo(video, url) {
   return video.duration;
 }
 
-/** @param {File} file @param {HTMLVideoElement} video shows it afterwards @throws {Error} with a `code`: VideoFileCode */
+/** @param {File} file @param {HTMLVideoElement} video shows it afterwards @throws {Error}  */
 export async function readVideoFile(file, video) {
-  if (file.size === 0) throw new VideoFileError("empty");
+  if (file.size === 0) throw new CodedError("empty");
   const url = URL.createObjectURL(file);
   try {
     const durationS = await showVideo(video, url);
-    if (durationS > VIDEO_MAX_S) throw new VideoFileError("too_long");
+    if (durationS > VIDEO_MAX_S) throw new CodedError("too_long");
     const { videoWidth: widthPx, videoHeight: heightPx } = video;
-    if (widthPx === 0) throw new VideoFileError("no_picture");
+    if (widthPx === 0) throw new CodedError("no_picture");
     const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
     const sound = await decodeSound(file, decoder, { isVideo: true, durationS });
     const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));

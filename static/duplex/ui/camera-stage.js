@@ -1,6 +1,7 @@
 // @ts-check
 /** The picture of a video call: the camera or a file in one video element, and what is shown while there is none. */
 
+import { CodedError, codeOf } from "../../shared/coded-error.js";
 import { on } from "../../shared/dom.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { t } from "../../shared/texts.js";
@@ -12,16 +13,10 @@ import { createFrameGrabber, openCamera } from "../lib/camera.js";
 /** Codes that are the browser's, not the camera's. */
 const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
 
-/** A camera that cannot be used, by the code of its sentence. */
-class PictureError extends Error {
-  /** @param {unknown} cause */
-  constructor(cause) {
-    const reason = /** @type {{code?: string} | null} */ (cause)?.code ?? "unsupported";
-    super(`picture: ${reason}`, { cause });
-    this.name = "PictureError";
-    this.code = SHARED_CODES.has(reason) ? reason : `camera_${reason}`;
-    this.message = ""; // the sentence says it all
-  }
+/** A camera that cannot be used, by the code of its sentence, which says it all. @param {unknown} cause */
+function pictureError(cause) {
+  const reason = codeOf(cause);
+  return new CodedError(SHARED_CODES.has(reason) ? reason : `camera_${reason}`, cause, "");
 }
 
 /**
@@ -82,7 +77,7 @@ export function mountCameraStage(el, options) {
       camera = await open();
     } catch (error) {
       close();
-      throw new PictureError(error);
+      throw pictureError(error);
     } finally {
       isOpening = false;
       draw();
@@ -95,7 +90,7 @@ export function mountCameraStage(el, options) {
     },
     /** A picture of what is shown now. @returns {Promise<Frame | null>} */
     grab: () => (el.dataset.picture === "none" ? Promise.resolve(null) : grab()),
-    /** Open the camera unless it is. @throws {PictureError} */
+    /** Open the camera unless it is. @throws {CodedError} */
     async open() {
       if (camera || isOpening) return;
       await tryOpen(async () => {
@@ -109,7 +104,7 @@ export function mountCameraStage(el, options) {
         return opened;
       });
     },
-    /** Another camera was chosen. @throws {PictureError} */
+    /** Another camera was chosen. @throws {CodedError} */
     async reopen() {
       const open = camera;
       if (open)
@@ -117,7 +112,7 @@ export function mountCameraStage(el, options) {
           async () => (await open.switchTo({ facing: open.facing, deviceId: options.cameraId() || undefined }), open),
         );
     },
-    /** The camera on the other side. @returns {Promise<boolean>} false: there is only one @throws {PictureError} */
+    /** The camera on the other side. @returns {Promise<boolean>} false: there is only one @throws {CodedError} */
     async flip() {
       const open = camera;
       if (!open) return false;

@@ -211,10 +211,7 @@ export class LogBuffer {
     this._nextId = 0;
   }
 
-  /**
-   * @param {readonly Http.LogLine[]} lines oldest first
-   * @returns {{added: KeptLine[], droppedCount: number}} what to show more, and how many to take away
-   */
+  /** @param {readonly Http.LogLine[]} lines @returns {{added: KeptLine[], droppedCount: number}} */
   add(lines) {
     const fresh = lines.map((line) => ({ ...line, id: this._nextId++, severity: severityOf(line) }));
     const all = [...this.lines, ...fresh];

@@ -209,11 +209,7 @@ function playNote(context, frequencyHz, pan, startS) {
   return tone;
 }
 
-/**
- * @param {AudioContext} context that runs
- * @param {(side: "left" | "right") => void} onSide called as each side begins
- * @returns {Promise<void>} ends with the last note
- */
+/** @param {AudioContext} context @param {(side: "left" | "right") => void} onSide @returns {Promise<void>} */
 export async function playMelody(context, onSide) {
   const startS = context.currentTime + LEAD_S;
   const rightS = startS + LEFT_HZ.length * STEP_S + PAUSE_S;

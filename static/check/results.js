@@ -121,11 +121,7 @@ function numbersOf({ levelDb, delayMs }) {
   return { db: Math.round(-levelDb), ms: Math.round(delayMs) };
 }
 
-/**
- * @param {Echo} plain as the room gives it back
- * @param {Echo} cancelled with the browser's echo cancellation, as in a call
- * @returns {Result}
- */
+/** @param {Echo} plain @param {Echo} cancelled @returns {Result} */
 export function echoResult(plain, cancelled) {
   const facts = {
     plain_heard: plain.isHeard,
@@ -180,12 +176,7 @@ const FAR_MS = 200;
 /** Above this single pieces come too late for the player. Ours: twice its first delay. */
 const UNEVEN_MS = 400;
 
-/**
- * @param {RoundTrips} trips
- * @param {number | null} socketMs null if WebSockets do not get through
- * @param {Report | null} report
- * @returns {Result}
- */
+/** @param {RoundTrips} trips @param {number | null} socketMs @param {Report | null} report @returns {Result} */
 export function serverResult(trips, socketMs, report) {
   const medianMs = Math.round(trips.medianMs);
   const worstMs = Math.round(trips.worstMs);
@@ -231,12 +222,7 @@ export function serverResult(trips, socketMs, report) {
  * @property {Record<string, string | number | boolean>} facts
  */
 
-/**
- * @param {string} title
- * @param {readonly (readonly [string, string])[]} head label and value, such as time and browser
- * @param {readonly ReportSection[]} sections
- * @returns {string}
- */
+/** @param {string} title @param {readonly (readonly [string, string])[]} head @param {readonly ReportSection[]} sections */
 export function reportText(title, head, sections) {
   const lines = [title, "=".repeat(title.length), ...head.map(([label, value]) => `${label}: ${value}`)];
   for (const { name, state, text, facts } of sections) {

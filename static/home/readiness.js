@@ -76,12 +76,7 @@ function workerLine(report) {
   return { id: "worker", state: "caution", text, next: { key: "problem.worker_loading.next" }, ...known };
 }
 
-/**
- * @param {Report | null} report
- * @param {number | null} waitS how long a newcomer would wait, seconds
- * @param {(seconds: number) => string} clock
- * @returns {Line}
- */
+/** @param {Report | null} report @param {number | null} waitS @param {(seconds: number) => string} clock @returns {Line} */
 function queueLine(report, waitS, clock) {
   if (report === null) return { id: "queue", state: "asking", text: { key: "home.asking" } };
   const { status, isReached } = report;

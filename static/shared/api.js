@@ -6,11 +6,7 @@ const INTERNAL = "internal";
 
 /** What went wrong with a call. `code` is the server's, or "offline" if it was not reached. */
 export class ApiError extends Error {
-  /**
-   * @param {string} message for a person to read
-   * @param {string} code
-   * @param {number} status of HTTP; 0 if there was no answer
-   */
+  /** @param {string} message @param {string} code @param {number} status of HTTP; 0 if there was no answer */
   constructor(message, code, status) {
     super(message);
     this.name = "ApiError";

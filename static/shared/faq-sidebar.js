@@ -31,11 +31,7 @@ async function loadText(mode, lang) {
 /** Plain paragraphs where the library is not installed. @param {string} markdown */
 const plain = (markdown) => plainParagraphs(markdown).map((text) => html`<p class="faq-plain">${text}</p>`);
 
-/**
- * @param {HTMLElement} el an `aside` at the end of the body
- * @param {{mode: FaqMode, opener: HTMLButtonElement}} options `opener` opens and shuts it
- * @returns {{open: () => void}}
- */
+/** @param {HTMLElement} el @param {{mode: FaqMode, opener: HTMLButtonElement}} options @returns {{open: () => void}} */
 export function mountFaqSidebar(el, { mode, opener }) {
   /** Its own language; follows the page's until it is chosen. @type {string | null} */
   let chosen = null;

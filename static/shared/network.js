@@ -12,8 +12,8 @@ const PROBE_LIMIT_MS = 3_000;
 
 /**
  * @param {"streaming" | "half_duplex" | "duplex"} kind
- * @param {string} appId as `/api/apps` calls it
- * @param {string} [origin] of the server; the page's own by default
+ * @param {string} appId
+ * @param {string} [origin]
  * @returns {Required<Network>}
  */
 export const networkOf = (kind, appId, origin = globalThis.location?.origin) => ({

@@ -71,10 +71,7 @@ const READY_MARK = "page-interactive";
  * @property {() => void} ready say that the page can be used
  */
 
-/**
- * @param {{titleKey: string, statusIntervalMs?: number}} options how often the server is asked how it is
- * @returns {Promise<Page>}
- */
+/** @param {{titleKey: string, statusIntervalMs?: number}} options @returns {Promise<Page>} */
 export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   watchForChinese();
   const apps = loadApps();
@@ -159,11 +156,7 @@ async function loadApps() {
   return apps;
 }
 
-/**
- * @param {HTMLElement} el the page's header
- * @param {Promise<App[]>} apps
- * @returns {{showStatus: (report: StatusReport) => void}}
- */
+/** @param {HTMLElement} el @param {Promise<App[]>} apps @returns {{showStatus: (report: StatusReport) => void}} */
 function mountAppNav(el, apps) {
   const state = { apps: /** @type {App[]} */ ([]), isOpen: false, report: /** @type {StatusReport | null} */ (null) };
   const open = (/** @type {boolean} */ isOpen) => {

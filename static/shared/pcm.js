@@ -145,13 +145,7 @@ export function encodeWav(sound, rateHz) {
   return file;
 }
 
-/**
- * Samples of a WAV file.
- * @param {Uint8Array} file
- * @param {number} rateHz what it must have, beside 16 bit and one channel
- * @returns {Float32Array<ArrayBuffer>}
- * @throws {RangeError} it is of another kind
- */
+/** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} it is of another kind */
 export function readWav(file, rateHz) {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const word = (/** @type {number} */ at) => String.fromCharCode(...file.subarray(at, at + 4));

@@ -26,14 +26,7 @@ export function emptyItem(kind) {
   return { type: "image", name: "", data: "" };
 }
 
-/**
- * Moves one item; a step beyond the ends changes nothing.
- * @template T
- * @param {readonly T[]} items
- * @param {number} index
- * @param {number} step -1 is up, 1 is down
- * @returns {T[]}
- */
+/** A step beyond the ends changes nothing. @template T @param {readonly T[]} items @param {number} index @param {number} step */
 export function moveItem(items, index, step) {
   const target = index + step;
   if (target < 0 || target >= items.length) return [...items];

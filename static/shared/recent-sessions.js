@@ -56,11 +56,7 @@ function listOwn(storage) {
   }
 }
 
-/**
- * Keeps the secret of a recording out of one session's messages.
- * @param {Storage | undefined} storage
- * @returns {(message: object) => void}
- */
+/** @param {Storage | undefined} storage @returns {(message: object) => void} */
 export function ownerNotes(storage) {
   let secret = "";
   let known = "";
@@ -83,12 +79,7 @@ export function isOwnRecording(storage, recordingId) {
   return listOwn(storage).some(({ id }) => id === recordingId);
 }
 
-/**
- * Empty if it is not this browser's.
- * @param {Pick<Storage, "getItem"> | undefined} storage
- * @param {string} recordingId
- * @returns {Record<string, string>}
- */
+/** @param {Pick<Storage, "getItem"> | undefined} storage @param {string} recordingId @returns {Record<string, string>} */
 export function ownerHeaders(storage, recordingId) {
   const own = listOwn(storage).find(({ id }) => id === recordingId);
   return own ? { [SECRET_HEADER]: own.secret } : {};

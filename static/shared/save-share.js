@@ -192,7 +192,7 @@ const HTTP_REDIRECT = 300;
 
 /**
  * @param {string} path
- * @param {Blob} blob its `type` says what it is
+ * @param {Blob} blob
  * @param {string} fileName
  * @param {SendFileOptions} [options]
  * @returns {Promise<void>}

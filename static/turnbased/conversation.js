@@ -23,14 +23,14 @@ import { mediaOf } from "./media-part.js";
  * @typedef {Object} ChatMessage
  * @property {string} id Stays the same while it is edited.
  * @property {"system" | "user" | "assistant"} role
- * @property {ReadonlyArray<ContentItem>} items
+ * @property {readonly ContentItem[]} items
  * @property {AnswerStatus} status Of an answer; `done` for all others.
  * @property {number} createdAtMs Since 1970.
  * @property {Readonly<Record<string, unknown>>} extra
  */
 
 /** @typedef {Object} Conversation
- * @property {ReadonlyArray<ChatMessage>} messages
+ * @property {readonly ChatMessage[]} messages
  * @property {number} nextNumber For ids; never used twice.
  */
 
@@ -53,13 +53,7 @@ export function addMessage(conversation, given) {
   return { conversation: { messages, nextNumber: conversation.nextNumber + 1 }, id };
 }
 
-/**
- * Set the system content; empty items remove it.
- * @param {Conversation} conversation
- * @param {ReadonlyArray<ContentItem>} items
- * @param {number} createdAtMs
- * @returns {Conversation}
- */
+/** Empty items remove it. @param {Conversation} conversation @param {readonly ContentItem[]} items @param {number} createdAtMs */
 export function setSystem(conversation, items, createdAtMs) {
   const others = conversation.messages.filter((message) => message.role !== "system");
   if (!hasContent(items)) return { ...conversation, messages: others };
@@ -133,12 +127,12 @@ function isSendable(message) {
   return hasContent(message.items);
 }
 
-/** @param {ReadonlyArray<ContentItem>} items @returns {boolean} */
+/** @param {readonly ContentItem[]} items @returns {boolean} */
 function hasContent(items) {
   return items.some((item) => item.type !== "text" || item.text !== "");
 }
 
-/** One text alone goes as a text. @param {ReadonlyArray<ContentItem>} items @returns {string | ContentItem[]} */
+/** One text alone goes as a text. @param {readonly ContentItem[]} items @returns {string | ContentItem[]} */
 function contentOf(items) {
   const full = items.filter((item) => item.type !== "text" || item.text !== "");
   const [first] = full;

@@ -61,7 +61,7 @@ export class TurnError extends Error {
  * @property {boolean} isStopAsked
  * @property {boolean} isOnReusedSocket The socket was there before the turn, and may be stale.
  * @property {AbortController} abort For the way over HTTP.
- * @property {ReadonlyArray<Message>} messages
+ * @property {readonly Message[]} messages
  * @property {{ticket: string, tries: number, lostAtMs: number | null} | null} place In the queue, to come back to.
  */
 
@@ -106,7 +106,7 @@ export class StreamingChat extends Emitter {
 
   /**
    * Ask for the next answer.
-   * @param {ReadonlyArray<Message>} messages The whole history, the new user message last; answers
+   * @param {readonly Message[]} messages The whole history, the new user message last; answers
    *   exactly as they came.
    * @param {TurnOptions} options Of `turnOptions()`.
    * @returns {Promise<TurnResult>} Rejects with a `TurnError`.

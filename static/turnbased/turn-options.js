@@ -20,7 +20,7 @@ const SLICES_HD = 2;
 /**
  * A video interleaves pictures and sound, which leaves no room for finer pictures.
  * @param {TurnSettings} settings
- * @param {ReadonlyArray<Message>} messages
+ * @param {readonly Message[]} messages
  * @returns {TurnOptions}
  */
 export function turnOptions(settings, messages) {
@@ -39,7 +39,7 @@ export function turnOptions(settings, messages) {
   };
 }
 
-/** @param {ReadonlyArray<Message>} messages @param {TurnOptions} options @returns {Record<string, unknown>} */
+/** @param {readonly Message[]} messages @param {TurnOptions} options @returns {Record<string, unknown>} */
 export function chatRequest(messages, { prefill, generate }) {
   const { generate_audio: hasVoice, ...generation } = generate;
   const mode = prefill.omni_mode ? "omni" : "audio_assistant";

@@ -75,13 +75,7 @@ export function turnResult(turn) {
   return rest;
 }
 
-/**
- * The same one if the event means nothing now.
- * @param {TurnProgress} turn
- * @param {TurnEvent} event
- * @param {number} nowMs
- * @returns {TurnProgress}
- */
+/** @param {TurnProgress} turn @param {TurnEvent} event @param {number} nowMs @returns {TurnProgress} */
 export function turnAfter(turn, event, nowMs) {
   if (isTurnOver(turn)) return turn;
   switch (event.type) {

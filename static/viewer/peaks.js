@@ -131,12 +131,7 @@ function tag(view, at) {
   return String.fromCharCode(...[0, 1, 2, 3].map((index) => view.getUint8(at + index)));
 }
 
-/**
- * @param {WavShape} shape
- * @param {number} fromFrame
- * @param {number} toFrame
- * @returns {{first: number, last: number}} both inside
- */
+/** @param {WavShape} shape @param {number} fromFrame @param {number} toFrame @returns {{first: number, last: number}} */
 export function byteRange({ dataOffset, channels, frames }, fromFrame, toFrame) {
   const size = BYTES_PER_SAMPLE * channels;
   const end = Math.min(toFrame, frames);

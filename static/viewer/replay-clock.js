@@ -20,11 +20,7 @@ export class ReplayClock extends EventTarget {
   #frame = 0;
   #requestFrame;
 
-  /**
-   * @param {HTMLAudioElement} audio
-   * @param {number} durationS of the whole
-   * @param {(run: (nowMs: number) => void) => number} requestFrame
-   */
+  /** @param {HTMLAudioElement} audio @param {number} durationS @param {(run: (nowMs: number) => void) => number} requestFrame */
   constructor(audio, durationS, requestFrame) {
     super();
     this.#audio = audio;

@@ -25,12 +25,7 @@ export function firstView(durationS) {
   return fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
 }
 
-/**
- * @param {View} view
- * @param {number} factor above 1 shows more
- * @param {number} anchorS stays where it is
- * @param {number} durationS
- */
+/** @param {View} view @param {number} factor @param {number} anchorS stays where it is @param {number} durationS */
 export function zoomed(view, factor, anchorS, durationS) {
   const spanS = view.toS - view.fromS;
   const wanted = Math.min(Math.max(spanS * factor, SHORTEST_S), LONGEST_S);

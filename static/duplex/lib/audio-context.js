@@ -23,12 +23,7 @@ export async function openUserMedia(constraints, missing) {
 
 const GESTURES = ["pointerdown", "keydown", "touchend"];
 
-/**
- * Keep a context running: resume now, at each gesture and whenever the system suspends it.
- * @param {AudioContext} context
- * @param {EventTarget} [gestureTarget] where gestures are heard; the window by default
- * @returns {() => void} ends the watch
- */
+/** At each gesture and whenever the system suspends it. @param {AudioContext} context @param {EventTarget} [gestureTarget] */
 export function keepRunning(context, gestureTarget = globalThis) {
   const tryResume = () => {
     // Safari says "interrupted" after a phone call; the type of the standard has no such word.

@@ -111,7 +111,7 @@ export function columnOf(unit, { chunkMs, maxKvTokens }) {
   };
 }
 
-/** @param {ReadonlyArray<UnitRecord>} units @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn[]} */
+/** @param {readonly UnitRecord[]} units @param {{chunkMs: number, maxKvTokens: number}} limits @returns {UnitColumn[]} */
 export function columnsOf(units, limits) {
   return units.slice(-COLUMNS_SHOWN).map((unit) => columnOf(unit, limits));
 }

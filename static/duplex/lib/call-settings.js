@@ -102,12 +102,7 @@ export function sliceCountOf(store) {
   return store.get("hd") ? HD_SLICES : 1;
 }
 
-/**
- * @param {OmniStore} store
- * @param {number} microphoneLufs as measured; -Infinity if it was not
- * @param {"file_volume" | "monitor_volume"} volume
- * @returns {MixSettings}
- */
+/** @param {OmniStore} store @param {number} microphoneLufs @param {"file_volume" | "monitor_volume"} volume */
 export function mixSettingsOf(store, microphoneLufs, volume) {
   return {
     mode: /** @type {MixMode} */ (store.get("file_sound")),
@@ -135,10 +130,7 @@ const HALF_FIELDS = Object.freeze({
   captions: flagField(false),
 });
 
-/**
- * @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage
- * @param {Record<string, unknown>} serverValues of `/api/frontend_defaults`
- */
+/** @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage @param {Record<string, unknown>} serverValues */
 export function makeHalfSettings(storage, serverValues) {
   const store = new SettingsStore(STORAGE_KEY, HALF_FIELDS, storage);
   store.applyServer(serverValues);

@@ -137,11 +137,7 @@ export function problemOfEnd(reason) {
   return { code, message: reason.message, kind: EXPECTED.has(reason.code) ? "caution" : "bad", steps };
 }
 
-/**
- * @param {unknown} error anything thrown; a `code` names the sentence
- * @param {boolean} isInCall it happened while the call continued
- * @returns {LiveProblem}
- */
+/** @param {unknown} error @param {boolean} isInCall @returns {LiveProblem} */
 export function problemOfDevice(error, isInCall) {
   const known = /** @type {{code?: unknown, message?: unknown} | null} */ (error);
   const code = typeof known?.code === "string" ? known.code : "unsupported";

@@ -55,7 +55,7 @@ function loadProcessor(context) {
 
 /**
  * @param {BaseAudioContext} context
- * @param {number} chunkSamples at 16 kHz
+ * @param {number} chunkSamples
  * @param {CaptureListeners} listeners
  * @returns {Promise<Capture>}
  */

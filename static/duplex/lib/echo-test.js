@@ -47,13 +47,7 @@ export function makeChirp(rateHz) {
   return chirp;
 }
 
-/**
- * @param {Float32Array} recorded
- * @param {Float32Array} sound
- * @param {number} from
- * @param {number} to
- * @returns {{gain: number, at: number, clearness: number}} gain that makes `sound` what was recorded
- */
+/** @param {Float32Array} recorded @param {Float32Array} sound @param {number} from @param {number} to */
 function bestMatch(recorded, sound, from, to) {
   let energy = 0;
   for (const sample of sound) energy += sample * sample;
@@ -92,12 +86,7 @@ function medianGain(recorded, chirp, chirpAt, rateHz) {
   return medianOf(gains);
 }
 
-/**
- * @param {Float32Array} recorded
- * @param {Float32Array} chirp
- * @param {number} rateHz of both
- * @returns {EchoMeasure} delay counted from the recording's start
- */
+/** @param {Float32Array} recorded @param {Float32Array} chirp @param {number} rateHz @returns {EchoMeasure} delay counted from */
 export function locateChirp(recorded, chirp, rateHz) {
   const whole = bestMatch(recorded, chirp, 0, Math.max(0, recorded.length - chirp.length));
   const { at, clearness } = whole;
@@ -108,11 +97,7 @@ export function locateChirp(recorded, chirp, rateHz) {
   return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0 };
 }
 
-/**
- * @param {{context: AudioContext, output: AudioNode}} microphone an open one; its context plays as well
- * @param {typeof createCapture} capture
- * @returns {Promise<EchoMeasure>}
- */
+/** @param {{context: AudioContext, output: AudioNode}} microphone @param {typeof createCapture} capture */
 export async function runEchoTest(microphone, capture) {
   let loudest = await playOnce(microphone, capture);
   for (let play = 1; play < PLAYS; play += 1) {

@@ -101,12 +101,7 @@ function stepPowers(channels, stepSamples, rateHz) {
   return [...steps];
 }
 
-/**
- * @param {number} lufs measured
- * @param {number} targetLufs
- * @param {number} [limitDb] at most so much up or down
- * @returns {number} dB; 0 for silence
- */
+/** @param {number} lufs measured @param {number} targetLufs @param {number} [limitDb] at most so much up or down */
 export function gainToTargetDb(lufs, targetLufs, limitDb = 30) {
   if (!Number.isFinite(lufs)) return 0;
   return Math.max(-limitDb, Math.min(limitDb, targetLufs - lufs));

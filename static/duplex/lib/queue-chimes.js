@@ -12,13 +12,13 @@ const LOOP_PERIOD_MS = 2_000;
 const VOLUME = 0.12;
 const ATTACK_S = 0.01;
 
-/** @type {ReadonlyArray<Note>} */
+/** @type {readonly Note[]} */
 const NEXT_NOTES = [
   { startS: 0, pitchHz: 880, lengthS: 0.16 },
   { startS: 0.2, pitchHz: 660, lengthS: 0.24 },
 ];
 
-/** @type {ReadonlyArray<Note>} */
+/** @type {readonly Note[]} */
 const TURN_NOTES = [0, 0.7].flatMap((startS) =>
   [C5_HZ, E5_HZ, G5_HZ, C6_HZ].map((pitchHz, index) => ({
     startS: startS + index * 0.13,
@@ -27,7 +27,7 @@ const TURN_NOTES = [0, 0.7].flatMap((startS) =>
   })),
 );
 
-/** @type {ReadonlyArray<Note>} */
+/** @type {readonly Note[]} */
 const READY_NOTES = [
   { startS: 0, pitchHz: C6_HZ, lengthS: 0.08 },
   { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
@@ -52,7 +52,7 @@ export function createQueueChimes({ makeContext, isMuted = false }) {
     return context;
   }
 
-  /** @param {ReadonlyArray<Note>} notes */
+  /** @param {readonly Note[]} notes */
   function play(notes) {
     const audio = muted ? null : ready();
     if (audio) for (const note of notes) playNote(audio, note);

@@ -111,12 +111,7 @@ export class Resampler {
     return Math.ceil(((inputLength + this.#tapCount) * this.#phaseCount) / this.#step) + 1;
   }
 
-  /**
-   * @param {Float32Array} input
-   * @param {Float32Array} output with room for `maxOutputSamples(count)`
-   * @param {number} [count] input samples to take
-   * @returns {number} samples written
-   */
+  /** @param {Float32Array} input @param {Float32Array} output with room for `maxOutputSamples(count)` @param {number} [count] */
   process(input, output, count = input.length) {
     let taken = 0;
     let written = 0;

@@ -80,9 +80,9 @@ export const initialState = () => ({
   gapCount: 0,
   totalShiftMs: 0,
   gapSinceUnitMs: 0,
-  units: /** @type {ReadonlyArray<UnitRecord>} */ ([]), // the last 600
-  turns: /** @type {ReadonlyArray<TranscriptTurn>} */ ([]), // the last 60
-  captions: /** @type {ReadonlyArray<Caption>} */ ([]), // of the user; the last 60
+  units: /** @type {readonly UnitRecord[]} */ ([]), // the last 600
+  turns: /** @type {readonly TranscriptTurn[]} */ ([]), // the last 60
+  captions: /** @type {readonly Caption[]} */ ([]), // of the user; the last 60
   turnCount: 0, // turns the model began
 });
 
@@ -131,7 +131,7 @@ export const initialHalfState = () => ({
   heardAtMs: /** @type {number | null} */ (null), // when sound was last sent, or last expected
   chunksSent: 0,
   kvTokens: 0,
-  turns: /** @type {ReadonlyArray<HalfTurn>} */ ([]), // the last 60
+  turns: /** @type {readonly HalfTurn[]} */ ([]), // the last 60
   turnCount: 0,
 });
 

@@ -22,7 +22,7 @@ const MARGIN = 0.05;
 /** Chinese and its neighbours break anywhere, other scripts between words. */
 const PIECES = /[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+\s*|\s+/gu;
 
-/** @param {ReadonlyArray<TranscriptTurn>} turns @param {number} nowMs on the clock of the turns @returns {string} "" for none */
+/** @param {readonly TranscriptTurn[]} turns @param {number} nowMs on the clock of the turns @returns {string} "" for none */
 export function subtitleAt(turns, nowMs) {
   const last = turns.at(-1);
   if (!last || (last.endedAtMs !== null && nowMs - last.endedAtMs > LINGER_MS)) return "";
@@ -45,12 +45,7 @@ export function wrapText(text, width, measure) {
   return lines;
 }
 
-/**
- * @param {number} age 0 is the newest line
- * @param {number} count lines that fit
- * @param {Pick<SubtitleLook, "bottomPercent" | "topPercent">} look
- * @returns {number} 0 to 1
- */
+/** @param {number} age @param {number} count lines that fit @param {Pick<SubtitleLook, "bottomPercent" | "topPercent">} look */
 export function lineOpacity(age, count, { bottomPercent, topPercent }) {
   const part = count > 1 ? Math.min(1, age / (count - 1)) : 0;
   return (bottomPercent + (topPercent - bottomPercent) * part) / 100;
@@ -89,7 +84,7 @@ export function paintSubtitles(ctx, widthPx, heightPx, text, look) {
   ctx.restore();
 }
 
-/** @param {ReadonlyArray<TranscriptTurn>} modelTurns @param {ReadonlyArray<UserTurn>} userTurns @param {number} count */
+/** @param {readonly TranscriptTurn[]} modelTurns @param {readonly UserTurn[]} userTurns @param {number} count */
 export function lastTurns(modelTurns, userTurns, count) {
   const said = modelTurns
     .slice(-count)

@@ -55,7 +55,7 @@ export const unitRecord = (result, seen) => ({
   gapMs: seen.gapMs, // silence the listener heard since the unit before; 0 is good
 });
 
-/** @template T @param {ReadonlyArray<T>} list @param {T} item @param {number} kept @returns {ReadonlyArray<T>} */
+/** @template T @param {readonly T[]} list @param {T} item @param {number} kept @returns {readonly T[]} */
 export function appendKept(list, item, kept) {
   const start = Math.max(0, list.length + 1 - kept);
   return [...list.slice(start), item];
@@ -91,10 +91,10 @@ export function turnStaysOpen(result, isTurnOpen) {
 }
 
 /**
- * @param {ReadonlyArray<TranscriptTurn>} turns
+ * @param {readonly TranscriptTurn[]} turns
  * @param {Result} result
  * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
- * @returns {ReadonlyArray<TranscriptTurn>}
+ * @returns {readonly TranscriptTurn[]}
  */
 export function transcribe(turns, result, seen) {
   const { isTurnOpen, isMuted, nowMs } = seen;
@@ -118,7 +118,7 @@ export function transcribe(turns, result, seen) {
   return [...turns.slice(0, -1), grown];
 }
 
-/** @param {ReadonlyArray<TranscriptTurn>} turns @param {number} nowMs @param {boolean} isInterrupted */
+/** @param {readonly TranscriptTurn[]} turns @param {number} nowMs @param {boolean} isInterrupted */
 export function closeTurn(turns, nowMs, isInterrupted) {
   const last = turns.at(-1);
   if (!last || last.endedAtMs !== null) return turns;
@@ -126,7 +126,7 @@ export function closeTurn(turns, nowMs, isInterrupted) {
   return [...turns.slice(0, -1), closed];
 }
 
-/** All of it had come, but not all of it was heard. @param {ReadonlyArray<TranscriptTurn>} turns */
+/** All of it had come, but not all of it was heard. @param {readonly TranscriptTurn[]} turns */
 export function markInterrupted(turns) {
   const last = turns.at(-1);
   return last ? [...turns.slice(0, -1), { ...last, isInterrupted: true }] : turns;

@@ -122,11 +122,11 @@ export function barsOf(levels, count = BARS) {
 const NEAR_MS = 700;
 
 /**
- * @param {ReadonlyArray<Caption>} captions
+ * @param {readonly Caption[]} captions
  * @param {Said} said
- * @param {ReadonlyArray<UnitRecord>} units
+ * @param {readonly UnitRecord[]} units
  * @param {number} nowMs
- * @returns {ReadonlyArray<Caption>} the same without a text
+ * @returns {readonly Caption[]} the same without a text
  */
 export function captioned(captions, said, units, nowMs) {
   const text = said.text.trim();
@@ -137,7 +137,7 @@ export function captioned(captions, said, units, nowMs) {
   return appendKept(captions, { text, startedAtMs, lengthMs, isTyped }, TURNS_KEPT);
 }
 
-/** A unit arrives when its last sample was recorded. @param {ReadonlyArray<UnitRecord>} units @param {number} positionMs */
+/** A unit arrives when its last sample was recorded. @param {readonly UnitRecord[]} units @param {number} positionMs */
 function heardAtMs(units, positionMs) {
   const unit = units.find(({ heardMs }) => heardMs > positionMs);
   return unit ? unit.arrivalMs - unit.wallClockMs - (unit.heardMs - positionMs) : null;
@@ -145,9 +145,9 @@ function heardAtMs(units, positionMs) {
 
 /**
  * The user's turns with their words; words of which no turn was heard are turns of their own.
- * @param {ReadonlyArray<UserTurn>} turns
- * @param {ReadonlyArray<Caption>} captions
- * @returns {ReadonlyArray<UserTurn>} the same without captions
+ * @param {readonly UserTurn[]} turns
+ * @param {readonly Caption[]} captions
+ * @returns {readonly UserTurn[]} the same without captions
  */
 export function withCaptions(turns, captions) {
   if (captions.length === 0) return turns;

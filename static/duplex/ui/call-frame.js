@@ -74,12 +74,7 @@ export function mountStageFrame(el, { levels, lengthMs, look }) {
  * @property {string} [title]
  */
 
-/**
- * @param {HTMLElement} el
- * @param {string} labelKey
- * @param {() => CallButton[]} buttons in their order
- * @returns {() => void} draws them anew
- */
+/** @param {HTMLElement} el @param {string} labelKey @param {() => CallButton[]} buttons @returns {() => void} */
 export function mountCallControls(el, labelKey, buttons) {
   el.classList.add("call-controls");
   el.setAttribute("role", "group");

@@ -120,7 +120,7 @@ const LINES_SHOWN = 12;
 /**
  * The conversation itself stands beside the picture, so readers skip these.
  * @param {HTMLElement} el
- * @param {{turns: () => ReadonlyArray<TranscriptTurn>, look: () => SubtitleLook}} source
+ * @param {{turns: () => readonly TranscriptTurn[], look: () => SubtitleLook}} source
  * @returns {{update: () => void, text: () => string}}
  */
 function mountSubtitles(el, { turns, look }) {
@@ -140,11 +140,7 @@ function mountSubtitles(el, { turns, look }) {
   return { update: draw, text };
 }
 
-/**
- * @param {HTMLElement} el
- * @param {{modelTurns: () => ReadonlyArray<TranscriptTurn>, userTurns: () => ReadonlyArray<UserTurn>}} source
- * @returns {{update: () => void}}
- */
+/** @param {HTMLElement} el @param {{modelTurns: () => readonly TranscriptTurn[], userTurns: () => readonly UserTurn[]}} source */
 function mountChatOverlay(el, { modelTurns, userTurns }) {
   let count = 0;
   const line = (/** @type {ReturnType<typeof lastTurns>[number]} */ { text, lengthMs, isUser }) =>

@@ -14,8 +14,8 @@ import { mountTalkList } from "./call-frame.js";
 
 /**
  * @typedef {Object} Talk
- * @property {ReadonlyArray<TranscriptTurn>} modelTurns
- * @property {ReadonlyArray<UserTurn>} userTurns
+ * @property {readonly TranscriptTurn[]} modelTurns
+ * @property {readonly UserTurn[]} userTurns
  * @property {number | null} startedAtMs on the clock of the turns
  */
 

@@ -10,8 +10,7 @@ import { chartsOf, latest, spansOf, SPAN_COLUMNS, dataOf, figure, lineName, opti
 import { table } from "./words.js";
 import { html, nothing } from "../shared/lit.js";
 
-/** @import { Chart, Line, Span } from "./chart-data.js" */
-/** @import { TableColumn } from "./words.js" */
+/** @import { Chart, Line } from "./chart-data.js" */
 
 /** @typedef {typeof import("uplot")} Library */
 /** @typedef {{plot: Plotted, names: string}} Drawn */

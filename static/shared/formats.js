@@ -1,7 +1,7 @@
 // @ts-check
 /** Numbers, times and sizes for people, in the language shown now. Pure. */
 
-import { getLang } from "./texts.js";
+import { getLang, t, tn } from "./texts.js";
 
 const SECONDS_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;
@@ -51,4 +51,15 @@ export function formatAgo(seconds) {
   const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];
   const format = new Intl.RelativeTimeFormat(getLang(), { numeric: "auto" });
   return format.format(-Math.round(seconds / size), unit);
+}
+
+/** @param {{status: Http.ServiceStatus | null, isReached: boolean}} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
+export function describeHealth({ status, isReached }) {
+  if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
+  if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
+  if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
+  if (status.free_slots > 0) return { kind: "good", text: t("health.ready") };
+  if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
+  if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
+  return { kind: "bad", text: t("health.no_worker") };
 }

@@ -4,9 +4,10 @@
 import { getJson } from "./api.js";
 import { byId, find } from "./dom.js";
 import { initLanguage, languageNames, serverDefaults, setLang } from "./i18n.js";
-import { getLang, onLangChange, t, tn } from "./texts.js";
+import { getLang, onLangChange, t } from "./texts.js";
 import { html, icon, iconButton, mountView, nothing } from "./lit.js";
 import { remember } from "./memory.js";
+import { describeHealth } from "./formats.js";
 
 // Asks the server how it is, every few seconds while the page is seen.
 
@@ -259,15 +260,4 @@ function healthBadge(report) {
   return html`<span class="badge health-badge" role="status" data-kind=${kind} title=${text}
     ><span class="dot"></span><span class="health-text">${text}</span></span
   >`;
-}
-
-/** @param {StatusReport} report @returns {{kind: "good" | "caution" | "bad", text: string}} */
-function describeHealth({ status, isReached }) {
-  if (!isReached || !status) return { kind: "bad", text: t("health.offline") };
-  if (status.is_intake_paused) return { kind: "caution", text: t("health.paused") };
-  if (status.queue_length > 0) return { kind: "caution", text: tn("health.waiting", status.queue_length) };
-  if (status.free_slots > 0) return { kind: "good", text: t("health.ready") };
-  if (status.loading_workers > 0) return { kind: "caution", text: t("health.loading") };
-  if (status.busy_workers > 0) return { kind: "caution", text: t("health.busy") };
-  return { kind: "bad", text: t("health.no_worker") };
 }

@@ -1,16 +1,13 @@
 // @ts-check
 /** The attachments of the question that is being written: chips, progress while files are read, problems in words. */
 
-import { formatBytes, formatNumber } from "../shared/formats.js";
 import { t } from "../shared/texts.js";
 import { late } from "../shared/late.js";
 import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
-import { fitsRequest, wireChars } from "./media-part.js";
+import { fitsRequest, wireChars, fileProblemWords } from "./media-part.js";
 
-/** @import { MediaLimits, MediaPart } from "./media-part.js" */
-
-const S_PER_MINUTE = 60;
+/** @import { MediaLimits, MediaPart, TrayProblem } from "./media-part.js" */
 
 /** Loaded with the first file. */
 const loadReaders = () => import("./media-input.js");
@@ -26,7 +23,6 @@ const loadChips = late(
  * @property {() => number} picturesPerS
  * @property {(parts: readonly MediaPart[]) => void} onChange
  *
- * @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem
  * @typedef {{file: File, abort: AbortController, done: number | null}} Reading
  */
 
@@ -151,7 +147,7 @@ export function mountAttachmentTray(el, options) {
 /** @param {TrayProblem} problem @param {MediaLimits} limits @param {() => void} onClose */
 const problemView = (problem, limits, onClose) =>
   html`<div class="notice tray-problem" data-kind="bad" data-code=${problem.code}>
-    <p>${problemWords(problem, limits)}</p>
+    <p>${fileProblemWords(problem, limits)}</p>
     ${iconButton("close", t("common.close"), onClose)}
   </div>`;
 
@@ -164,33 +160,3 @@ const readingView = ({ file, abort, done }) =>
       ><progress max="1" value=${done ?? nothing} aria-label=${t("chat.reading", { name: file.name })}></progress></span
     >${iconButton("close", t("common.cancel"), () => abort.abort())}
   </li>`;
-
-/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
-function problemWords({ code, fileName, kind }, limits) {
-  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
-  return t(`chat.file_${code}`, {
-    name,
-    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
-    video: formatBytes(limits.videoMaxBytes),
-    image: formatBytes(limits.imageMaxBytes),
-    side: formatNumber(limits.imageMaxSidePx),
-    mega: formatNumber(limits.imageMaxPixels / 1e6),
-    request: formatBytes(limits.requestMaxBytes),
-    count: formatNumber(limits.itemsMax),
-  });
-}
-
-/** @param {number} seconds */
-function minutes(seconds) {
-  return formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
-}
-
-/** The limits in one line, said before a file is chosen. @param {MediaLimits} limits */
-export function limitWords(limits) {
-  return t("chat.limits", {
-    minutes: minutes(limits.audioMaxS),
-    image: formatBytes(limits.imageMaxBytes),
-    video: formatBytes(limits.videoMaxBytes),
-    request: formatBytes(limits.requestMaxBytes),
-  });
-}

@@ -8,8 +8,8 @@ import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, mountView } from "../shared/lit.js";
 import { floatsToBase64 } from "../shared/pcm.js";
-import { limitWords, mountAttachmentTray } from "./attachment-tray.js";
-import { ACCEPT } from "./media-part.js";
+import { mountAttachmentTray } from "./attachment-tray.js";
+import { ACCEPT, limitWords } from "./media-part.js";
 
 /** @import { MediaLimits, MediaPart } from "./media-part.js" */
 /** @import { RecordView, SoundRecorder } from "./media-input.js" */

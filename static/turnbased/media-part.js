@@ -3,6 +3,8 @@
 
 import { base64ToBytes, base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
+import { formatBytes, formatNumber } from "../shared/formats.js";
+import { t } from "../shared/texts.js";
 
 /**
  * @typedef {Object} MediaPart
@@ -195,4 +197,40 @@ export function videoPictures(durationS, picturesPerS) {
 /** @param {number} sentChars Base64 of the conversation so far @param {number} newChars @param {MediaLimits} limits */
 export function fitsRequest(sentChars, newChars, limits) {
   return sentChars + newChars <= limits.requestMaxBytes;
+}
+
+// Limits and what breaks them, in words.
+
+const S_PER_MINUTE = 60;
+
+/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
+
+/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
+export function fileProblemWords({ code, fileName, kind }, limits) {
+  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
+  return t(`chat.file_${code}`, {
+    name,
+    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
+    video: formatBytes(limits.videoMaxBytes),
+    image: formatBytes(limits.imageMaxBytes),
+    side: formatNumber(limits.imageMaxSidePx),
+    mega: formatNumber(limits.imageMaxPixels / 1e6),
+    request: formatBytes(limits.requestMaxBytes),
+    count: formatNumber(limits.itemsMax),
+  });
+}
+
+/** @param {number} seconds */
+function minutes(seconds) {
+  return formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
+}
+
+/** The limits in one line, said before a file is chosen. @param {MediaLimits} limits */
+export function limitWords(limits) {
+  return t("chat.limits", {
+    minutes: minutes(limits.audioMaxS),
+    image: formatBytes(limits.imageMaxBytes),
+    video: formatBytes(limits.videoMaxBytes),
+    request: formatBytes(limits.requestMaxBytes),
+  });
 }

@@ -5,7 +5,7 @@ import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t, tn } from "../shared/texts.js";
 import { html, icon, nothing, render } from "../shared/lit.js";
-import { actionOf, indexAt, latencyFigures, readMoment, withMoment } from "./time-axis.js";
+import { actionOf, indexAt, latencyFigures, readMoment, withMoment, unitStart, unitText, wordsAt } from "./time-axis.js";
 import { mountBigFrame } from "./tracks.js";
 import { copyLink } from "./head-view.js";
 import { ReplayClock } from "./replay-clock.js";
@@ -13,26 +13,17 @@ import { mountTimeline } from "./timeline.js";
 import { mountTransport } from "./panels.js";
 import { planUnits } from "./recording.js";
 
-/** @import { Recording, UnitTiming } from "../../types/recording.js" */
+/** @import { Recording } from "../../types/recording.js" */
 /** @import { Plan, SpokenTurn, Unit, UserWords } from "./recording.js" */
 
 const KEEPS_KEYS = "input, textarea, select, summary, audio, video, dialog[open], [contenteditable]";
 const REST_MS = 200;
-const LINGER_S = 1.5; // words stay so long after their end
-/** @type {[string, (keyof UnitTiming)[]][]} */
-const STAGES = [
-  ["input", ["prefill_ms"]],
-  ["words", ["llm_ms"]],
-  ["voice", ["tts_prep_ms", "tts_ms"]],
-  ["sound", ["token2wav_ms"]],
-];
 const MARKS = [
   ["listen", "viewer.mode_listen"],
   ["speak", "viewer.mode_speak"],
   ["late", "viewer.late"],
   ["gap", "viewer.gap_short"],
 ];
-const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one before
 
 /**
  * @param {HTMLElement} el
@@ -142,14 +133,6 @@ function playFile(file, url, clock) {
   file.play().catch(() => undefined); // refused or replaced by another
 }
 
-/** @param {Plan} plan @param {number} atS @param {1 | -1} by */
-function unitStart({ units, durationS }, atS, by) {
-  const index = indexAt(units, atS + EDGE_S, ({ startS }) => startS);
-  if (by > 0) return units[index + 1]?.startS ?? durationS;
-  const isAtStart = atS - (units[index]?.startS ?? 0) <= EDGE_S;
-  return units[isAtStart ? index - 1 : index]?.startS ?? 0;
-}
-
 /** Puts the moment into the address when the playhead rests; browsers refuse to do so too often. */
 function momentKeeper() {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -235,29 +218,6 @@ function mountMoment(el, { plan, urlOf }) {
     update(latestS);
   });
   return { update };
-}
-
-/** @param {Plan} plan @param {number} atS */
-function wordsAt({ turns }, atS) {
-  const turn = turns[indexAt(turns, atS, ({ startS }) => startS)];
-  if (turn === undefined || atS >= turn.endS + LINGER_S) return "";
-  const said = turn.words.filter((word) => word.atS <= atS).map(({ text }) => text);
-  return said.join("").trim();
-}
-
-/** "Unit 12 · 26 of 1,000 ms · input 5 · memory 257 tokens". @param {Unit} unit @param {number} unitS */
-function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
-  const timing = chunk.result?.timing ?? {};
-  const parts = [t("viewer.unit", { n: formatNumber(number + 1) })];
-  if (wallMs !== null) parts.push(t("viewer.of_budget", { n: formatNumber(wallMs), max: formatNumber(unitS * 1_000) }));
-  for (const [name, fields] of STAGES) {
-    const ms = fields.reduce((sum, field) => sum + (timing[field] ?? 0), 0);
-    if (ms >= 1) parts.push(t(`viewer.stage_${name}`, { n: formatNumber(ms) }));
-  }
-  if (timing.kv_cache_length) parts.push(t("viewer.memory", { n: formatNumber(timing.kv_cache_length) }));
-  if (isLate) parts.push(t("viewer.late"));
-  if (gapMs > 0) parts.push(t("viewer.gap", { n: formatNumber(gapMs) }));
-  return parts.join(" · ");
 }
 
 /**

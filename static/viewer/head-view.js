@@ -5,13 +5,14 @@ import { getJson, sendJson } from "../shared/api.js";
 import { appTitle } from "../shared/page.js";
 import { commentField, copyText, linkOf } from "../shared/save-share.js";
 import { byId, find, on, setText } from "../shared/dom.js";
-import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
-import { hasText, onLangChange, t } from "../shared/texts.js";
+import { formatDateTime } from "../shared/formats.js";
+import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, mountView, nothing, render } from "../shared/lit.js";
 import { noticeView, toast } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/recent-sessions.js";
 import { appOf } from "./recording.js";
 import { pathOf } from "./viewer-source.js";
+import { factTexts } from "./time-axis.js";
 
 /** @import { Problem } from "../shared/notice.js" */
 /** @import { Meta } from "../../types/recording.js" */
@@ -73,27 +74,6 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       draw();
     },
   };
-}
-
-/** @param {Meta} meta @returns {[string, string][]} */
-function factTexts({
-  created_at: createdAt,
-  duration_s: durationS,
-  end_reason: endReason,
-  model,
-  worker_id: worker,
-  size_bytes: bytes,
-  status,
-}) {
-  /** @type {[string, string][]} */
-  const known = [["date", formatDateTime(createdAt)]];
-  if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);
-  if (endReason && hasText(`viewer.end_${endReason}`)) known.push(["end", t(`viewer.end_${endReason}`)]);
-  if (status === "failed") known.push(["status", t("viewer.status_failed")]);
-  if (model) known.push(["model", model]);
-  if (worker) known.push(["worker", worker]);
-  if (bytes !== undefined) known.push(["size", formatBytes(bytes)]);
-  return known;
 }
 
 /** @param {string} url */

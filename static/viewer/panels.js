@@ -6,10 +6,10 @@ import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { html, icon, live, nothing, render, repeat } from "../shared/lit.js";
 import { SPEEDS } from "./replay-clock.js";
-import { KEY_HELP } from "./time-axis.js";
+import { KEY_HELP, figureTexts, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
 /** @import { View } from "../shared/lit.js" */
-/** @import { Recording, Turn, TurnTiming } from "../../types/recording.js" */
+/** @import { Recording, Turn } from "../../types/recording.js" */
 /** @import { Plan, Unit } from "./recording.js" */
 /** @import { ReplayClock } from "./replay-clock.js" */
 
@@ -202,7 +202,7 @@ function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
     ${transcript ? html`<p class="bubble-text" dir="auto" data-part="transcript">${transcript}</p>` : nothing}
     ${sounds.map((path) => sound(urlOf(path), t("viewer.your_sound", { n })))}
     ${videos.map((path) => video(urlOf(path), t("viewer.your_video", { n })))}
-    ${spoke ? html`<p class="small soft number">${t("viewer.you_spoke", { s: seconds(lengthMs) })}</p>` : nothing}`,
+    ${spoke ? html`<p class="small soft number">${t("viewer.you_spoke", { s: tenthsOfSeconds(lengthMs) })}</p>` : nothing}`,
   );
 }
 
@@ -242,26 +242,6 @@ const sound = (url, label) => html`<audio controls preload="none" src=${url} ari
 /** @param {string} url @param {string} label */
 const video = (url, label) =>
   html`<video controls preload="none" src=${url} aria-label=${label} class="bubble-video" playsinline></video>`;
-
-/** @param {number} ms */
-function seconds(ms) {
-  return formatNumber(ms / MS_PER_S, 1);
-}
-
-/** @param {TurnTiming} timing @param {number | undefined} soundMs */
-function figureTexts(
-  { elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total },
-  soundMs,
-) {
-  return [
-    firstMs !== undefined && t("viewer.first_sound", { s: formatNumber(firstMs / MS_PER_S, 2) }),
-    elapsedMs !== undefined && t("viewer.took", { s: formatNumber(elapsedMs / MS_PER_S, 2) }),
-    tokens !== undefined && t("viewer.tokens", { n: formatNumber(tokens) }),
-    fresh !== undefined && t("viewer.tokens_in", { fresh: formatNumber(fresh), cached: formatNumber(cached ?? 0) }),
-    total !== undefined && t("viewer.memory", { n: formatNumber(total) }),
-    soundMs !== undefined && t("viewer.sound_length", { s: seconds(soundMs) }),
-  ].filter((text) => text !== false);
-}
 
 // The buttons under the pictures: play, steps, speed, zoom, link to the moment, keys.
 
@@ -368,16 +348,4 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
   onLangChange(draw);
   draw();
   return { toggleKeys };
-}
-
-/** @param {number} speed @returns {string} "0.5", "0.75", "1" */
-function speedText(speed) {
-  const digits = [0, 1].find((count) => Number(speed.toFixed(count)) === speed) ?? 2;
-  return formatNumber(speed, digits);
-}
-
-/** Minutes, seconds and tenths. @param {number} atS */
-function preciseClock(atS) {
-  const tenths = Math.floor(atS * 10 + 1e-6);
-  return `${Math.floor(tenths / 600)}:${String(Math.floor((tenths % 600) / 10)).padStart(2, "0")}.${tenths % 10}`;
 }

@@ -1,7 +1,10 @@
 // @ts-check
 /** Times of a replay: the axis, series along it, links to a moment, and keys that lead to one. Pure. */
 
-/** @import { Plan } from "./recording.js" */
+import { formatClock, formatNumber, formatBytes, formatDateTime } from "../shared/formats.js";
+import { t, hasText } from "../shared/texts.js";
+/** @import { Meta, TurnTiming, UnitTiming } from "../../types/recording.js" */
+/** @import { Plan, Unit } from "./recording.js" */
 
 /** @typedef {{fromS: number, toS: number}} View */
 
@@ -242,4 +245,108 @@ export function actionOf({ key, shiftKey, ctrlKey, altKey, metaKey }) {
     default:
       return null;
   }
+}
+
+// Units, turns and moments in words.
+
+const LINGER_S = 1.5; // words stay so long after their end
+const EDGE_S = 0.05; // stepping back from a unit's very start goes to the one before
+/** @type {[string, (keyof UnitTiming)[]][]} */
+const STAGES = [
+  ["input", ["prefill_ms"]],
+  ["words", ["llm_ms"]],
+  ["voice", ["tts_prep_ms", "tts_ms"]],
+  ["sound", ["token2wav_ms"]],
+];
+const MS_PER_S = 1_000;
+
+/** @param {Plan} plan @param {number} atS @param {1 | -1} by */
+export function unitStart({ units, durationS }, atS, by) {
+  const index = indexAt(units, atS + EDGE_S, ({ startS }) => startS);
+  if (by > 0) return units[index + 1]?.startS ?? durationS;
+  const isAtStart = atS - (units[index]?.startS ?? 0) <= EDGE_S;
+  return units[isAtStart ? index - 1 : index]?.startS ?? 0;
+}
+
+/** @param {Plan} plan @param {number} atS */
+export function wordsAt({ turns }, atS) {
+  const turn = turns[indexAt(turns, atS, ({ startS }) => startS)];
+  if (turn === undefined || atS >= turn.endS + LINGER_S) return "";
+  const said = turn.words.filter((word) => word.atS <= atS).map(({ text }) => text);
+  return said.join("").trim();
+}
+
+/** "Unit 12 · 26 of 1,000 ms · input 5 · memory 257 tokens". @param {Unit} unit @param {number} unitS */
+export function unitText({ number, wallMs, isLate, gapMs, chunk }, unitS) {
+  const timing = chunk.result?.timing ?? {};
+  const parts = [t("viewer.unit", { n: formatNumber(number + 1) })];
+  if (wallMs !== null) parts.push(t("viewer.of_budget", { n: formatNumber(wallMs), max: formatNumber(unitS * 1_000) }));
+  for (const [name, fields] of STAGES) {
+    const ms = fields.reduce((sum, field) => sum + (timing[field] ?? 0), 0);
+    if (ms >= 1) parts.push(t(`viewer.stage_${name}`, { n: formatNumber(ms) }));
+  }
+  if (timing.kv_cache_length) parts.push(t("viewer.memory", { n: formatNumber(timing.kv_cache_length) }));
+  if (isLate) parts.push(t("viewer.late"));
+  if (gapMs > 0) parts.push(t("viewer.gap", { n: formatNumber(gapMs) }));
+  return parts.join(" · ");
+}
+
+/** @param {TurnTiming} timing @param {number | undefined} soundMs */
+export function figureTexts(
+  { elapsed_ms: elapsedMs, first_audio_ms: firstMs, tokens, input_tokens: fresh, cached_tokens: cached, total_tokens: total },
+  soundMs,
+) {
+  return [
+    firstMs !== undefined && t("viewer.first_sound", { s: formatNumber(firstMs / MS_PER_S, 2) }),
+    elapsedMs !== undefined && t("viewer.took", { s: formatNumber(elapsedMs / MS_PER_S, 2) }),
+    tokens !== undefined && t("viewer.tokens", { n: formatNumber(tokens) }),
+    fresh !== undefined && t("viewer.tokens_in", { fresh: formatNumber(fresh), cached: formatNumber(cached ?? 0) }),
+    total !== undefined && t("viewer.memory", { n: formatNumber(total) }),
+    soundMs !== undefined && t("viewer.sound_length", { s: tenthsOfSeconds(soundMs) }),
+  ].filter((text) => text !== false);
+}
+
+/** @param {number} speed @returns {string} "0.5", "0.75", "1" */
+export function speedText(speed) {
+  const digits = [0, 1].find((count) => Number(speed.toFixed(count)) === speed) ?? 2;
+  return formatNumber(speed, digits);
+}
+
+/** Minutes, seconds and tenths. @param {number} atS */
+export function preciseClock(atS) {
+  const tenths = Math.floor(atS * 10 + 1e-6);
+  return `${Math.floor(tenths / 600)}:${String(Math.floor((tenths % 600) / 10)).padStart(2, "0")}.${tenths % 10}`;
+}
+
+/** @param {number} ms */
+export function tenthsOfSeconds(ms) {
+  return formatNumber(ms / MS_PER_S, 1);
+}
+
+/** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
+export function momentText(plan, atS) {
+  const unit = plan.units[indexAt(plan.units, atS, ({ startS }) => startS)];
+  const doing = t(`viewer.mode_${unit?.mode ?? "none"}`);
+  return t("viewer.moment", { time: formatClock(Math.floor(atS)), total: formatClock(plan.durationS), doing });
+}
+
+/** @param {Meta} meta @returns {[string, string][]} */
+export function factTexts({
+  created_at: createdAt,
+  duration_s: durationS,
+  end_reason: endReason,
+  model,
+  worker_id: worker,
+  size_bytes: bytes,
+  status,
+}) {
+  /** @type {[string, string][]} */
+  const known = [["date", formatDateTime(createdAt)]];
+  if (durationS !== undefined) known.push(["duration", t("viewer.lasted", { time: formatClock(durationS) })]);
+  if (endReason && hasText(`viewer.end_${endReason}`)) known.push(["end", t(`viewer.end_${endReason}`)]);
+  if (status === "failed") known.push(["status", t("viewer.status_failed")]);
+  if (model) known.push(["model", model]);
+  if (worker) known.push(["worker", worker]);
+  if (bytes !== undefined) known.push(["size", formatBytes(bytes)]);
+  return known;
 }

@@ -6,7 +6,7 @@ import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { html, render, repeat } from "../shared/lit.js";
 import { mountFrameTrack, mountLatency, mountWaves } from "./tracks.js";
-import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, within, zoomed } from "./time-axis.js";
+import { firstView, fit, following, moved, shareOf, ticks, timeAt, within, zoomed, momentText } from "./time-axis.js";
 import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 
 /** @import { View } from "./time-axis.js" */
@@ -217,13 +217,6 @@ function describe(slider, plan, atS) {
   slider.setAttribute("aria-label", t("viewer.timeline"));
   slider.setAttribute("aria-valuenow", String(Math.round(atS)));
   slider.setAttribute("aria-valuetext", valuetext);
-}
-
-/** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
-function momentText(plan, atS) {
-  const unit = plan.units[indexAt(plan.units, atS, ({ startS }) => startS)];
-  const doing = t(`viewer.mode_${unit?.mode ?? "none"}`);
-  return t("viewer.moment", { time: formatClock(Math.floor(atS)), total: formatClock(plan.durationS), doing });
 }
 
 /** @param {HTMLElement} axis @param {View} view */

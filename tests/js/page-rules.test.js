@@ -9,8 +9,8 @@ import { ESLint } from "eslint";
 
 import { kindOf } from "../../scripts/page_rules.mjs";
 
-/** Share of the lines written by hand; ESLint holds pure modules to what they say of themselves. The aim is 40 %. */
-const LEAST_PURE = 0.38;
+/** Share of the lines written by hand; ESLint holds pure modules to what they say of themselves. */
+const LEAST_PURE = 0.4;
 const MOST_MODULES = 150;
 
 const HEADER = "// @ts-check\n/** Adds. Pure. */\n";

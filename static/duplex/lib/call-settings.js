@@ -9,7 +9,6 @@ import { MAX_TRIM_DB, PADDING_MAX_S } from "./capture-format.js";
 /** @import { LiveSettings } from "../../../types/duplex.js" */
 /** @import { MixMode } from "./mixer-controller.js" */
 /** @import { SubtitleLook } from "./subtitle-text.js" */
-/** @import { MixSettings } from "./video-file.js" */
 
 /** What the server accepts, by the names of `DuplexConfig`. */
 export const DUPLEX_FIELDS = Object.freeze({

@@ -1,8 +1,8 @@
 // @ts-check
 /** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
 
+/** @import { StatusReport } from "../../shared/page.js" */
 /** @import { EndReason } from "../../shared/server-messages.js" */
-/** @import { HalfDuplexConfig } from "../../../types/protocol.js" */
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */
 
 /**
@@ -154,4 +154,11 @@ export function problemOfDevice(error, isInCall) {
 /** A problem that does not end the call. @param {string} code @returns {LiveProblem} */
 export function warningOf(code) {
   return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
+}
+
+/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
+export function problemOfStatus({ status, isReached }) {
+  if (!isReached || !status) return "offline";
+  if (status.idle_workers + status.busy_workers > 0) return null;
+  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }

@@ -1,14 +1,15 @@
 // @ts-check
 /** Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help. */
 
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/texts.js";
+import { t } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
+import { placeText, waitText } from "../lib/call-texts.js";
+import { problemOfStatus } from "../lib/call-state.js";
 
-/** @import { Page, StatusReport } from "../../shared/page.js" */
+/** @import { Page } from "../../shared/page.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CountdownView } from "../lib/queue-chimes.js" */
 
@@ -43,13 +44,6 @@ export function mountServiceNote(el, page) {
     if (code) notice.show(code, { kind: "caution" });
     else notice.clear();
   });
-}
-
-/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
-export function problemOfStatus({ status, isReached }) {
-  if (!isReached || !status) return "offline";
-  if (status.idle_workers + status.busy_workers > 0) return null;
-  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
 /** Headphones keep the model from hearing itself. Shown until dismissed. @param {HTMLElement} el */
@@ -123,16 +117,4 @@ export function mountQueueBanner(el, { onCancel } = {}) {
     playTurn: () => chimes.playTurn(),
     playReady: () => chimes.playReady(),
   };
-}
-
-/** @param {CountdownView} view */
-function placeText({ position, queueLength }) {
-  if (position === 1) return t("queue.next");
-  return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
-}
-
-/** @param {CountdownView} view */
-function waitText({ shownS, isOvertime, overtimeS }) {
-  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
-  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
 }

@@ -1,38 +1,22 @@
 // @ts-check
 /** What the page of a half-duplex call shows: stage, buttons, turns, figures, problems. */
 
-import { formatClock, formatNumber } from "../../shared/formats.js";
-import { getLang, t, tn } from "../../shared/texts.js";
+import { formatNumber } from "../../shared/formats.js";
+import { getLang, t } from "../../shared/texts.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
 import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkList } from "./call-frame.js";
-import { NOTHING, metricRows } from "./meters.js";
+import { metricRows } from "./meters.js";
+import { STATE_ICONS, halfFigures, halfMetrics } from "../lib/call-texts.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
-/** @import { HalfCallState, LiveProblem, NextStep } from "../lib/call-state.js" */
+/** @import { LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { HalfCall } from "../lib/call-kinds.js" */
 /** @import { HalfTurn } from "../lib/half-duplex.js" */
 
 const MS_PER_S = 1_000;
 const TICK_MS = 500;
-const NEARLY_OVER_S = 30;
-
-/** @type {Readonly<Record<HalfCallState, string>>} */
-const ICONS = Object.freeze({
-  idle: "turns",
-  connecting: "clock",
-  waiting: "clock",
-  preparing: "sparkle",
-  listening: "mic",
-  hearing: "wave",
-  thinking: "sparkle",
-  speaking: "speaker",
-  interrupted: "hand",
-  settling: "mic-off",
-  stopping: "stop",
-  ended: "check",
-});
 
 /** @param {HTMLElement} el @param {HalfCall} call */
 export function mountHalfStage(el, call) {
@@ -48,7 +32,7 @@ export function mountHalfStage(el, call) {
       el.dataset.activity = callState;
       return {
         callState: orbStateOf(callState),
-        sign: ICONS[callState],
+        sign: callState === "idle" ? "turns" : STATE_ICONS[callState],
         word: t(`half.state.${callState}`),
         hint: t(isHushed ? "half.hint.muted" : `half.hint.${callState}`),
       };
@@ -86,24 +70,7 @@ export function mountHalfFigures(el, call, maxKvTokens) {
   const draw = mountView(el, () => {
     const { state } = call;
     const leftS = call.session?.remainingS ?? null;
-    const { kvTokens, queue } = state;
-    const memory = kvTokens ? t("half.memory", { n: formatNumber(kvTokens), of: formatNumber(maxKvTokens) }) : NOTHING;
-    /** @type {[string, string][]} */
-    const rows = [
-      ["state", t(`half.state.${halfCallStateOf(state)}`)],
-      ["turn", formatNumber(state.turnCount)],
-      ["remaining", leftS === null ? NOTHING : formatClock(Math.ceil(leftS))],
-      ["queue", queue ? t("half.place", { n: formatNumber(queue.position) }) : NOTHING],
-      ["memory", memory],
-      ["session", state.sessionId || NOTHING],
-    ];
-    const isNear = leftS !== null && leftS <= NEARLY_OVER_S;
-    return metricRows(
-      rows.map(([name, text]) => ({
-        ...{ name, label: t(`half.figure.${name}`), text },
-        grade: name === "remaining" && isNear ? "caution" : "none",
-      })),
-    );
+    return metricRows(halfMetrics(state, leftS, maxKvTokens));
   });
   setInterval(draw, TICK_MS);
   return draw;
@@ -150,14 +117,8 @@ function exchange(turn) {
 }
 
 /** @param {HalfTurn} turn */
-function turnFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
-  const ms = (/** @type {number | null} */ n) => (n === null ? null : t("half.ms", { n: formatNumber(n) }));
-  const all = [
-    ["ttft", ms(ttftMs)],
-    ["ttfs", ms(ttfsMs)],
-    ["tokens", tokenStats && tn("half.tokens", tokenStats.generated_tokens)],
-    ["total", isDone ? ms(elapsedMs) : null],
-  ].filter(([, text]) => text !== null);
+function turnFigures(turn) {
+  const all = halfFigures(turn);
   if (all.length === 0) return nothing;
   return html`<dl class="turn-figures small soft number">
     ${all.map(

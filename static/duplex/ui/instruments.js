@@ -13,8 +13,9 @@ import { throttled } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { onLangChange, t } from "../../shared/texts.js";
-import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
-import { duplexMetrics, metricRows, mountLevelMeter } from "./meters.js";
+import { columnsOf, heightMs, STAGES } from "../lib/call-figures.js";
+import { metricRows, mountLevelMeter } from "./meters.js";
+import { columnLeft, columnWidth, describe, duplexMetrics, stepAt, stepByKey } from "../lib/call-texts.js";
 
 /** @import { UnitColumn } from "../lib/call-figures.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
@@ -24,9 +25,6 @@ import { duplexMetrics, metricRows, mountLevelMeter } from "./meters.js";
 /** Strength of each stage's colour, from the ground up. */
 const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
 const MARK_ROOM_PX = 18; // below the columns: one sign each
-const AXIS_ROOM_PX = 44;
-const LEAST_COLUMN_PX = 4;
-const MOST_COLUMN_PX = 26;
 const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
 
 /** @param {HTMLElement} el @returns {{update: (state: SessionState, maxKvTokens: number) => void}} */
@@ -115,71 +113,6 @@ const LEGEND = [
   ["ahead", "live.timeline.ahead"],
   ["gap", "live.timeline.gap"],
 ];
-
-/** @param {UnitColumn} column @param {number} chunkMs */
-function describe(column, chunkMs) {
-  const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
-  const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
-    (stage) => `${t(`live.stage.${stage}`)} ${ms(column.stagesMs[stage])}`,
-  );
-  const said = [
-    t("live.timeline.unit", {
-      step: formatNumber(column.step + 1),
-      kind: t(`live.unit.${column.kind}`),
-      total: ms(column.totalMs),
-      budget: ms(chunkMs),
-    }),
-    parts.join(" + "),
-    t("live.timeline.kv_value", { tokens: formatNumber(column.kvTokens), percent: ms(column.kvShare * 100) }),
-  ];
-  if (column.aheadMs !== null) said.push(t("live.timeline.ahead_value", { ms: ms(column.aheadMs) }));
-  if (column.gapMs > 0) said.push(t("live.timeline.gap_value", { ms: ms(column.gapMs) }));
-  if (column.isLate) said.push(t("live.timeline.late"));
-  return said.filter(Boolean).join(" · ");
-}
-
-/** @param {number} width of the canvas */
-function columnWidth(width) {
-  const share = (width - AXIS_ROOM_PX) / COLUMNS_SHOWN;
-  return Math.min(MOST_COLUMN_PX, Math.max(LEAST_COLUMN_PX, share));
-}
-
-/** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
-function columnLeft(index, count, width) {
-  return width - (count - index) * columnWidth(width);
-}
-
-/** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
-function stepAt(columns, x, width) {
-  const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
-  return columns[index]?.step ?? null;
-}
-
-/**
- * @param {UnitColumn[]} columns
- * @param {number | null} picked
- * @param {string} key
- * @returns {number | null | undefined} undefined: the key means nothing here
- */
-function stepByKey(columns, picked, key) {
-  if (columns.length === 0) return undefined;
-  const last = columns.length - 1;
-  const at = picked === null ? last : columns.findIndex((column) => column.step === picked);
-  const moves = {
-    ArrowLeft: at - 1,
-    ArrowDown: at - 1,
-    ArrowRight: at + 1,
-    ArrowUp: at + 1,
-    Home: 0,
-    End: last,
-    PageUp: at - 10,
-    PageDown: at + 10,
-  };
-  if (key === "Escape") return null;
-  if (!(key in moves)) return undefined;
-  const next = moves[/** @type {keyof typeof moves} */ (key)];
-  return columns[Math.min(last, Math.max(0, next))].step;
-}
 
 /**
  * @typedef {Object} Scene

@@ -5,7 +5,6 @@
  */
 
 import { byId, find, on } from "../../shared/dom.js";
-import { formatClock } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/texts.js";
 import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { late, throttled } from "../../shared/late.js";
@@ -17,12 +16,12 @@ import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./c
 import { mountQueueBanner } from "./call-notes.js";
 import { mountTranscript } from "./transcript.js";
 import { runningMs } from "../lib/session-state.js";
+import { STATE_ICONS, defaultHint, heldState, pauseHint, stopKey } from "../lib/call-texts.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
-/** @import { CallState, LiveProblem, NextStep } from "../lib/call-state.js" */
+/** @import { LiveProblem, NextStep } from "../lib/call-state.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SessionState } from "../lib/session-state.js" */
 /** @import { Caption } from "../lib/user-turns.js" */
 /** @import { CallButton } from "./call-frame.js" */
 
@@ -92,22 +91,6 @@ function mountTextField(el, { sendText, sendPicture }) {
 
 // What the stage of a full-duplex call shows for its state.
 
-/** @type {Readonly<Record<CallState, string>>} */
-const STATE_ICONS = Object.freeze({
-  idle: "mic",
-  connecting: "clock",
-  waiting: "clock",
-  preparing: "sparkle",
-  listening: "mic",
-  thinking: "sparkle",
-  speaking: "speaker",
-  interrupted: "hand",
-  pausing: "pause",
-  paused: "pause",
-  stopping: "stop",
-  ended: "check",
-});
-
 /** @param {DuplexCall} call */
 function stageOf(call) {
   const { isHeld, isMuted } = call.devices;
@@ -152,18 +135,6 @@ function buttonsOf(call, start, startKey) {
       ...{ sign: state.preparedAtMs === null ? "close" : "stop", label: t(stopKey(state)), run: () => call.stop() },
     },
   ];
-}
-
-/** @param {SessionState} state */
-function stopKey({ phase, preparedAtMs }) {
-  if (phase === "queued") return "queue.cancel";
-  return preparedAtMs === null ? "common.cancel" : "live.stop";
-}
-
-/** @param {CallState} callState @param {boolean} isMuted */
-function defaultHint(callState, isMuted) {
-  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
-  return t(`live.hint.${callState}`);
 }
 
 /**
@@ -280,18 +251,6 @@ export function mountLiveView(call, options) {
     loadInstruments,
     notice,
   };
-}
-
-/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
-function heldState(state) {
-  return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
-}
-
-/** @param {SessionState} state */
-function pauseHint(state) {
-  if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
-  if (state.isAutoPaused) return t("live.hint.paused_auto");
-  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
 }
 
 /** @returns {(warning: {code: string}) => void} tells each kind of warning now and then only */

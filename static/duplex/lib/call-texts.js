@@ -1,0 +1,219 @@
+// @ts-check
+/** What pages of a call say of it: states, waits, figures and units in words, and where a unit stands. Pure. */
+
+import { formatClock, formatNumber } from "../../shared/formats.js";
+import { t, tn } from "../../shared/texts.js";
+import { COLUMNS_SHOWN, STAGES, figuresOf } from "./call-figures.js";
+import { callStateOf, halfCallStateOf } from "./call-state.js";
+
+/** @import { Grade, UnitColumn } from "./call-figures.js" */
+/** @import { CallState } from "./call-state.js" */
+/** @import { HalfTurn } from "./half-duplex.js" */
+/** @import { CountdownView } from "./queue-chimes.js" */
+/** @import { HalfState, SessionState } from "./session-state.js" */
+
+/** Of the stage; half duplex has two more. */
+export const STATE_ICONS = Object.freeze({
+  idle: "mic",
+  connecting: "clock",
+  waiting: "clock",
+  preparing: "sparkle",
+  listening: "mic",
+  hearing: "wave",
+  thinking: "sparkle",
+  speaking: "speaker",
+  interrupted: "hand",
+  settling: "mic-off",
+  pausing: "pause",
+  paused: "pause",
+  stopping: "stop",
+  ended: "check",
+});
+
+/** @param {SessionState} state */
+export function stopKey({ phase, preparedAtMs }) {
+  if (phase === "queued") return "queue.cancel";
+  return preparedAtMs === null ? "common.cancel" : "live.stop";
+}
+
+/** @param {CallState} callState @param {boolean} isMuted */
+export function defaultHint(callState, isMuted) {
+  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
+  return t(`live.hint.${callState}`);
+}
+
+/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
+export function heldState(state) {
+  return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
+}
+
+/** @param {SessionState} state */
+export function pauseHint(state) {
+  if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
+  if (state.isAutoPaused) return t("live.hint.paused_auto");
+  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
+}
+
+/** @param {CountdownView} view */
+export function placeText({ position, queueLength }) {
+  if (position === 1) return t("queue.next");
+  return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
+}
+
+/** @param {CountdownView} view */
+export function waitText({ shownS, isOvertime, overtimeS }) {
+  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
+  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
+}
+
+// The figures of a call: each with its value and, where there are limits, how good it is.
+
+/** @typedef {{name: string, label: string, text: string, grade?: Grade}} Metric */
+
+/**
+ * What the panel shows beside the session itself.
+ * @typedef {Object} MetricsExtra
+ * @property {number} maxKvTokens
+ * @property {number} delayMs playback delay aimed at
+ * @property {string} modelName
+ * @property {boolean} hasVision
+ */
+
+export const NOTHING = "—";
+
+/** @param {number | null} value */
+const ms = (value) => (value === null ? NOTHING : `${formatNumber(Math.round(value))} ms`);
+
+/** The figures of a full-duplex call. @param {SessionState} state @param {MetricsExtra} extra @returns {Metric[]} */
+export function duplexMetrics(state, { maxKvTokens, delayMs, modelName, hasVision }) {
+  const { kvShare, wallMs, costMs, grades } = figuresOf(state, maxKvTokens);
+  const isLive = state.preparedAtMs !== null;
+  const percent = kvShare === null ? "" : ` (${formatNumber(kvShare * 100)} %)`;
+  const gaps = state.gapCount > 0 ? ` · ${tn("live.metric.gaps", state.gapCount)}` : "";
+  const dropped = state.chunksUploadDropped + state.chunksServerDropped;
+  const lost = dropped > 0 ? ` · ${t("live.metric.dropped", { n: formatNumber(dropped) })}` : "";
+  const kv = `${formatNumber(state.kvTokens)} / ${formatNumber(maxKvTokens)}${percent}`;
+  const vision = () => t("live.metric.vision_value", { slices: state.visionSlices, tokens: state.visionTokens });
+  /** @type {[string, string, Grade?][]} */
+  const rows = [
+    ["state", t(`live.state.${callStateOf(state)}`)],
+    ["session", state.recordingSessionId ?? state.sessionId],
+    ["model", modelName],
+    ["chunks", isLive ? `${formatNumber(state.chunksSent)}${lost}` : ""],
+    ["kv", isLive ? kv : "", grades.kv],
+    ["vision", isLive ? vision() : ""],
+    ["infer", wallMs === null ? "" : `${ms(wallMs)} (${ms(costMs)})`, grades.infer],
+    ["ttfs", ms(state.ttfsMs), grades.ttfs],
+    ["delay", ms(delayMs)],
+    ["ahead", `${ms(isLive ? state.aheadMs : null)}${gaps}`, grades.ahead],
+    ["shift", isLive ? ms(state.totalShiftMs) : "", grades.shift],
+    ["drift", ms(state.driftMs), grades.drift],
+  ];
+  return rows
+    .filter(([name]) => hasVision || name !== "vision")
+    .map(([name, text, grade]) => ({ name, label: t(`live.metric.${name}`), text: text || NOTHING, grade }));
+}
+
+const NEARLY_OVER_S = 30;
+
+/** @param {HalfState} state @param {number | null} leftS @param {number} maxKvTokens @returns {Metric[]} */
+export function halfMetrics(state, leftS, maxKvTokens) {
+  const { kvTokens, queue } = state;
+  const memory = kvTokens ? t("half.memory", { n: formatNumber(kvTokens), of: formatNumber(maxKvTokens) }) : NOTHING;
+  /** @type {[string, string][]} */
+  const rows = [
+    ["state", t(`half.state.${halfCallStateOf(state)}`)],
+    ["turn", formatNumber(state.turnCount)],
+    ["remaining", leftS === null ? NOTHING : formatClock(Math.ceil(leftS))],
+    ["queue", queue ? t("half.place", { n: formatNumber(queue.position) }) : NOTHING],
+    ["memory", memory],
+    ["session", state.sessionId || NOTHING],
+  ];
+  const isNear = leftS !== null && leftS <= NEARLY_OVER_S;
+  return rows.map(([name, text]) => ({
+    ...{ name, label: t(`half.figure.${name}`), text },
+    grade: name === "remaining" && isNear ? "caution" : "none",
+  }));
+}
+
+/** @param {HalfTurn} turn */
+export function halfFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
+  const ms = (/** @type {number | null} */ n) => (n === null ? null : t("half.ms", { n: formatNumber(n) }));
+  return [
+    ["ttft", ms(ttftMs)],
+    ["ttfs", ms(ttfsMs)],
+    ["tokens", tokenStats && tn("half.tokens", tokenStats.generated_tokens)],
+    ["total", isDone ? ms(elapsedMs) : null],
+  ].filter(([, text]) => text !== null);
+}
+
+// Columns of units.
+
+const AXIS_ROOM_PX = 44;
+const LEAST_COLUMN_PX = 4;
+const MOST_COLUMN_PX = 26;
+
+/** @param {UnitColumn} column @param {number} chunkMs */
+export function describe(column, chunkMs) {
+  const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
+  const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
+    (stage) => `${t(`live.stage.${stage}`)} ${ms(column.stagesMs[stage])}`,
+  );
+  const said = [
+    t("live.timeline.unit", {
+      step: formatNumber(column.step + 1),
+      kind: t(`live.unit.${column.kind}`),
+      total: ms(column.totalMs),
+      budget: ms(chunkMs),
+    }),
+    parts.join(" + "),
+    t("live.timeline.kv_value", { tokens: formatNumber(column.kvTokens), percent: ms(column.kvShare * 100) }),
+  ];
+  if (column.aheadMs !== null) said.push(t("live.timeline.ahead_value", { ms: ms(column.aheadMs) }));
+  if (column.gapMs > 0) said.push(t("live.timeline.gap_value", { ms: ms(column.gapMs) }));
+  if (column.isLate) said.push(t("live.timeline.late"));
+  return said.filter(Boolean).join(" · ");
+}
+
+/** @param {number} width of the canvas */
+export function columnWidth(width) {
+  const share = (width - AXIS_ROOM_PX) / COLUMNS_SHOWN;
+  return Math.min(MOST_COLUMN_PX, Math.max(LEAST_COLUMN_PX, share));
+}
+
+/** The newest column stands at the right edge. @param {number} index @param {number} count @param {number} width */
+export function columnLeft(index, count, width) {
+  return width - (count - index) * columnWidth(width);
+}
+
+/** @param {UnitColumn[]} columns @param {number} x @param {number} width @returns {number | null} */
+export function stepAt(columns, x, width) {
+  const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
+  return columns[index]?.step ?? null;
+}
+
+/**
+ * @param {UnitColumn[]} columns
+ * @param {number | null} picked
+ * @param {string} key
+ * @returns {number | null | undefined} undefined: the key means nothing here
+ */
+export function stepByKey(columns, picked, key) {
+  if (columns.length === 0) return undefined;
+  const last = columns.length - 1;
+  const at = picked === null ? last : columns.findIndex((column) => column.step === picked);
+  const moves = {
+    ArrowLeft: at - 1,
+    ArrowDown: at - 1,
+    ArrowRight: at + 1,
+    ArrowUp: at + 1,
+    Home: 0,
+    End: last,
+    PageUp: at - 10,
+    PageDown: at + 10,
+  };
+  if (key === "Escape") return null;
+  if (!(key in moves)) return undefined;
+  const next = moves[/** @type {keyof typeof moves} */ (key)];
+  return columns[Math.min(last, Math.max(0, next))].step;
+}

@@ -30,7 +30,7 @@ await build({
 });
 const tsc = join(ROOT, "node_modules", "typescript", "bin", "tsc");
 execFileSync(process.execPath, [tsc, "-p", SOURCE, "--outDir", join(BUILT, "types")], { stdio: "inherit" });
-for (const name of ["duplex.d.ts", "http.d.ts", "protocol.d.ts"]) {
+for (const name of ["chat.d.ts", "devices.d.ts", "duplex.d.ts", "http.d.ts", "protocol.d.ts"]) {
   const text = readFileSync(join(ROOT, "types", name), "utf8").replaceAll('"../static/', '"./');
   writeFileSync(join(BUILT, "types", name), text);
 }

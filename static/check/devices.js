@@ -9,7 +9,7 @@ import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
 import { createLevelJudge, microphoneResult, problemResult } from "./results.js";
 
-/** @import { CaptureChunk } from "../duplex/lib/capture.js" */
+/** @import { CaptureChunk } from "../../types/devices.js" */
 /** @import { Microphone } from "../duplex/lib/microphone.js" */
 /** @import { SocketFactory } from "../shared/live-socket.js" */
 /** @import { LevelView, Results } from "./results.js" */

@@ -88,10 +88,8 @@ const LARGEST_FILE_BYTES = 10 * 1024 * 1024;
  * @property {Float32Array} samples mono, 16 kHz
  * @property {VoiceOrigin} origin
  *
- * @typedef {Object} VoiceLimits
- * @property {number} minS
- * @property {number} maxS
- * @property {number} maxFileBytes
+ * @typedef {{minS: number, maxS: number, maxFileBytes: number}} VoiceLimits
+ *
  */
 
 /** @param {{limits?: Record<string, number>} | null} defaults answer of GET /api/frontend_defaults @returns {VoiceLimits} */

@@ -7,7 +7,8 @@ import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
 import { fitsRequest, wireChars, fileProblemWords } from "./media-part.js";
 
-/** @import { MediaLimits, MediaPart, TrayProblem } from "./media-part.js" */
+/** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
+/** @import { TrayProblem } from "./media-part.js" */
 
 /** Loaded with the first file. */
 const loadReaders = () => import("./media-input.js");

@@ -21,20 +21,16 @@ import { mediaOf, toFacts, toItems } from "./media-part.js";
 import { turnOptions } from "./turn-options.js";
 import { VoiceCollector } from "./turn-progress.js";
 
-/** @import { ChatMessage, ContentItem, Conversation } from "./conversation.js" */
-/** @import { Head, HistoryStore } from "./history-store.js" */
-/** @import { MediaPart } from "./media-part.js" */
+/** @import { ContentItem } from "./conversation.js" */
+/** @import { HistoryStore } from "./history-store.js" */
+/** @import { ChatSessionEvents, ChatSettings, Conversation, Head, MediaPart } from "../../types/chat.js" */
 /** @import { StreamingChat, TurnAudio, TurnError } from "./streaming-chat.js" */
-/** @import { TurnSettings } from "./turn-options.js" */
 /** @import { TurnProgress, TurnResult } from "./turn-progress.js" */
 
-/** What is kept of a conversation.
+/**
+ * What is kept of a conversation.
  * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
  *
- * @typedef {Object} ChatSettings
- * @property {TurnSettings} turn
- * @property {boolean} isStreaming false shows and plays an answer only once it is whole
- * @property {number} picturesPerS
  *
  * @typedef {Object} ChatSessionOptions
  * @property {StreamingChat} chat
@@ -42,15 +38,6 @@ import { VoiceCollector } from "./turn-progress.js";
  * @property {() => ChatSettings} settings asked at each turn
  * @property {() => Promise<void>} [prepared] a first question waits for it: the instructions may still be on their way
  * @property {() => number} [nowMs] since 1970
- *
- * @typedef {Object} ChatSessionEvents
- * @property {null} change the conversation, its head or the turn changed
- * @property {null} heads the list of kept conversations changed
- * @property {null} opened another conversation is shown
- * @property {{audioBase64: string, isFirst: boolean}} sound a piece of the answer's voice
- * @property {{message: ChatMessage, isPlayed: boolean}} answered
- * @property {{code: string, message: string}} warning
- * @property {{code: string}} problem nothing can be kept
  */
 
 /** @extends {Emitter<ChatSessionEvents>} */

@@ -11,7 +11,7 @@ import { floatsToBase64 } from "../shared/pcm.js";
 import { mountAttachmentTray } from "./attachment-tray.js";
 import { ACCEPT, limitWords } from "./media-part.js";
 
-/** @import { MediaLimits, MediaPart } from "./media-part.js" */
+/** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { RecordView, SoundRecorder } from "./media-input.js" */
 
 /**

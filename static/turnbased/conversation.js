@@ -11,6 +11,7 @@ import { mediaOf } from "./media-part.js";
 import { formatNumber } from "../shared/formats.js";
 import { t } from "../shared/texts.js";
 
+/** @import { ChatMessage, Conversation } from "../../types/chat.js" */
 /** @import { AudioContent, ImageContent, Message, TextContent, TokenStats, VideoContent } from "../../types/protocol.js" */
 /** @import { TurnProgress } from "./turn-progress.js" */
 
@@ -18,22 +19,6 @@ import { t } from "../shared/texts.js";
 
 /** How an answer came to be; `pending` is still coming, `failed` never ended well.
  * @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus
- */
-
-/** One message. What a page shows beside it (a file's name, a player's sound) goes into `extra`,
- * which never goes over the wire.
- * @typedef {Object} ChatMessage
- * @property {string} id Stays the same while it is edited.
- * @property {"system" | "user" | "assistant"} role
- * @property {readonly ContentItem[]} items
- * @property {AnswerStatus} status Of an answer; `done` for all others.
- * @property {number} createdAtMs Since 1970.
- * @property {Readonly<Record<string, unknown>>} extra
- */
-
-/** @typedef {Object} Conversation
- * @property {readonly ChatMessage[]} messages
- * @property {number} nextNumber For ids; never used twice.
  */
 
 /** A message to add: without items, done and with no extra unless said otherwise.

@@ -1,23 +1,13 @@
 // @ts-check
 /** Keeps conversations and what is being written in this browser, within bounds. Pure: the page passes the database. */
 
-/** @import { MediaPart } from "./media-part.js" */
+/** @import { Head, MediaPart } from "../../types/chat.js" */
 
 const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
 const HEADS = "heads"; // small: what a list shows
 const BODIES = "bodies"; // large: the messages with their media
 const DRAFTS = "drafts"; // what is not sent yet
-
-/**
- * @typedef {Object} Head
- * @property {string} id
- * @property {string} title
- * @property {number} createdAtMs
- * @property {number} updatedAtMs
- * @property {number} sizeBytes
- * @property {number} messageCount
- */
 
 /**
  * @template Body

@@ -9,8 +9,9 @@ import { toast } from "../shared/notice.js";
 import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-store.js";
 import { remember, remembered } from "../shared/memory.js";
 
+/** @import { Head } from "../../types/chat.js" */
 /** @import { ChatBody, ChatSession } from "./chat-session.js" */
-/** @import { Head, HistoryStore } from "./history-store.js" */
+/** @import { HistoryStore } from "./history-store.js" */
 
 /** @typedef {HistoryStore<ChatBody>} Store */
 

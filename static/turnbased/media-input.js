@@ -14,8 +14,9 @@ import { floatsToBase64, joinChunks, levelShare } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
 
+/** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { Microphone } from "../duplex/lib/microphone.js" */
-/** @import { FileFacts, MediaKind, MediaLimits, MediaPart, MediaProblem } from "./media-part.js" */
+/** @import { MediaKind, MediaProblem } from "./media-part.js" */
 
 /**
  * @typedef {{durationS: number, widthPx: number, heightPx: number, poster: string}} VideoFacts zeros and ""

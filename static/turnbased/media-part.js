@@ -6,20 +6,12 @@ import { LIMITS } from "../shared/protocol.js";
 import { formatBytes, formatNumber } from "../shared/formats.js";
 import { t } from "../shared/texts.js";
 
+/** @import { FileFacts, MediaLimits, MediaPart } from "../../types/chat.js" */
+
 /**
- * @typedef {Object} MediaPart
- * @property {"audio" | "image" | "video"} type
- * @property {string} data Base64: of float32 samples at 16 kHz for sound, else of the file
- * @property {string} mimeType of the file `data` holds; "" for sound
- * @property {string} name for people; "" for what was recorded here
- * @property {number} [durationS]
- * @property {number} [widthPx]
- * @property {number} [heightPx]
- * @property {string} [poster] small JPEG of a video as Base64
- *
  * @typedef {Omit<MediaPart, "type" | "data">} MediaFacts
  * @typedef {import("./conversation.js").ContentItem} ContentItem
- * @typedef {import("./conversation.js").ChatMessage} ChatMessage
+ * @typedef {import("../../types/chat.js").ChatMessage} ChatMessage
  */
 
 const INPUT_RATE_HZ = LIMITS.INPUT_SAMPLE_RATE_HZ;
@@ -85,22 +77,7 @@ export function partFile(part) {
 /**
  * @typedef {"audio" | "image" | "video"} MediaKind
  *
- * @typedef {Object} MediaLimits
- * @property {number} audioMaxS
- * @property {number} videoMaxS
- * @property {number} imageMaxBytes
- * @property {number} imageMaxSidePx
- * @property {number} imageMaxPixels
- * @property {number} videoMaxBytes
- * @property {number} requestMaxBytes everything that is sent with one question, as Base64
- * @property {number} itemsMax attachments of one message
  *
- * @typedef {Object} FileFacts what is known of a file; the more the better
- * @property {MediaKind} kind
- * @property {number} sizeBytes of the file
- * @property {number} [durationS]
- * @property {number} [widthPx]
- * @property {number} [heightPx]
  *
  * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
  * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem

@@ -8,7 +8,7 @@ import { makeSoundPlayer } from "../shared/sound-player.js";
 import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
-/** @import { MediaPart } from "./media-part.js" */
+/** @import { MediaPart } from "../../types/chat.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 

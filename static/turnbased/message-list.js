@@ -14,9 +14,7 @@ import { mediaOf } from "./media-part.js";
 
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
 /** @import { ChatSession } from "./chat-session.js" */
-/** @import { ChatMessage } from "./conversation.js" */
-/** @import { MediaPart } from "./media-part.js" */
-/** @import { MessageActions } from "./message-view.js" */
+/** @import { ChatMessage, MediaPart, MessageActions } from "../../types/chat.js" */
 
 /** They come with the first message. */
 export const loadViews = late(

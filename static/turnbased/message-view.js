@@ -9,23 +9,12 @@ import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf, figureLine, figureRows } from "./conversation.js";
 import { mediaView } from "./media-view.js";
 
+/** @import { Figures } from "./conversation.js" */
+/** @import { ChatMessage, MediaPart, MessageActions, MessageState } from "../../types/chat.js" */
 /** @import { RenderMarkdown } from "../shared/markdown.js" */
-/** @import { ChatMessage, Figures } from "./conversation.js" */
-/** @import { MediaPart } from "./media-part.js" */
 /** @import { Shelf } from "./media-view.js" */
 
 /**
- * @typedef {Object} MessageActions
- * @property {(id: string, text: string, media: readonly MediaPart[]) => void} askInstead
- * @property {(id: string) => void} answerAgain
- * @property {(id: string) => void} remove
- *
- * @typedef {Object} MessageState what one message depends on
- * @property {ChatMessage} message
- * @property {string | null} phase of the answer that is coming
- * @property {boolean} isBusy some answer is coming
- * @property {boolean} isUnanswered it is the last, and no reply is under way
- *
  * @typedef {Object} MessageTools
  * @property {Shelf} shelf
  * @property {readonly MediaPart[]} media of the message

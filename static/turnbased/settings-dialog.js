@@ -22,7 +22,7 @@ import { bindSettings } from "../shared/settings-form.js";
 /** @import { AnyStore } from "../shared/settings-form.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
 /** @import { ChatSession } from "./chat-session.js" */
-/** @import { ChatMessage } from "./conversation.js" */
+/** @import { ChatMessage } from "../../types/chat.js" */
 
 /** @param {SettingsStore<typeof import("./turn-options.js").FIELDS>} settings */
 export function mountChatSettings(settings) {

@@ -12,8 +12,8 @@ import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversatio
 import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
 import { wavLengthS } from "./turn-progress.js";
 
-/** @import { ChatMessage, ContentItem, Conversation } from "./conversation.js" */
-/** @import { MediaPart } from "./media-part.js" */
+/** @import { ContentItem } from "./conversation.js" */
+/** @import { ChatMessage, Conversation, MediaPart } from "../../types/chat.js" */
 
 /** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */
 

@@ -6,7 +6,7 @@ import { choiceField, flagField, numberField } from "../shared/settings-store.js
 
 /** @import { Generate, Message, Prefill } from "../../types/protocol.js" */
 /** @import { SettingsStore } from "../shared/settings-store.js" */
-/** @import { ChatSettings } from "./chat-session.js" */
+/** @import { ChatSettings } from "../../types/chat.js" */
 
 /** What the user chose; what is left out takes the server's default. `voiceBase64`: float32 at 16 kHz, at most 30 s.
  * @typedef {Partial<{[N in keyof typeof TURN_FIELDS]: (typeof TURN_FIELDS)[N]["initial"]}> & {voiceBase64?: string | null}} TurnSettings

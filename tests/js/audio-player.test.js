@@ -6,7 +6,7 @@ import { floatsToBase64 } from "../../static/shared/pcm.js";
 import { AudioPlayer } from "../../static/duplex/lib/audio-player.js";
 import { FakeContext, installWebAudio } from "./fakes/web-audio.js";
 
-/** @import { PlayerOptions } from "../../static/duplex/lib/audio-player.js" */
+/** @import { PlayerOptions } from "../../types/devices.js" */
 
 /** One second of the wire's rate. */
 const SECOND = new Float32Array(24_000).fill(0.1);

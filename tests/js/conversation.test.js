@@ -16,7 +16,7 @@ import {
   truncateAfter,
 } from "../../static/turnbased/conversation.js";
 
-/** @import { ChatMessage, Conversation } from "../../static/turnbased/conversation.js" */
+/** @import { ChatMessage, Conversation } from "../../types/chat.js" */
 
 /** @param {Conversation} conversation @param {ChatMessage["role"]} role @param {string} text */
 function said(conversation, role, text) {

@@ -5,35 +5,13 @@ import { PlaybackSchedule } from "./playback-schedule.js";
 import { PlayerOutput } from "./audio-context.js";
 import { Resampler } from "./resampler.js";
 
+/** @import { PlayerGap, PlayerOptions, Queued } from "../../../types/devices.js" */
 /** @import { Placement } from "./playback-schedule.js" */
 
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
 /** A source is scheduled so long before its start, or its first samples would be cut. */
 const LEAD_S = 0.005;
-
-/**
- * @typedef {Object} PlayerOptions
- * @property {number} [rateHz] of the chunks; 24 kHz
- * @property {number} [delayMs] base playback delay; 200
- * @property {number} [maxAheadS] bound on queued sound; 120
- * @property {AudioContext} [context] used and not closed; its own when left out
- */
-
-/**
- * @typedef {Object} PlayerGap
- * @property {number} gapIndex from 1
- * @property {number} gapMs
- * @property {number} totalShiftMs
- * @property {number} chunkIndex in its turn, from 0
- * @property {number} turn
- */
-
-/**
- * @typedef {Object} Queued
- * @property {AudioBuffer} buffer
- * @property {AudioBufferSourceNode | null} source null while held
- */
 
 /**
  * The loudspeaker side of a session.

@@ -7,10 +7,11 @@
 import { Emitter } from "../../shared/emitter.js";
 import { DEVICE_CODES, problemOfDevice, problemOfEnd, warningOf } from "./call-state.js";
 
+/** @import { PlayerOptions } from "../../../types/devices.js" */
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { BargeIn } from "./barge-in.js" */
 /** @import { WakeLock } from "../../shared/page-visibility.js" */
-/** @import { AudioPlayer, PlayerOptions } from "./audio-player.js" */
+/** @import { AudioPlayer } from "./audio-player.js" */
 /** @import { DuplexSession } from "./duplex-session.js" */
 /** @import { CallEvents, CallOptions, DeviceState, LiveSource } from "../../../types/duplex.js" */
 /** @import { HalfDuplexSession } from "./half-duplex-session.js" */

@@ -5,19 +5,13 @@ import { CodedError } from "../../shared/coded-error.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
 import { openUserMedia } from "./audio-context.js";
 
+/** @import { CameraOptions, Frame } from "../../../types/devices.js" */
+
 const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
 
 /** @typedef {"user" | "environment"} Facing */
-
-/**
- * @typedef {Object} Frame
- * @property {string} base64 JPEG
- * @property {number} widthPx
- * @property {number} heightPx
- * @property {number} bytes
- */
 
 /** @param {number} widthPx @param {number} heightPx @param {number} maxSidePx @returns {{widthPx: number, heightPx: number}} */
 export function fitSize(widthPx, heightPx, maxSidePx) {
@@ -43,13 +37,6 @@ export function createFrameGrabber(video) {
     return { base64: bytesToBase64(bytes), widthPx, heightPx, bytes: bytes.length };
   };
 }
-
-/**
- * @typedef {Object} CameraOptions
- * @property {Facing} [facing] "user" by default; a wish, not a demand
- * @property {string} [deviceId] this camera and no other
- * @property {HTMLVideoElement} [video] shows it; one outside the page when left out
- */
 
 /** @param {Pick<CameraOptions, "facing" | "deviceId">} options @throws {CodedError} */
 function openStream({ facing = "user", deviceId }) {

@@ -5,46 +5,12 @@
  */
 import { PROCESSOR_NAME } from "./capture-format.js";
 
-/** @import { SpeechFrame } from "./speech-features.js" */
+/** @import { Capture, CaptureListeners } from "../../../types/devices.js" */
 
 const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */
 const loadedModules = new WeakMap();
-
-/**
- * @typedef {Object} CaptureChunk
- * @property {Float32Array} audio 16 kHz mono
- * @property {number} startSample place in the stream since start, samples
- * @property {number} endTimeS context time at its end, seconds
- * @property {number} droppedSamples lost so far
- */
-
-/**
- * @typedef {Object} CaptureLevel
- * @property {number} rms
- * @property {number} peak
- * @property {boolean} isSilent every sample was exactly zero
- */
-
-/**
- * @typedef {Object} CaptureListeners
- * @property {(chunk: CaptureChunk) => void} [onChunk]
- * @property {(level: CaptureLevel) => void} [onLevel]
- * @property {(frame: SpeechFrame) => void} [onFeature]
- * @property {(audio: Float32Array) => void} [onWindow] 512 samples
- */
-
-/**
- * @typedef {Object} Capture
- * @property {AudioWorkletNode} node connect sources to it
- * @property {() => void} start begin to deliver chunks
- * @property {() => Promise<void>} stop ends when the rest has been delivered
- * @property {(isOn: boolean) => void} setFeatures deliver 10 ms frames for the speech gate
- * @property {(isOn: boolean) => void} setWindows deliver 512-sample windows for a voice detector
- * @property {(audio: Float32Array) => void} recycle give a chunk's memory back; do not use it after
- * @property {() => void} close
- */
 
 /** Load the worklet into a context, once. @param {BaseAudioContext} context @returns {Promise<void>} */
 function loadProcessor(context) {

@@ -10,6 +10,7 @@ import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @import { WireMessage } from "../../shared/live-socket.js" */
 /** @import { DuplexServerMessage, Result } from "../../../types/protocol.js" */
+/** @import { PlayerGap } from "../../../types/devices.js" */
 /** @import { DuplexInput, DuplexSessionOptions, DuplexStart, SendOutcome, SessionEvent, SpeakEvent } from "../../../types/duplex.js" */
 /** @import { SessionState } from "./session-state.js" */
 /** @import { UnitRecord } from "./unit-log.js" */
@@ -119,7 +120,7 @@ export class DuplexSession extends LiveSession {
     this.apply({ type: "playback", ...report });
   }
 
-  /** The player ran dry: goes into the timeline, and to the server. @param {Gap} gap */
+  /** The player ran dry: goes into the timeline, and to the server. @param {PlayerGap} gap */
   noteGap(gap) {
     if (!this.isActive) return;
     this.apply({ type: "gap", gapMs: gap.gapMs });
@@ -243,24 +244,15 @@ export class UploadBudget {
 // Reports to the server what was played: each gap soon, everything once at the end. At most two messages a second
 // and 16 KB each; what comes faster is put into the next one.
 
-/** A gap in the playback.
- * @typedef {Object} Gap
- * @property {number} gapIndex
- * @property {number} gapMs
- * @property {number} totalShiftMs
- * @property {number} [chunkIndex]
- * @property {number} [turn]
- */
-
 const PERIOD_MS = 500;
 const LIMIT_CHARS = 15_000; // of 16 KiB; all of it is ASCII
 const GAPS_PER_MESSAGE = 20;
 
-/** @typedef {{noteGap: (gap: Gap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
+/** @typedef {{noteGap: (gap: PlayerGap) => void, sendSummary: (state: SessionState) => void, close: () => void}} Diagnostics */
 
 /** @param {{send: (message: object) => number, nowMs: () => number}} options @returns {Diagnostics} */
 function createDiagnostics({ send, nowMs }) {
-  /** @type {Gap[]} */
+  /** @type {PlayerGap[]} */
   let waiting = [];
   let leftOut = 0;
   let lastMs = -Infinity;
@@ -301,7 +293,7 @@ function createDiagnostics({ send, nowMs }) {
   };
 }
 
-/** @param {Gap} gap */
+/** @param {PlayerGap} gap */
 function gapOnWire(gap) {
   return {
     gap_idx: gap.gapIndex,

@@ -7,7 +7,8 @@ import { medianOf } from "../../shared/median.js";
 import { toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
-/** @import { CaptureChunk, createCapture } from "./capture.js" */
+/** @import { CaptureChunk } from "../../../types/devices.js" */
+/** @import { createCapture } from "./capture.js" */
 
 const CHIRP_S = 0.25;
 const CHIRP_FROM_HZ = 400;

@@ -13,9 +13,8 @@ import { createCapture } from "./capture.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
-/** @import { Capture, CaptureChunk, CaptureLevel } from "./capture.js" */
+/** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, SoundFileOptions } from "../../../types/devices.js" */
 /** @import { LiveSource } from "../../../types/duplex.js" */
-/** @import { MicrophoneOptions } from "./microphone.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
 
@@ -63,18 +62,6 @@ export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   for (let atS = FRAME_INSTANT_S; atS < durationS; atS += 1) frameInstantsS.push(atS);
   return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
 }
-
-/**
- * @typedef {Object} FileSourceOptions
- * @property {AudioBuffer} sound
- * @property {AudioContext} context its own, so that a pause may suspend it; closed by `close`
- * @property {MediaStream} [microphone] mixed in as the mixer's mode says
- * @property {MixerController} [mixer] its own when left out
- * @property {HTMLVideoElement} [video] played along, muted
- * @property {number} [paddingBeforeS] 0 to 30; 0
- * @property {number} [paddingAfterS] 0 to 30; 2
- * @property {number} [chunkSamples] 16 000
- */
 
 /** One run of a file. Made by `openFileSource`. */
 export class FileSource extends EventTarget {
@@ -240,16 +227,6 @@ export async function openFileSource(options) {
 }
 
 // An audio file as the user of a call, alone or together with the microphone.
-
-/**
- * @typedef {Object} SoundFileOptions
- * @property {AudioBuffer} sound
- * @property {boolean} hasMicrophone
- * @property {MicrophoneOptions} microphone
- * @property {number} paddingBeforeS
- * @property {number} paddingAfterS
- * @property {(progress: {elapsedS: number, totalS: number}) => void} onProgress
- */
 
 /** @param {SoundFileOptions} options @returns {Promise<LiveSource>} */
 export async function openSoundFile(options) {

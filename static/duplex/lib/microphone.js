@@ -11,21 +11,11 @@ import { keepRunning, openUserMedia } from "./audio-context.js";
 import { createCapture } from "./capture.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
-/** @import { Capture, CaptureLevel } from "./capture.js" */
+/** @import { Capture, CaptureLevel, MicrophoneOptions } from "../../../types/devices.js" */
 
 /** So long every sample must be zero before the microphone counts as dead, ms. */
 const SILENT_AFTER_MS = 2_000;
 const LEVEL_INTERVAL_MS = 50;
-
-/**
- * @typedef {Object} MicrophoneOptions
- * @property {string} [deviceId] the system's default when left out
- * @property {boolean} [echoCancellation] on by default; headphones switch it off
- * @property {boolean} [noiseSuppression] on by default
- * @property {boolean} [autoGainControl] on by default
- * @property {number} [chunkSamples] samples of a chunk at 16 kHz; one second by default
- * @property {AudioContext} [context] used and not closed by the microphone; its own when left out
- */
 
 /** At 16 kHz where the browser allows it, else at its own rate. @param {MediaStream} stream @param {MicrophoneOptions} options */
 function connectStream(stream, { context: given }) {

@@ -8,8 +8,8 @@ import { gainToTargetDb, measureLufs } from "./lufs.js";
 import { openMicrophone } from "./microphone.js";
 import { setMixer } from "./video-file.js";
 
-/** @import { Microphone, MicrophoneOptions } from "./microphone.js" */
-/** @import { MixSettings } from "./video-file.js" */
+/** @import { BenchOptions, MicrophoneOptions } from "../../../types/devices.js" */
+/** @import { Microphone } from "./microphone.js" */
 
 /** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
 const FILE_TARGET_LUFS = -33;
@@ -206,13 +206,6 @@ export class MixerController {
 }
 
 // The mixer outside of a call: measure the voice, record a piece of the mix, listen to it.
-
-/**
- * @typedef {Object} BenchOptions
- * @property {MixSettings} mix
- * @property {AudioBuffer | null} sound of the file
- * @property {MicrophoneOptions} microphone
- */
 
 /** One use of it: open, measure or record and play, close. */
 export class MixerBench {

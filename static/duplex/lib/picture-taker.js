@@ -6,7 +6,7 @@
 
 import { LEVELS_PER_S } from "./capture-format.js";
 
-/** @import { Frame } from "./camera.js" */
+/** @import { Frame } from "../../../types/devices.js" */
 
 /**
  * @typedef {Object} PictureTaker

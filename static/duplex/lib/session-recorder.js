@@ -4,7 +4,8 @@
 import { toPcm16, wavHeader } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 
-/** @import { Capture, CaptureChunk, createCapture } from "./capture.js" */
+/** @import { Capture, CaptureChunk } from "../../../types/devices.js" */
+/** @import { createCapture } from "./capture.js" */
 
 const RECORDING_MAX_S = 1_800;
 const RIGHT_CHUNK_SAMPLES = 4_000;

@@ -4,6 +4,8 @@
  * Memory bound: 512 MB of encoded parts of one second; then recording ends with the event `full`.
  */
 
+/** @import { UserBus, VideoRecorderOptions } from "../../../types/devices.js" */
+
 const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
 const TIMESLICE_MS = 1_000;
 const FRAME_RATE_HZ = 25;
@@ -56,17 +58,6 @@ function streamOf(node) {
   node.connect(tap);
   return { stream: tap.stream, close: () => node.disconnect(tap) };
 }
-
-/**
- * @typedef {Object} VideoRecorderOptions
- * @property {HTMLVideoElement} picture
- * @property {MediaStream | AudioNode | null} user left
- * @property {MediaStream | AudioNode | null} answer right
- * @property {string} [formatId]
- * @property {number} [bitrate] bits per second
- * @property {(canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void} [draw]
- *   paints subtitles over each picture
- */
 
 /** Picture and sound into one file. Event `full` at the bound, `failed` when the browser gives up. */
 export class SessionVideoRecorder extends EventTarget {
@@ -175,14 +166,6 @@ export class SessionVideoRecorder extends EventTarget {
 }
 
 // The user's sound as one stream that outlives a change of microphone, and is silent while muted.
-
-/**
- * @typedef {Object} UserBus
- * @property {MediaStream} stream
- * @property {(node: AudioNode | null | undefined) => void} connect in the place of what was connected before
- * @property {(isMuted: boolean) => void} setMuted
- * @property {() => Promise<void>} close
- */
 
 /** @param {{isMuted: boolean}} options @returns {UserBus} */
 export function createUserBus({ isMuted }) {

@@ -10,19 +10,7 @@ import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
 /** @import { FileSource } from "./file-source.js" */
-/** @import { MicrophoneOptions } from "./microphone.js" */
-/** @import { MixMode } from "./mixer-controller.js" */
-
-/**
- * @typedef {Object} VideoFile
- * @property {string} name
- * @property {string} url of the object; to be revoked
- * @property {number} durationS
- * @property {number} widthPx
- * @property {number} heightPx
- * @property {AudioBuffer} sound silence where the file has none
- * @property {number} lufs -Infinity where it is silent
- */
+/** @import { MixSettings, VideoSourceOptions } from "../../../types/devices.js" */
 
 const METADATA_LIMIT_MS = 15_000;
 /** Further than any video: a recorder's file tells its length only when one has looked for its end. */
@@ -69,32 +57,12 @@ export async function readVideoFile(file, video) {
 
 // A video file as the user of a call: its picture, and the sound of file, microphone or both.
 
-/**
- * What the mixer is set to.
- * @typedef {Object} MixSettings
- * @property {MixMode} mode
- * @property {number} trimFileDb
- * @property {number} trimMicrophoneDb
- * @property {number} microphoneLufs as measured before; -Infinity if it was not
- * @property {number} volume how loud the user hears the file, 0 to 1
- */
-
 /** @param {MixerController} mixer @param {Omit<MixSettings, "mode">} settings */
 export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, volume }) {
   mixer.setTrim({ fileDb: trimFileDb, microphoneDb: trimMicrophoneDb });
   mixer.noteMicrophone(microphoneLufs);
   mixer.setMonitorVolume(volume);
 }
-
-/**
- * @typedef {Object} VideoSourceOptions
- * @property {AudioBuffer} sound
- * @property {HTMLVideoElement} video
- * @property {MixSettings} mix
- * @property {MicrophoneOptions} microphone
- * @property {number} paddingBeforeS
- * @property {number} paddingAfterS
- */
 
 /** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
 export async function openVideoSource({ mix, microphone: wish, ...options }) {

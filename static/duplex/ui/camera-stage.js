@@ -7,7 +7,8 @@ import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { t } from "../../shared/texts.js";
 import { createFrameGrabber, openCamera } from "../lib/camera.js";
 
-/** @import { Camera, Frame } from "../lib/camera.js" */
+/** @import { Frame } from "../../../types/devices.js" */
+/** @import { Camera } from "../lib/camera.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /** Codes that are the browser's, not the camera's. */

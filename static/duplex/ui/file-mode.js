@@ -14,9 +14,8 @@ import { mountFileBox } from "./source-choice.js";
 
 /** @import { LiveSource } from "../../../types/duplex.js" */
 /** @import { FileSource } from "../lib/file-source.js" */
-/** @import { MicrophoneOptions } from "../lib/microphone.js" */
+/** @import { MicrophoneOptions, VideoFile } from "../../../types/devices.js" */
 /** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
-/** @import { VideoFile } from "../lib/video-file.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /**

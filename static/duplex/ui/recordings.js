@@ -26,7 +26,7 @@ import { mountCallRecorder } from "./after-call.js";
 /** @import { BooleanField, ChoiceField } from "../../shared/settings-store.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
 /** @import { CallEvents } from "../../../types/duplex.js" */
-/** @import { UserBus } from "../lib/session-video-recorder.js" */
+/** @import { UserBus } from "../../../types/devices.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
 
 /** @param {DuplexCall} call @param {Pick<RecordingOptions, "video" | "isAutomatic" | "look" | "subtitle">} options */

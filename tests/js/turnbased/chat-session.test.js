@@ -9,7 +9,7 @@ import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
 import { TurnError } from "../../../static/turnbased/streaming-chat.js";
 import { beginTurn } from "../../../static/turnbased/turn-progress.js";
 
-/** @import { ChatSettings } from "../../../static/turnbased/chat-session.js" */
+/** @import { ChatSettings } from "../../../types/chat.js" */
 /** @import { StreamingChatEvents } from "../../../static/turnbased/streaming-chat.js" */
 
 /** Answers when told to. @extends {Emitter<StreamingChatEvents>} */

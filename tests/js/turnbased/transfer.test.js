@@ -8,7 +8,7 @@ import { addMessage, emptyConversation, toWire, voiceOf } from "../../../static/
 import { mediaOf, toFacts, toItems } from "../../../static/turnbased/media-part.js";
 import { TransferError, fromFile, toJson, toMsgpack } from "../../../static/turnbased/transfer.js";
 
-/** @import { MediaPart } from "../../../static/turnbased/media-part.js" */
+/** @import { MediaPart } from "../../../types/chat.js" */
 
 const NOW_MS = Date.UTC(2026, 0, 2);
 const sound = {

@@ -1,0 +1,147 @@
+/** What microphone, camera, files and player take and deliver. */
+
+import type { MixMode, MixerController } from "../static/duplex/lib/mixer-controller.js";
+import type { Facing } from "../static/duplex/lib/camera.js";
+import type { SpeechFrame } from "../static/duplex/lib/speech-features.js";
+
+export type CaptureChunk = {
+  audio: Float32Array; // 16 kHz mono
+  startSample: number; // place in the stream since start, samples
+  endTimeS: number; // context time at its end, seconds
+  droppedSamples: number; // lost so far
+};
+
+export type CaptureLevel = {
+  rms: number;
+  peak: number;
+  isSilent: boolean; // every sample was exactly zero
+};
+
+export type CaptureListeners = {
+  onChunk?: (chunk: CaptureChunk) => void;
+  onLevel?: (level: CaptureLevel) => void;
+  onFeature?: (frame: SpeechFrame) => void;
+  onWindow?: (audio: Float32Array) => void; // 512 samples
+};
+
+export type Capture = {
+  node: AudioWorkletNode; // connect sources to it
+  start: () => void; // begin to deliver chunks
+  stop: () => Promise<void>; // ends when the rest has been delivered
+  setFeatures: (isOn: boolean) => void; // deliver 10 ms frames for the speech gate
+  setWindows: (isOn: boolean) => void; // deliver 512-sample windows for a voice detector
+  recycle: (audio: Float32Array) => void; // give a chunk's memory back; do not use it after
+  close: () => void;
+};
+
+export type MicrophoneOptions = {
+  deviceId?: string; // the system's default when left out
+  echoCancellation?: boolean; // on by default; headphones switch it off
+  noiseSuppression?: boolean; // on by default
+  autoGainControl?: boolean; // on by default
+  chunkSamples?: number; // samples of a chunk at 16 kHz; one second by default
+  context?: AudioContext; // used and not closed by the microphone; its own when left out
+};
+
+export type PlayerOptions = {
+  rateHz?: number; // of the chunks; 24 kHz
+  delayMs?: number; // base playback delay; 200
+  maxAheadS?: number; // bound on queued sound; 120
+  context?: AudioContext; // used and not closed; its own when left out
+};
+
+export type PlayerGap = {
+  gapIndex: number; // from 1
+  gapMs: number;
+  totalShiftMs: number;
+  chunkIndex?: number; // in its turn, from 0
+  turn?: number;
+};
+
+export type Queued = {
+  buffer: AudioBuffer;
+  source: AudioBufferSourceNode | null; // null while held
+};
+
+export type Frame = {
+  base64: string; // JPEG
+  widthPx: number;
+  heightPx: number;
+  bytes: number;
+};
+
+export type CameraOptions = {
+  facing?: Facing; // "user" by default; a wish, not a demand
+  deviceId?: string; // this camera and no other
+  video?: HTMLVideoElement; // shows it; one outside the page when left out
+};
+
+export type FileSourceOptions = {
+  sound: AudioBuffer;
+  context: AudioContext; // its own, so that a pause may suspend it; closed by `close`
+  microphone?: MediaStream; // mixed in as the mixer's mode says
+  mixer?: MixerController; // its own when left out
+  video?: HTMLVideoElement; // played along, muted
+  paddingBeforeS?: number; // 0 to 30; 0
+  paddingAfterS?: number; // 0 to 30; 2
+  chunkSamples?: number; // 16 000
+};
+
+export type SoundFileOptions = {
+  sound: AudioBuffer;
+  hasMicrophone: boolean;
+  microphone: MicrophoneOptions;
+  paddingBeforeS: number;
+  paddingAfterS: number;
+  onProgress: (progress: {elapsedS: number, totalS: number}) => void;
+};
+
+export type VideoFile = {
+  name: string;
+  url: string; // of the object; to be revoked
+  durationS: number;
+  widthPx: number;
+  heightPx: number;
+  sound: AudioBuffer; // silence where the file has none
+  lufs: number; // -Infinity where it is silent
+};
+
+/** What the mixer is set to. */
+export type MixSettings = {
+  mode: MixMode;
+  trimFileDb: number;
+  trimMicrophoneDb: number;
+  microphoneLufs: number; // as measured before; -Infinity if it was not
+  volume: number; // how loud the user hears the file, 0 to 1
+};
+
+export type VideoSourceOptions = {
+  sound: AudioBuffer;
+  video: HTMLVideoElement;
+  mix: MixSettings;
+  microphone: MicrophoneOptions;
+  paddingBeforeS: number;
+  paddingAfterS: number;
+};
+
+export type VideoRecorderOptions = {
+  picture: HTMLVideoElement;
+  user: MediaStream | AudioNode | null; // left
+  answer: MediaStream | AudioNode | null; // right
+  formatId?: string;
+  bitrate?: number; // bits per second
+  draw?: (canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void; // paints subtitles over each picture
+};
+
+export type UserBus = {
+  stream: MediaStream;
+  connect: (node: AudioNode | null | undefined) => void; // in the place of what was connected before
+  setMuted: (isMuted: boolean) => void;
+  close: () => Promise<void>;
+};
+
+export type BenchOptions = {
+  mix: MixSettings;
+  sound: AudioBuffer | null; // of the file
+  microphone: MicrophoneOptions;
+};

@@ -138,7 +138,7 @@ async function useCamera(use) {
 
 async function start() {
   const mode = isFile() ? await fileMode() : null;
-  if (mode && !mode.hasFile) return mode.askForFile();
+  if (mode && !mode.file()) return mode.askForFile();
   const [shown] = await Promise.all([showPicture(), prompt.ready]);
   await shown.prepare();
   const { systemPrompt, prepare } = prompt.given();

@@ -184,30 +184,24 @@ const HTTP_OK = 200;
 const HTTP_REDIRECT = 300;
 
 /**
- * @typedef {Object} SendFileOptions
- * @property {(done: {sentBytes: number, totalBytes: number}) => void} [onProgress]
- * @property {Record<string, string>} [headers]
- * @property {AbortSignal} [signal] ends it; the promise is then refused with an AbortError
- */
-
-/**
  * @param {string} path
- * @param {Blob} blob
+ * @param {Blob} blob its `type` says what it is
  * @param {string} fileName
- * @param {SendFileOptions} [options]
+ * @param {{onProgress: (done: State["progress"]) => void, headers: Record<string, string>, signal: AbortSignal}} how aborted, it
+ *   is refused with an AbortError
  * @returns {Promise<void>}
  */
-function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {}) {
+function sendFile(path, blob, fileName, { onProgress, signal, headers }) {
   const form = new FormData();
   form.append("file", blob, fileName);
   return new Promise((resolve, reject) => {
     const aborted = () => new DOMException("The upload was cancelled.", "AbortError");
-    if (signal?.aborted) return reject(aborted());
+    if (signal.aborted) return reject(aborted());
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("POST", path);
     request.responseType = "json";
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
-    request.upload.addEventListener("progress", ({ loaded, total }) => onProgress?.({ sentBytes: loaded, totalBytes: total }));
+    request.upload.addEventListener("progress", ({ loaded, total }) => onProgress({ sentBytes: loaded, totalBytes: total }));
     request.addEventListener("load", () => {
       if (request.status >= HTTP_OK && request.status < HTTP_REDIRECT) return resolve();
       const { detail, code } = request.response ?? {};
@@ -215,7 +209,7 @@ function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {
     });
     request.addEventListener("error", () => reject(new ApiError("The server was not reached.", "offline", 0)));
     request.addEventListener("abort", () => reject(aborted()));
-    signal?.addEventListener("abort", () => request.abort(), { once: true });
+    signal.addEventListener("abort", () => request.abort(), { once: true });
     request.send(form);
   });
 }

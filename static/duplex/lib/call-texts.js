@@ -1,7 +1,7 @@
 // @ts-check
 /** What pages of a call say of it: states, waits, figures and units in words, and where a unit stands. Pure. */
 
-import { formatClock, formatNumber } from "../../shared/formats.js";
+import { formatBytes, formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/texts.js";
 import { COLUMNS_SHOWN, STAGES, figuresOf } from "./call-figures.js";
 import { callStateOf, halfCallStateOf } from "./call-state.js";
@@ -9,6 +9,7 @@ import { callStateOf, halfCallStateOf } from "./call-state.js";
 /** @import { Grade, UnitColumn } from "./call-figures.js" */
 /** @import { CallState } from "./call-state.js" */
 /** @import { HalfTurn } from "./half-duplex.js" */
+/** @import { PictureTaker } from "./picture-taker.js" */
 /** @import { CountdownView } from "./queue-chimes.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
 
@@ -145,6 +146,18 @@ export function halfFigures({ ttftMs, ttfsMs, tokenStats, elapsedMs, isDone }) {
     ["tokens", tokenStats && tn("half.tokens", tokenStats.generated_tokens)],
     ["total", isDone ? ms(elapsedMs) : null],
   ].filter(([, text]) => text !== null);
+}
+
+/** What really goes out: pictures a second, their size, tiles. @param {ReturnType<PictureTaker["sent"]>} sent @param {SessionState} state */
+export function sentText({ rateHz, frame }, { visionTokens, visionSlices }) {
+  if (!frame) return t("omni.sent_none");
+  const { widthPx: width, heightPx: height, bytes } = frame;
+  const parts = [
+    rateHz > 0 && t("omni.sent_rate", { rate: formatNumber(rateHz, 1) }),
+    t("omni.sent_size", { width, height, bytes: formatBytes(bytes) }),
+    visionTokens > 0 && tn("omni.sent_tiles", visionSlices, { tokens: formatNumber(visionTokens) }),
+  ];
+  return parts.filter(Boolean).join(" · ");
 }
 
 // Columns of units.

@@ -4,6 +4,7 @@
  * it is there, so that the model has looked at it when the unit's sound is complete. Pure.
  */
 
+import { createRateCounter } from "../../shared/median.js";
 import { LEVELS_PER_S } from "./capture-format.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
@@ -22,10 +23,10 @@ import { LEVELS_PER_S } from "./capture-format.js";
  * @returns {PictureTaker}
  */
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
-  const rate = new SentRate();
+  let rate = createRateCounter();
+  let rateHz = 0;
   /** @type {Frame | null} */
   let sent = null;
-  let framesSent = 0;
   let round = 0; // a picture that comes after `clear` or from a source before is not wanted
   /** @type {AbortController | null} */
   let following = null;
@@ -46,7 +47,7 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
     if (isUnitServed || !send(frame.base64)) return;
     isUnitServed = true;
     sent = frame;
-    rate.note((framesSent += 1), nowMs());
+    rateHz = rate.count(nowMs()).rate;
   };
   return {
     attach(source, send) {
@@ -77,26 +78,25 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
         { signal },
       );
     },
-    sent: () => ({ rateHz: rate.rateHz, frame: sent }),
+    sent: () => ({ rateHz, frame: sent }),
     clear() {
       round += 1;
       sent = null;
       isWanted = false;
-      framesSent = 0;
-      rate.clear();
+      rate = createRateCounter();
+      rateHz = 0;
       following?.abort();
     },
   };
 }
 
-// When the next camera picture is taken, and how many really went out in a second.
+// When the next camera picture is taken.
 
 /**
  * A picture is taken so long before its unit ends. It has to be there, and the model has to have looked
  * at it, when the sound is complete: up to 200 ms to encode it, 100 on the way, 100 of looking.
  */
 export const AHEAD_MS = 400;
-const KEPT_MS = 10_000;
 const MS_PER_S = 1_000;
 const DUE_LEVELS = Math.round(((MS_PER_S - AHEAD_MS) / MS_PER_S) * LEVELS_PER_S);
 
@@ -113,31 +113,5 @@ export class PictureTempo {
   countLevel() {
     this.#levels += 1;
     return this.#levels % LEVELS_PER_S === DUE_LEVELS;
-  }
-}
-
-export class SentRate {
-  /** @type {number[]} */
-  #timesMs = [];
-  #total = 0;
-
-  /** @param {number} total pictures sent since the call began @param {number} nowMs */
-  note(total, nowMs) {
-    if (total < this.#total) this.clear();
-    for (; this.#total < total; this.#total += 1) this.#timesMs.push(nowMs);
-    this.#timesMs = this.#timesMs.filter((timeMs) => nowMs - timeMs <= KEPT_MS);
-  }
-
-  /** Pictures a second; 0 until there are two. */
-  get rateHz() {
-    const [first] = this.#timesMs;
-    const last = this.#timesMs.at(-1) ?? 0;
-    if (this.#timesMs.length < 2 || last === first) return 0;
-    return ((this.#timesMs.length - 1) * MS_PER_S) / (last - first);
-  }
-
-  clear() {
-    this.#timesMs = [];
-    this.#total = 0;
   }
 }

@@ -136,14 +136,9 @@ export function mountCameraStage(el, options) {
 // The buttons of the picture, and the call over the whole screen.
 
 /**
- * @typedef {Object} ScreenToolOptions
- * @property {OmniStore} store
- * @property {() => boolean} hasCamera
- * @property {() => void} flip
- * @property {{isFull: boolean, toggle: () => void}} full
+ * @param {{bar: HTMLElement, corner: HTMLElement}} parts
+ * @param {{store: OmniStore, hasCamera: () => boolean, flip: () => void, full: {isFull: boolean, toggle: () => void}}} options
  */
-
-/** @param {{bar: HTMLElement, corner: HTMLElement}} parts @param {ScreenToolOptions} options @returns {{update: () => void}} */
 export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full }) {
   bar.setAttribute("role", "group");
   /**

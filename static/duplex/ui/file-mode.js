@@ -18,13 +18,7 @@ import { mountFileBox } from "./source-choice.js";
 /** @import { MixLevels, MixMode, MixerBench } from "../lib/mixer-controller.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
-/**
- * @typedef {Object} FileModeParts
- * @property {HTMLElement} panel
- * @property {HTMLDetailsElement} mixer
- * @property {HTMLProgressElement} progress
- * @property {HTMLVideoElement} video
- */
+/** @typedef {{panel: HTMLElement, mixer: HTMLDetailsElement, progress: HTMLProgressElement, video: HTMLVideoElement}} FileModeParts */
 
 /**
  * @typedef {Object} FileModeOptions
@@ -56,12 +50,7 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
     if (playing) setMixer(playing.mixer, mix());
   });
   return {
-    get hasFile() {
-      return files.file() !== null;
-    },
-    askForFile: files.askForFile,
-    /** Show the file where the camera was. */
-    show: files.show,
+    ...files,
     /** @returns {Promise<LiveSource>} */
     async open() {
       const file = files.file();

@@ -35,7 +35,6 @@ const loadReader = late(() => import("../lib/camera.js"));
  * @param {HTMLElement} el
  * @param {{sendText: (text: string) => boolean, sendPicture: (base64: string, name: string) => boolean}} actions
  *   say whether it went out; the text stays if not
- * @returns {{update: (isTalk: boolean) => void}}
  */
 function mountTextField(el, { sendText, sendPicture }) {
   const form = document.createElement("form");
@@ -82,11 +81,7 @@ function mountTextField(el, { sendText, sendPicture }) {
     if (input.value.trim() !== "" && sendText(input.value)) input.value = "";
     input.focus();
   });
-  return {
-    update(isTalk) {
-      form.hidden = !isTalk;
-    },
-  };
+  return form;
 }
 
 // What the stage of a full-duplex call shows for its state.
@@ -214,7 +209,7 @@ export function mountLiveView(call, options) {
     const { state } = call;
     drawStage();
     drawControls();
-    textField.update(controlsFor(state).isTalk);
+    textField.hidden = !controlsFor(state).isTalk;
     const { queue: place } = state;
     tab.show(tabStateOf(state), place ? `(${place.position}) ` : undefined);
     document.documentElement.dataset.call = state.phase;

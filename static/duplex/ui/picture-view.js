@@ -5,16 +5,16 @@
  */
 
 import { byId, find, on } from "../../shared/dom.js";
-import { formatBytes, formatNumber } from "../../shared/formats.js";
-import { t, tn } from "../../shared/texts.js";
+import { formatNumber } from "../../shared/formats.js";
+import { t } from "../../shared/texts.js";
 import { subtitleLookOf } from "../lib/call-settings.js";
 import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
+import { sentText } from "../lib/call-texts.js";
 import { lastTurns, subtitleAt } from "../lib/subtitle-text.js";
 import { mountLevelBars } from "./meters.js";
 
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
-/** @import { SessionState } from "../lib/session-state.js" */
 /** @import { PictureTaker } from "../lib/picture-taker.js" */
 /** @import { SubtitleLook } from "../lib/subtitle-text.js" */
 /** @import { TranscriptTurn } from "../lib/unit-log.js" */
@@ -47,30 +47,6 @@ function mountLengthPills(el, store) {
   on(store, "change", draw);
 }
 
-/** @param {HTMLElement} el @returns {{update: (sent: ReturnType<PictureTaker["sent"]>, state: SessionState) => void}} */
-function mountPictureFigures(el) {
-  /** @type {Parameters<ReturnType<typeof mountPictureFigures>["update"]> | null} */
-  let latest = null;
-  const words = () => {
-    const [sent, state] = latest ?? [];
-    if (!sent?.frame || !state) return t("omni.sent_none");
-    const { widthPx: width, heightPx: height, bytes } = sent.frame;
-    const parts = [
-      sent.rateHz > 0 && t("omni.sent_rate", { rate: formatNumber(sent.rateHz, 1) }),
-      t("omni.sent_size", { width, height, bytes: formatBytes(bytes) }),
-      state.visionTokens > 0 && tn("omni.sent_tiles", state.visionSlices, { tokens: formatNumber(state.visionTokens) }),
-    ];
-    return parts.filter(Boolean).join(" · ");
-  };
-  const draw = mountView(el, () => html`<p class="small soft number">${words()}</p>`);
-  return {
-    update(sent, state) {
-      latest = [sent, state];
-      draw();
-    },
-  };
-}
-
 /** @typedef {{store: OmniStore, video: HTMLVideoElement, pictures: PictureTaker}} PictureViewOptions */
 
 /** @param {DuplexCall} call @param {PictureViewOptions} options */
@@ -81,7 +57,10 @@ export function mountPictureView(call, { store, video, pictures }) {
   const subtitles = mountSubtitles(part("subtitles"), { turns, look });
   const overlay = mountChatOverlay(part("chat-overlay"), { modelTurns: turns, userTurns: () => call.kind.userTurns.turns });
   const bars = mountLevelBars(part("level-bars"), { levels: () => call.levels(), isLive: () => call.isActive });
-  const figures = mountPictureFigures(part("figures"));
+  const drawFigures = mountView(
+    part("figures"),
+    () => html`<p class="small soft number">${sentText(pictures.sent(), call.state)}</p>`,
+  );
   mountLengthPills(part("length-pills"), store);
 
   const recordings = late(
@@ -91,8 +70,8 @@ export function mountPictureView(call, { store, video, pictures }) {
   );
 
   call.on("opened", ({ source }) => pictures.attach(source, (base64) => call.session?.sendPicture(base64) ?? false));
-  call.on("state", (state) => {
-    figures.update(pictures.sent(), state);
+  call.on("state", () => {
+    drawFigures();
     subtitles.update();
     overlay.update();
   });

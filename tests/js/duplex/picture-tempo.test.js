@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { createRateCounter } from "../../../static/shared/median.js";
 import { LEVELS_PER_S } from "../../../static/duplex/lib/capture-format.js";
-import { AHEAD_MS, PictureTempo, SentRate, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
+import { AHEAD_MS, PictureTempo, createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
 
 const LEVEL_MS = 1_000 / LEVELS_PER_S;
 const LEVELS_BEFORE = (1_000 - AHEAD_MS) / LEVEL_MS - 1;
@@ -17,15 +18,13 @@ test("one picture is due in each unit, a little before its end", () => {
   }
 });
 
-test("the rate is that of the last ten seconds", () => {
-  const rate = new SentRate();
-  assert.equal(rate.rateHz, 0);
-  for (let n = 1; n <= 5; n += 1) rate.note(n, n * 1_000);
-  assert.equal(rate.rateHz, 1);
-  for (let n = 6; n <= 30; n += 1) rate.note(n, 5_000 + (n - 5) * 500);
-  assert.equal(rate.rateHz, 2);
-  rate.note(0, 20_000); // another call
-  assert.equal(rate.rateHz, 0);
+test("the rate is that of the last pictures", () => {
+  const { count } = createRateCounter();
+  assert.equal(count(1_000).rate, 0);
+  for (let n = 2; n <= 4; n += 1) count(n * 1_000);
+  assert.equal(count(5_000).rate, 1);
+  for (let n = 6; n <= 29; n += 1) count(5_000 + (n - 5) * 500);
+  assert.equal(count(17_500).rate, 2);
 });
 
 const frame = { base64: "x", widthPx: 640, heightPx: 360, bytes: 10 };

@@ -73,7 +73,7 @@ function mountOverview(el, { plan, onSeek }) {
 
 /** @typedef {{update: (view: View) => void}} Track */
 
-const TICK_PX = 70;
+const TICK_PX = 90; // room for "0.5 s" twice, as the last one stands left of its mark
 const WHEEL_ZOOM = 1.2;
 const DETAIL_S = 10; // below this, marks show tenths
 

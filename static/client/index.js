@@ -8,8 +8,9 @@
 import { DuplexSession } from "../duplex/lib/duplex-session.js";
 import { HalfDuplexSession } from "../duplex/lib/half-duplex-session.js";
 import { networkOf } from "../shared/network.js";
-import { base64ToFloats, encodeWav, readWav as samplesOf } from "../shared/pcm.js";
+import { base64ToFloats, encodeWav } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
+import { readWav as samplesOf } from "../turnbased/transfer.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
 
 /** @import { SessionEvents } from "../../types/duplex.js" */

@@ -3,13 +3,13 @@
 
 import { HALF_PARTS, loadCallSound, loadHalfCall } from "../duplex/lib/call-parts.js";
 import { HALF_CHUNK_SAMPLES, halfDuplexCall } from "../duplex/lib/call-kinds.js";
-import { warningOf, problemOfStatus } from "../duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../duplex/lib/call-settings.js";
+import { warningOf } from "../duplex/lib/call-state.js";
+import { halfConfigOf, makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { onLangChange } from "../shared/texts.js";
 import { mountAfterCall } from "../duplex/ui/after-call.js";
 import { mountCallNotes, mountHalfControls, mountHalfFigures, mountHalfStage, mountHalfTurns } from "../duplex/ui/half-view.js";
 import { mountHalfWave, mountLevelMeter } from "../duplex/ui/meters.js";
-import { mountModelNote, mountQueueBanner } from "../duplex/ui/call-notes.js";
+import { mountModelNote, mountQueueBanner, problemOfStatus } from "../duplex/ui/call-notes.js";
 import { mountSettingsDrawer } from "../shared/settings-form.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";

@@ -13,20 +13,3 @@ export class CodedError extends Error {
 export function codeOf(error, fallback = "unsupported") {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;
 }
-
-/** Why `getUserMedia` refused. @param {unknown} error @param {string} missing the code where there is no such device */
-export function deviceCode(error, missing) {
-  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "permission_denied";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return missing;
-    case "NotReadableError":
-    case "AbortError":
-      return "busy";
-    default:
-      return "unsupported";
-  }
-}

@@ -145,29 +145,6 @@ export function encodeWav(sound, rateHz) {
   return file;
 }
 
-/** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} it is of another kind */
-export function readWav(file, rateHz) {
-  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
-  const word = (/** @type {number} */ at) => String.fromCharCode(...file.subarray(at, at + 4));
-  const wanted = `format ${WAV_FORMAT_PCM}, 16 bit, 1 channels, ${rateHz} Hz`;
-  if (file.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") throw new RangeError("this is no WAV file");
-  let kind = "";
-  for (let at = 12; at + 8 <= file.length;) {
-    const [name, start, bytes] = [word(at), at + 8, view.getUint32(at + 4, true)];
-    if (name === "fmt " && start + 16 <= file.length) {
-      kind = `format ${view.getUint16(start, true)}, ${view.getUint16(start + 14, true)} bit, `;
-      kind += `${view.getUint16(start + 2, true)} channels, ${view.getUint32(start + 4, true)} Hz`;
-    }
-    if (name === "data") {
-      if (kind !== wanted) throw new RangeError(`${kind}; the server hears ${wanted}`);
-      const count = Math.floor(Math.min(bytes, file.length - start) / BYTES_PER_PCM16);
-      return Float32Array.from({ length: count }, (_, i) => view.getInt16(start + i * BYTES_PER_PCM16, true) / 32_768);
-    }
-    at = start + bytes + (bytes % 2);
-  }
-  throw new RangeError("this WAV file holds no sound");
-}
-
 /** Quietest level shown; speech close to a microphone lies between -35 and -15 dB. */
 const LEAST_SHOWN_DB = -60;
 const MOST_SHOWN_DB = -8;

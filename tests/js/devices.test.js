@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { deviceCode } from "../../static/shared/coded-error.js";
+import { deviceCode } from "../../static/duplex/lib/user-media.js";
 import { fitSize } from "../../static/duplex/lib/camera.js";
 import { locateChirp, makeChirp } from "../../static/duplex/lib/echo-test.js";
 import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 import { halfDuplexCall } from "../../static/duplex/lib/call-kinds.js";
 import { STATE_COLOURS, halfCallStateOf, halfControlsFor, orbStateOf } from "../../static/duplex/lib/call-state.js";
-import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/call-settings.js";
+import { halfConfigOf, makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
 import { HalfDuplexSession } from "../../static/duplex/lib/half-duplex-session.js";
 import { LevelHistory } from "../../static/duplex/lib/call-figures.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";

@@ -1,25 +1,7 @@
 // @ts-check
-/** Devices to capture from, contexts of sound that run, and what the player sounds through. Device. */
+/** Contexts of sound that run, and what the player sounds through. Device. */
 
-import { CodedError, deviceCode } from "../../shared/coded-error.js";
 import { rms } from "../../shared/pcm.js";
-
-/**
- * @param {MediaStreamConstraints} constraints
- * @param {string} missing the code where there is no such device
- * @returns {Promise<MediaStream>}
- * @throws {CodedError} `insecure_context`, `permission_denied`, `busy`, `unsupported` or `missing`
- */
-export async function openUserMedia(constraints, missing) {
-  if (globalThis.isSecureContext === false) throw new CodedError("insecure_context");
-  const devices = globalThis.navigator?.mediaDevices;
-  if (devices?.getUserMedia === undefined) throw new CodedError("unsupported");
-  try {
-    return await devices.getUserMedia(constraints);
-  } catch (error) {
-    throw new CodedError(deviceCode(error, missing), error);
-  }
-}
 
 const GESTURES = ["pointerdown", "keydown", "touchend"];
 

@@ -1,7 +1,9 @@
 // @ts-check
 /** What a call is doing, in the one word that orb, state line, title and buttons share. Pure. */
 
-/** @import { StatusReport } from "../../shared/page.js" */
+import { formatClock } from "../../shared/formats.js";
+import { t } from "../../shared/texts.js";
+
 /** @import { EndReason } from "../../shared/server-messages.js" */
 /** @import { HalfState, Phase, SessionState } from "./session-state.js" */
 
@@ -156,9 +158,46 @@ export function warningOf(code) {
   return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
 }
 
-/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
-export function problemOfStatus({ status, isReached }) {
-  if (!isReached || !status) return "offline";
-  if (status.idle_workers + status.busy_workers > 0) return null;
-  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
+// What the stage and the queue before the call say.
+
+/** Of the stage; half duplex has two more. */
+export const STATE_ICONS = Object.freeze({
+  idle: "mic",
+  connecting: "clock",
+  waiting: "clock",
+  preparing: "sparkle",
+  listening: "mic",
+  hearing: "wave",
+  thinking: "sparkle",
+  speaking: "speaker",
+  interrupted: "hand",
+  settling: "mic-off",
+  pausing: "pause",
+  paused: "pause",
+  stopping: "stop",
+  ended: "check",
+});
+
+/** @param {SessionState} state */
+export function stopKey({ phase, preparedAtMs }) {
+  if (phase === "queued") return "queue.cancel";
+  return preparedAtMs === null ? "common.cancel" : "live.stop";
+}
+
+/** @param {CallState} callState @param {boolean} isMuted */
+export function defaultHint(callState, isMuted) {
+  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
+  return t(`live.hint.${callState}`);
+}
+
+/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
+export function heldState(state) {
+  return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
+}
+
+/** @param {SessionState} state */
+export function pauseHint(state) {
+  if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
+  if (state.isAutoPaused) return t("live.hint.paused_auto");
+  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** What pages of a call say of it: states, waits, figures and units in words, and where a unit stands. Pure. */
+/** Figures and units of a call in words, and where a unit stands. Pure: what the stage says is in call-state.js. */
 
 import { formatBytes, formatClock, formatNumber } from "../../shared/formats.js";
 import { t, tn } from "../../shared/texts.js";
@@ -7,65 +7,9 @@ import { COLUMNS_SHOWN, STAGES, figuresOf } from "./call-figures.js";
 import { callStateOf, halfCallStateOf } from "./call-state.js";
 
 /** @import { Grade, UnitColumn } from "./call-figures.js" */
-/** @import { CallState } from "./call-state.js" */
 /** @import { HalfTurn } from "./half-duplex.js" */
 /** @import { PictureTaker } from "./picture-taker.js" */
-/** @import { CountdownView } from "./queue-chimes.js" */
 /** @import { HalfState, SessionState } from "./session-state.js" */
-
-/** Of the stage; half duplex has two more. */
-export const STATE_ICONS = Object.freeze({
-  idle: "mic",
-  connecting: "clock",
-  waiting: "clock",
-  preparing: "sparkle",
-  listening: "mic",
-  hearing: "wave",
-  thinking: "sparkle",
-  speaking: "speaker",
-  interrupted: "hand",
-  settling: "mic-off",
-  pausing: "pause",
-  paused: "pause",
-  stopping: "stop",
-  ended: "check",
-});
-
-/** @param {SessionState} state */
-export function stopKey({ phase, preparedAtMs }) {
-  if (phase === "queued") return "queue.cancel";
-  return preparedAtMs === null ? "common.cancel" : "live.stop";
-}
-
-/** @param {CallState} callState @param {boolean} isMuted */
-export function defaultHint(callState, isMuted) {
-  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
-  return t(`live.hint.${callState}`);
-}
-
-/** While the gate holds the answer the model listens already. @param {SessionState} state @returns {SessionState} */
-export function heldState(state) {
-  return state.activity === "speaking" ? { ...state, activity: "listening" } : state;
-}
-
-/** @param {SessionState} state */
-export function pauseHint(state) {
-  if (state.phase !== "paused" || state.pauseEndsAtMs === null) return null;
-  if (state.isAutoPaused) return t("live.hint.paused_auto");
-  return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
-}
-
-/** @param {CountdownView} view */
-export function placeText({ position, queueLength }) {
-  if (position === 1) return t("queue.next");
-  return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
-}
-
-/** @param {CountdownView} view */
-export function waitText({ shownS, isOvertime, overtimeS }) {
-  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
-  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
-}
 
 // The figures of a call: each with its value and, where there are limits, how good it is.
 

@@ -3,7 +3,7 @@
 
 import { CodedError } from "../../shared/coded-error.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
-import { openUserMedia } from "./audio-context.js";
+import { openUserMedia } from "./user-media.js";
 
 /** @import { CameraOptions, Frame } from "../../../types/devices.js" */
 

@@ -2,7 +2,7 @@
 /** What happens to a session of full duplex: units, pauses, interruptions, playback. Pure. */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver, sessionReducer } from "./session-state.js";
+import { DEFAULT_CHUNK_MS, DEFAULT_PAUSE_TIMEOUT_S, initialState, isMuted, isOver } from "./session-state.js";
 import {
   appendKept,
   breaksOff,
@@ -16,6 +16,7 @@ import {
   UNITS_KEPT,
 } from "./unit-log.js";
 import { captioned } from "./user-turns.js";
+import { sessionReducer } from "./live-session.js";
 
 /** @import { Result } from "../../../types/protocol.js" */
 /** @import { SessionEvent } from "../../../types/duplex.js" */

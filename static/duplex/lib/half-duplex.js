@@ -5,8 +5,9 @@
  */
 
 import { numberOr0 } from "../../shared/server-messages.js";
-import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver, sessionReducer } from "./session-state.js";
+import { DEFAULT_TIMEOUT_S, initialHalfState, isMicOpen, isOver } from "./session-state.js";
 import { TURNS_KEPT, appendKept } from "./unit-log.js";
+import { sessionReducer } from "./live-session.js";
 
 /** @import { Chunk, TokenStats, TurnDone } from "../../../types/protocol.js" */
 /** @import { HalfActivity, HalfEvent, HalfState, PhaseEvent } from "./session-state.js" */

@@ -7,9 +7,10 @@
  * `ended` CodedError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
  */
 import { CodedError } from "../../shared/coded-error.js";
-import { keepRunning, openUserMedia } from "./audio-context.js";
+import { keepRunning } from "./audio-context.js";
 import { createCapture } from "./capture.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { openUserMedia } from "./user-media.js";
 
 /** @import { Capture, CaptureLevel, MicrophoneOptions } from "../../../types/devices.js" */
 

@@ -1,6 +1,9 @@
 // @ts-check
 /** The wait in the queue: a countdown that never jumps back, and sounds as the position changes. Pure: the page opens the sound device. */
 
+import { formatClock, formatNumber } from "../../shared/formats.js";
+import { t, tn } from "../../shared/texts.js";
+
 /** @typedef {{startS: number, pitchHz: number, lengthS: number}} Note */
 
 const C5_HZ = 523.25;
@@ -161,4 +164,16 @@ export function createQueueCountdown(onRender, nowMs = () => performance.now()) 
       state = null;
     },
   };
+}
+
+/** @param {CountdownView} view */
+export function placeText({ position, queueLength }) {
+  if (position === 1) return t("queue.next");
+  return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
+}
+
+/** @param {CountdownView} view */
+export function waitText({ shownS, isOvertime, overtimeS }) {
+  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
+  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
 }

@@ -5,11 +5,9 @@ import { t } from "../../shared/texts.js";
 import { html, icon, mountView } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { mountNotice } from "../../shared/notice.js";
-import { createQueueChimes, createQueueCountdown } from "../lib/queue-chimes.js";
-import { placeText, waitText } from "../lib/call-texts.js";
-import { problemOfStatus } from "../lib/call-state.js";
+import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
 
-/** @import { Page } from "../../shared/page.js" */
+/** @import { Page, StatusReport } from "../../shared/page.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */
 /** @import { CountdownView } from "../lib/queue-chimes.js" */
 
@@ -44,6 +42,13 @@ export function mountServiceNote(el, page) {
     if (code) notice.show(code, { kind: "caution" });
     else notice.clear();
   });
+}
+
+/** Null if it could. @param {StatusReport} report @returns {string | null} code of a text `problem.CODE` */
+export function problemOfStatus({ status, isReached }) {
+  if (!isReached || !status) return "offline";
+  if (status.idle_workers + status.busy_workers > 0) return null;
+  return status.loading_workers > 0 ? "worker_loading" : "no_worker";
 }
 
 /** Headphones keep the model from hearing itself. Shown until dismissed. @param {HTMLElement} el */

@@ -5,10 +5,10 @@ import { formatNumber } from "../../shared/formats.js";
 import { getLang, t } from "../../shared/texts.js";
 import { guard, html, icon, mountView, nothing, repeat } from "../../shared/lit.js";
 import { mountNotice } from "../../shared/notice.js";
-import { halfCallStateOf, halfControlsFor, orbStateOf } from "../lib/call-state.js";
+import { halfCallStateOf, halfControlsFor, orbStateOf, STATE_ICONS } from "../lib/call-state.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame, mountTalkList } from "./call-frame.js";
 import { metricRows } from "./meters.js";
-import { STATE_ICONS, halfFigures, halfMetrics } from "../lib/call-texts.js";
+import { halfFigures, halfMetrics } from "../lib/call-texts.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { LiveProblem, NextStep } from "../lib/call-state.js" */

@@ -10,13 +10,12 @@ import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { late, throttled } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { mountNotice, toastProblem } from "../../shared/notice.js";
-import { callStateOf, controlsFor } from "../lib/call-state.js";
+import { callStateOf, controlsFor, STATE_ICONS, defaultHint, heldState, pauseHint, stopKey } from "../lib/call-state.js";
 import { withCaptions } from "../lib/user-turns.js";
 import { START_STYLE, STOP_STYLE, mountCallControls, mountStageFrame } from "./call-frame.js";
 import { mountQueueBanner } from "./call-notes.js";
 import { mountTranscript } from "./transcript.js";
 import { runningMs } from "../lib/session-state.js";
-import { STATE_ICONS, defaultHint, heldState, pauseHint, stopKey } from "../lib/call-texts.js";
 
 /** @import { NoticeAction } from "../../shared/notice.js" */
 /** @import { QueuePlace } from "../../shared/server-messages.js" */

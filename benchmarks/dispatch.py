@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
 
 SLOTS: Final = 58  # of one worker on an H200, by its memory
@@ -30,11 +30,8 @@ def filled(workers: int, occupied: float) -> WorkerPool:
     health = WorkerHealth(status="healthy", worker_status=WorkerStatus.IDLE, slots=SLOTS)
     for worker in pool.workers.values():
         worker.observe(health, worker.service.epoch)
-        for index in range(round(SLOTS * occupied)):
-            name = f"{worker.worker_id}.{index}"
-            worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "audio_duplex", ticket_id=name)
-        assert worker.room == SLOTS - round(SLOTS * occupied)
-    for _ in range(WAITING if occupied == 1.0 else 0):
+    held = round(SLOTS * occupied) * workers
+    for _ in range(held + (WAITING if occupied == 1.0 else 0)):
         pool.enqueue("audio_duplex")
     return pool
 

@@ -19,9 +19,8 @@ from gateway_modules.admin.security import AccessPolicy
 from gateway_modules.desk.client import DeskAwayError, DeskClient
 from gateway_modules.desk.link import DeskLink
 from gateway_modules.queue.scheduling import EtaTracker
-from gateway_modules.queue.ticket import opened_tickets
 from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S, WorkerClient
-from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.queue.worker_pool import WorkerPool, opened_tickets
 from gateway_modules.relay.live_sessions import LiveSessions
 from gateway_modules.web.responses import error_answer
 from settings.workers import WorkerPlace, worker_place

@@ -39,12 +39,10 @@ from gateway_modules.admin.security import (
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
 from gateway_modules.openai.worker_request import Transcripts
-from gateway_modules.queue.ticket import TICKET_FILE, hash_of
 from gateway_modules.queue.worker_client import CONNECT_TRIES
-from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.client_wire import Pace
+from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, hash_of
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
-from gateway_modules.relay.worker_link import PATIENCE_S
+from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.roles import DeskHttp, Role, pool_of
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
@@ -53,6 +51,7 @@ from gateway_modules.voices.voice_library import (
     VoiceLibrary,
     find_default_voice,
 )
+from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.limits import (
     CONNECTIONS_PER_SOCKET,

@@ -23,8 +23,8 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WORKER_SECRET_HEADER, ModelFacts, WorkerStatus
-from gateway_modules.queue.ticket import TICKET_BYTES
 from gateway_modules.queue.worker_client import socket_options
+from gateway_modules.queue.worker_pool import TICKET_BYTES
 from settings.workers import WorkerPlace
 
 DOOR_PATH: Final = "/internal/door"

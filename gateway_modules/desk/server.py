@@ -41,11 +41,10 @@ from gateway_modules.desk.link import (
     Workers,
     WorkerState,
 )
-from gateway_modules.queue.ticket import Ticket
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.client_wire import close_quietly
 from gateway_modules.relay.live_sessions import SessionInfo
+from gateway_modules.web.client_socket import close_quietly
 
 BATCH_S: Final = 0.1  # between two messages of places: ten a second at most
 REPORT_S: Final = 1.0  # between two looks at workers and estimates

@@ -42,7 +42,7 @@ from gateway_modules.openai.routes import (
     served_model,
     shown_key,
 )
-from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of

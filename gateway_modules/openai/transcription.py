@@ -102,7 +102,7 @@ async def _written(
     call = gateway.relay_pool.client.transcribe
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
-        worker = max(by_whisper, key=lambda each: len(each.free_slots()))
+        worker = max(by_whisper, key=lambda each: each.room)
         async with aclosing(call(worker, sound.samples, query)) as passages:
             async for passage in passages:
                 yield passage

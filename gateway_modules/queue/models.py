@@ -1,12 +1,13 @@
-"""Words of the queue: tickets, wait estimates, and what the gateway says about its workers.
+"""Records of the queue: wait estimates, a worker's health, and what is shown of both.
 
-Plain records; nothing here may do I/O, read a clock or import more than the schemas.
+Nothing here may do I/O, read a clock or import more than the schemas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from pydantic import ConfigDict, Field
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import ModelFacts, WorkerStatus
+from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from settings.embedded import FetchProgress
 
 STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
@@ -30,6 +31,8 @@ STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
 )
 """What a worker is doing while it serves a request of each type."""
 
+OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
+DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
 LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
 """Requests that hold their worker for a whole session, not for one reply."""
 
@@ -215,3 +218,78 @@ class EtaStatus(WireModel):
     ema_audio_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
     ema_omni_duplex_s: float | None = Field(None, description="Measured mean, s.")
     ema_omni_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+
+
+@dataclass
+class ServiceState:
+    """What the worker's health answers add up to.
+
+    Attributes:
+        status: `IDLE` in service; `LOADING`, `ERROR` or `OFFLINE` out of it.
+        other_status: What the worker says it does for sessions that are not ours.
+        other_sessions: How many of those there are; each makes one slot unusable.
+        announced_slots: Sessions the worker takes at once.
+        capacity: Sessions that may be given to it: those of them that it can serve in time.
+        misses: Polls in a row without an answer.
+        epoch: Counts assignments, releases and suspicions; an answer asked for in an earlier
+            epoch is stale.
+        started_at: When the worker's process began, by its uptime.
+        last_heartbeat: When it last answered.
+        latest: That answer.
+        last_error: What was wrong last, and when; it outlives the worker's process.
+        is_restarting: It was asked to end and to be started again.
+    """
+
+    status: WorkerStatus = WorkerStatus.OFFLINE
+    other_status: WorkerStatus = WorkerStatus.IDLE
+    other_sessions: int = 0
+    announced_slots: int = 1
+    capacity: int = 1
+    misses: int = 0
+    epoch: int = 0
+    started_at: datetime | None = None
+    last_heartbeat: datetime | None = None
+    latest: WorkerHealth | None = None
+    last_error: tuple[str, datetime] | None = None
+    is_restarting: bool = False
+
+    def record(self, sample: WorkerHealth, now: datetime) -> bool:
+        """Record an answer of the worker.
+
+        Returns:
+            Whether its process is another one than before.
+        """
+        self.misses = 0
+        self.last_heartbeat = now
+        before, self.latest = self.latest, sample
+        if sample.error:
+            self.note_error(sample.error, now)
+        if "uptime_s" in sample.model_fields_set:
+            self.started_at = now - timedelta(seconds=sample.uptime_s)
+        is_another = before is not None and before.boot_id != sample.boot_id
+        if is_another:
+            self.is_restarting = False
+        return is_another
+
+    def note_error(self, text: str, now: datetime) -> bool:
+        """Remember what is wrong, and return whether it is new; else the first time counts."""
+        is_new = self.last_error is None or self.last_error[0] != text
+        if is_new:
+            self.last_error = text, now
+        return is_new
+
+    def update(self, sample: WorkerHealth, ours: int) -> None:
+        """Follow a current answer; `ours` counts the sessions of this gateway."""
+        if sample.worker_status in OUT_OF_SERVICE:
+            self.status, self.other_sessions = sample.worker_status, 0
+            return
+        self.status = WorkerStatus.IDLE
+        self.announced_slots = self.capacity = sample.slots
+        if sample.capacity is not None:
+            self.capacity = min(sample.slots, sample.capacity)
+        self.other_status = sample.worker_status
+        if sample.active_sessions is not None:
+            self.other_sessions = max(0, sample.active_sessions - ours)
+        else:  # it does not say how many: all of them, to be safe
+            is_busy = sample.worker_status.is_busy and not ours
+            self.other_sessions = sample.slots if is_busy else 0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from core.schemas.queue import RequestType
 from gateway_modules.queue.models import EtaConfig, EtaStatus
@@ -163,6 +163,61 @@ class Forecast:
 
 
 NEVER_S = float("-inf")
+REFRESH_S = 0.25
+
+
+class Waiting(Protocol):
+    """A ticket in the queue."""
+
+    request_type: RequestType
+    estimated_wait_s: float
+
+
+class Occupied(Protocol):
+    """A worker that serves some of its slots."""
+
+    def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
+        """Return the time left of each slot that is occupied."""
+        ...
+
+
+class Estimates:
+    """How long each ticket waits, as of a moment ago.
+
+    One look at every session and every waiting request takes 20 ms with 46,400 of them, so it is
+    taken four times a second at most; what is drawn in between is put behind the others.
+    """
+
+    def __init__(self, eta_tracker: EtaTracker) -> None:
+        self._eta_tracker = eta_tracker
+        self._made_s = NEVER_S
+        self._forecast = Forecast(())
+
+    def is_fresh(self, now_s: float) -> bool:
+        """A refresh would change nothing yet."""
+        return abs(now_s - self._made_s) < REFRESH_S
+
+    def refresh(
+        self,
+        queue: Iterable[Waiting],
+        workers: Iterable[Occupied],
+        now_s: float,
+        *,
+        is_forced: bool,
+    ) -> None:
+        """Estimate every wait anew, unless that was done just now and it is not forced."""
+        if self.is_fresh(now_s) and not is_forced:
+            return
+        eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
+        self._made_s = now_s
+        self._forecast = Forecast(left for worker in workers for left in worker.occupied_s(eta_s))
+        for ticket in queue:
+            ticket.estimated_wait_s = self._forecast.add(eta_s[ticket.request_type])
+
+    def add(self, ticket: Waiting, now_s: float) -> None:
+        """Estimate the wait of a ticket behind all others, right after `is_fresh`."""
+        wait_s = self._forecast.add(self._eta_tracker.get_eta(ticket.request_type))
+        ticket.estimated_wait_s = round(max(0.0, wait_s - (now_s - self._made_s)), 1)
 
 
 class FreeSlot(NamedTuple):

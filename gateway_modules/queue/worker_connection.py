@@ -1,38 +1,178 @@
-"""One worker as the gateway knows it: its slots, their caches, and what its health says.
+"""A worker as the gateway knows it, its slots, and the tickets that they serve.
 
 Health may put a worker out of service or back into it; it never takes a session from its owner.
-Nothing here awaits, so every change is whole before anyone else runs.
+Only a ticket's wait awaits, so every change is whole before anyone else runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final, Self
 
+from core.errors import OmniError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.scheduling import OVERRUN_FLOOR_S, FreeSlot, remaining_s
-from gateway_modules.queue.worker_state import (
+from gateway_modules.queue.models import (
     DUPLEX_STATUSES,
-    IN_SERVICE,
     OUT_OF_SERVICE,
-    FreeSlots,
-    RunningTask,
+    STATUS_OF_REQUEST,
     ServiceState,
-    Slot,
-    sessions_of_others,
 )
+from gateway_modules.queue.scheduling import OVERRUN_FLOOR_S, FreeSlot, remaining_s
 from settings.workers import WorkerPlace
 
+UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
 MISSES_TO_OFFLINE = 3  # unanswered polls that end the patience with a busy worker; section 3.5
 LOADING_ETA_S = 15.0  # how long a model takes to load; ours
 UNANSWERED = "It did not answer."
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def utc_now() -> datetime:
-    """Return the wall clock's time with its zone."""
     return datetime.now(UTC)
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request from its place in the queue to the slot it releases when its block ends.
+
+    Only its pool makes one, moves it and ends it.
+
+    Attributes:
+        ticket_id: "q_" and 12 hexadecimal digits.
+        enqueued_at: When it was drawn, with time zone.
+        leave: Leaves the queue or releases the worker; the second time nothing happens.
+        history_hash: History that it continues; "" if none.
+        client: Whom its wait counts against, if anybody.
+        owner: Hash of the secret that its client shows; "" if it has none.
+        order: Its place among all others, those of other gateways too; see `ReturnTickets`.
+        position: 1 is next, 0 is assigned, no longer waiting, or not known yet.
+        assigned: The worker, None while it waits and if it is refused.
+        is_cache_hit: The worker should hold exactly the history that was asked for.
+        refusal: Why there will be no worker.
+        has_started: Its session really began, so its duration counts for estimates.
+        kept_hash: History that the worker's cache holds when the slot is released.
+        changed: Set when position, worker or refusal changed.
+    """
+
+    ticket_id: str
+    request_type: RequestType
+    session_id: str | None
+    enqueued_at: datetime
+    leave: Callable[[Ticket], None]
+    history_hash: str = ""
+    client: str | None = None
+    owner: str = ""
+    order: int = 0
+    position: int = 0
+    estimated_wait_s: float = 0.0
+    assigned: WorkerConnection | None = None
+    started_at: datetime = LONG_AGO
+    status: WorkerStatus = WorkerStatus.IDLE
+    is_cache_hit: bool = False
+    refusal: OmniError | None = None
+    has_started: bool = False
+    kept_hash: str | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave(self)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.assigned is None and self.refusal is None
+
+    @property
+    def cancelled(self) -> bool:
+        return self.refusal is not None
+
+    @property
+    def worker(self) -> WorkerConnection:
+        assert self.assigned is not None, "no worker is assigned"
+        return self.assigned
+
+    def end_wait(
+        self, outcome: WorkerConnection | OmniError, *, is_cache_hit: bool = False
+    ) -> None:
+        self.position, self.estimated_wait_s = 0, 0.0
+        if isinstance(outcome, OmniError):
+            self.refusal = outcome
+        else:
+            self.assigned, self.is_cache_hit = outcome, is_cache_hit
+        self.changed.set()
+
+    async def wait(
+        self, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
+    ) -> WorkerConnection:
+        """Wait for its worker.
+
+        Args:
+            on_wait: Awaited if there is a wait at all: first, at every change of position, and
+            period_s: at least so often.
+
+        Raises:
+            OmniError: It was cancelled or refused.
+        """
+        while self.is_waiting:
+            self.changed.clear()
+            if on_wait is not None and self.position:
+                await on_wait(self)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period_s):
+                    await self.changed.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        return self.worker
+
+    def note_started(self) -> None:
+        self.has_started = True
+
+    def retain(self, cached_hash: str) -> None:
+        """Set which history the worker's cache holds when the slot is released; "": none."""
+        self.kept_hash = cached_hash or None
+
+    def update_status(self, status: WorkerStatus) -> None:
+        """Record that a duplex session was paused or continues; other statuses are ignored."""
+        if self.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
+            self.status = status
+
+
+OnWait = Callable[[Ticket], Awaitable[None]]
+
+
+@dataclass(eq=False)
+class Slot:
+    """Room for one session on a worker, and the history its cache still holds."""
+
+    ticket: Ticket | None = None
+    cached_hash: str | None = None
+    last_cache_used_at: datetime | None = None
+
+    @property
+    def worth(self) -> tuple[bool, datetime]:
+        return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
+
+
+@dataclass(eq=False)
+class FreeSlots:
+    """The slots of a worker that serve nothing, as long as none of them changes.
+
+    Attributes:
+        slots: Worth least first.
+        hashes: Histories that they hold.
+        offers: What is offered to requests that continue none of these, by the worker's room.
+    """
+
+    slots: list[Slot]
+    hashes: set[str | None]
+    offers: dict[int, FreeSlot] = field(default_factory=dict)
 
 
 class WorkerConnection:
@@ -44,7 +184,7 @@ class WorkerConnection:
         place: WorkerPlace,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Describe a worker that has not answered yet: offline, with one slot."""
+        """A worker that has not answered yet is offline and has one slot."""
         self.worker_id = worker_id
         self.place = place
         self.is_draining = False
@@ -69,21 +209,10 @@ class WorkerConnection:
             return task.status
         return self.service.other_status if self.service.other_sessions else WorkerStatus.IDLE
 
-    @status.setter
-    def status(self, status: WorkerStatus) -> None:
-        """Say what it does, instead of health; sessions of ours stay where they are."""
-        if status in OUT_OF_SERVICE:
-            self.service.status = status
-            return
-        self.service.status = WorkerStatus.IDLE
-        self.service.other_status = status
-        self.service.other_sessions = self.service.announced_slots if status.is_busy else 0
-
     @property
     def is_in_service(self) -> bool:
-        """It may be given work, if it has room."""
         service = self.service
-        if service.status is not IN_SERVICE or self.is_retiring or service.is_restarting:
+        if service.status is not WorkerStatus.IDLE or self.is_retiring or service.is_restarting:
             return False
         return service.latest is None or not service.latest.is_draining
 
@@ -99,43 +228,26 @@ class WorkerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """It is ready and has no session."""
         return self.status is WorkerStatus.IDLE
 
     @property
     def is_busy(self) -> bool:
-        """It has a session."""
         return self.status.is_busy
 
     @property
-    def tasks(self) -> list[RunningTask]:
-        """What it serves for us."""
-        return [slot.task for slot in self.slots if slot.task is not None]
+    def tasks(self) -> list[Ticket]:
+        return [slot.ticket for slot in self.slots if slot.ticket is not None]
 
     @property
     def is_serving(self) -> bool:
-        """It serves a session of ours."""
         return len(self._free.slots) < len(self.slots)
 
     @property
-    def oldest_slot(self) -> Slot | None:
-        """The slot that has been busy longest, None if none is."""
-        busy = [slot for slot in self.slots if slot.task is not None]
-        return min(busy, key=lambda slot: slot.busy_since, default=None)
-
-    @property
-    def oldest_task(self) -> RunningTask | None:
-        """What it has served longest, None if nothing."""
-        return self.oldest_slot.task if self.oldest_slot else None
-
-    @property
-    def current_session_id(self) -> str | None:
-        """Its oldest session."""
-        return self.oldest_task.session_id if self.oldest_task else None
+    def oldest_task(self) -> Ticket | None:
+        return min(self.tasks, key=lambda ticket: ticket.started_at, default=None)
 
     @property
     def room(self) -> int:
-        """How many sessions may be given to it now."""
         service = self.service
         if service.misses or not self.is_in_service:
             return 0
@@ -145,20 +257,10 @@ class WorkerConnection:
         busy = len(self.slots) - free
         return max(0, min(free, service.capacity - busy - service.other_sessions))
 
-    def free_slots(self) -> list[Slot]:
-        """Return the slots that may be assigned now, worth least first.
-
-        Sessions that are not ours take the slots that are worth least.
-        """
-        free = self._free.slots
-        return free[len(free) - self.room :]
-
     def next_slot(self, history_hash: str, room: int) -> Slot:
-        """Return the free slot for a request that continues a history.
+        """Return the freshest free slot that holds a history, else the free one worth least.
 
-        Args:
-            history_hash: The freshest slot that holds it is chosen, else the one worth least.
-            room: What `room` is now, at least one.
+        `room` is what the property is now, at least one.
         """
         free = self._free.slots
         if history_hash and history_hash in self._free.hashes:
@@ -185,81 +287,28 @@ class WorkerConnection:
     @property
     def _free(self) -> FreeSlots:
         if self._ordered is None:
-            free = (slot for slot in self.slots if slot.task is None)
+            free = (slot for slot in self.slots if slot.ticket is None)
             ordered = sorted(free, key=lambda slot: slot.worth)
             self._ordered = FreeSlots(ordered, {slot.cached_hash for slot in ordered})
         return self._ordered
 
-    def slot_of(self, ticket_id: str) -> Slot | None:
-        """Return the slot that serves a ticket."""
-        for slot in self.slots:
-            if slot.task is not None and slot.task.ticket_id == ticket_id:
-                return slot
-        return None
+    def slot_of(self, ticket: Ticket) -> Slot | None:
+        return next((slot for slot in self.slots if slot.ticket is ticket), None)
 
-    def mark_busy(
-        self,
-        status: WorkerStatus,
-        request_type: str,
-        session_id: str | None = None,
-        *,
-        ticket_id: str = "",
-        slot: Slot | None = None,
-    ) -> RunningTask:
-        """Record that it serves a request from now on.
-
-        Without a slot named, a free one is taken; without a free one, the newest
-        session is replaced, so recording the same one twice takes one slot only.
-
-        Args:
-            status: For it and the next three see `RunningTask`.
-            request_type: See there.
-            session_id: See there.
-            ticket_id: See there.
-            slot: Which slot.
-
-        Raises:
-            ValueError: There is no such request type.
-        """
-        task = RunningTask(ticket_id, RequestType(request_type), status, session_id, self._clock())
-        if slot is None:
-            slot = next((slot for slot in self.slots if slot.task is None), None)
-        if slot is None:
-            slot = max(self.slots, key=lambda slot: slot.busy_since)
-            if slot.task is not None:
-                known = slot.task
-                task = replace(
-                    task,
-                    ticket_id=ticket_id or known.ticket_id,
-                    session_id=session_id or known.session_id,
-                )
-        slot.task, self._ordered = task, None
+    def serve(self, ticket: Ticket, slot: Slot) -> None:
+        ticket.started_at, ticket.status = self._clock(), STATUS_OF_REQUEST[ticket.request_type]
+        slot.ticket, self._ordered = ticket, None
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # it was assigned, so it is in service
-        return task
 
-    def adopt(
-        self, status: WorkerStatus, request_type: str, session_id: str | None, ticket_id: str
-    ) -> None:
-        """Record as this gateway's a session that the worker has kept for it; see `mark_busy`."""
-        slot = next((slot for slot in self.slots if slot.task is None), None)
+    def adopt(self, ticket: Ticket) -> None:
+        """Record a session that the worker has kept for this gateway as one of ours."""
+        slot = next((slot for slot in self.slots if slot.ticket is None), None)
         if slot is None:  # the worker has not said yet how many it has
             slot = Slot()
             self.slots.append(slot)
         self.service.other_sessions = max(0, self.service.other_sessions - 1)
-        self.mark_busy(status, request_type, session_id, ticket_id=ticket_id, slot=slot)
-
-    def update_duplex_status(self, status: WorkerStatus, ticket_id: str | None = None) -> None:
-        """Record that a duplex session was paused or resumed; other statuses are ignored.
-
-        Args:
-            status: `DUPLEX_ACTIVE` or `DUPLEX_PAUSED`.
-            ticket_id: Whose; without it the session served longest.
-        """
-        slot = self.slot_of(ticket_id) if ticket_id else None
-        task = slot.task if slot else self.oldest_task
-        if task is not None and task.status in DUPLEX_STATUSES and status in DUPLEX_STATUSES:
-            task.status = status
+        self.serve(ticket, slot)
 
     def vacate(self, slot: Slot, *, must_confirm: bool = False) -> None:
         """Free a slot.
@@ -267,18 +316,17 @@ class WorkerConnection:
         With `must_confirm` its session may still run on the worker: it takes up room, as one that
         is not ours, until an answer of the worker no longer counts it.
         """
-        if must_confirm and slot.task is not None:
+        if must_confirm and slot.ticket is not None:
             self.service.other_sessions += 1
-            self.service.other_status = slot.task.status
-        slot.task = None
+            self.service.other_status = slot.ticket.status
+        slot.ticket = None
         self.service.epoch += 1
         self._fit_slots()
 
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
         """Return the time left of each slot that is occupied and will serve the queue afterwards.
 
-        Args:
-            eta_s: How long a request of each type is expected to take, s.
+        `eta_s` says how long a request of each type is expected to take.
         """
         if self.is_retiring:
             return []
@@ -292,52 +340,21 @@ class WorkerConnection:
             for task in self.tasks
         ] + [OVERRUN_FLOOR_S] * self.service.other_sessions
 
-    @property
-    def cached_hash(self) -> str | None:
-        """History its cache holds; of several the one used last."""
-        return self._freshest_slot.cached_hash
-
-    @cached_hash.setter
-    def cached_hash(self, cached_hash: str | None) -> None:
-        self._freshest_slot.cached_hash = cached_hash
-        self._ordered = None
-
-    @property
-    def last_cache_used_at(self) -> datetime | None:
-        """When that was, with time zone."""
-        return self._freshest_slot.last_cache_used_at
-
-    @last_cache_used_at.setter
-    def last_cache_used_at(self, used_at: datetime | None) -> None:
-        """Set it; a time without zone is local time."""
-        slot = self._freshest_slot
-        slot.last_cache_used_at = used_at.astimezone(UTC) if used_at else None
-        self._ordered = None
-
-    @property
-    def _freshest_slot(self) -> Slot:
-        return max(self.slots, key=lambda slot: slot.worth)
-
     def remember(self, slot: Slot, cached_hash: str | None) -> None:
-        """Record what a slot's cache holds; None: nothing of use."""
-        slot.remember(cached_hash, self._clock())
+        slot.cached_hash = cached_hash
+        slot.last_cache_used_at = None if cached_hash is None else self._clock()
         self._ordered = None
 
     def forget_caches(self, *, of_free_slots_only: bool = False) -> None:
-        """Record that the caches are empty."""
         for slot in self.slots:
-            if slot.task is None or not of_free_slots_only:
+            if slot.ticket is None or not of_free_slots_only:
                 self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
-        """Handle an answer of the worker.
+        """Follow an answer of the worker.
 
-        What was asked for before the latest assignment or release says nothing about the time
-        after it, so such an answer only shows that the worker is alive.
-
-        Args:
-            sample: The answer.
-            epoch: `service.epoch` when it was asked for.
+        What was asked for before the latest assignment or release, hence in an earlier `epoch`,
+        says nothing about the time after it: such an answer only shows that the worker is alive.
         """
         service, now = self.service, self._clock()
         if service.record(sample, now) or sample.worker_status is WorkerStatus.LOADING:
@@ -346,15 +363,7 @@ class WorkerConnection:
             return
         if "kv_cache_length" in sample.model_fields_set and sample.kv_cache_length == 0:
             self.forget_caches(of_free_slots_only=True)
-        if sample.worker_status in OUT_OF_SERVICE:
-            service.status = sample.worker_status
-            service.other_sessions = 0
-            return
-        service.status = WorkerStatus.IDLE
-        service.announced_slots = sample.slots
-        service.measured_capacity = sample.capacity
-        service.other_status = sample.worker_status
-        service.other_sessions = sessions_of_others(sample, len(self.tasks))
+        service.update(sample, len(self.tasks))
         self._fit_slots()
 
     def observe_miss(self, reason: str = UNANSWERED) -> bool:

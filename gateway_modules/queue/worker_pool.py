@@ -7,27 +7,134 @@ else runs; only waiting and health polling await.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from types import EllipsisType
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
-from core.schemas.queue import RequestType
+from core.files import ensure_token
+from core.schemas.queue import SESSION_SECRET_BYTES, RequestType
 from gateway_modules.queue import worker_view
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.models import (
     LONG_REQUESTS,
-    STATUS_OF_REQUEST,
     EtaConfig,
     EtaStatus,
+    QueueItem,
     QueueStatus,
 )
-from gateway_modules.queue.scheduling import EtaTracker, route
-from gateway_modules.queue.ticket import Estimates, ReturnTickets, Ticket, new_ticket_id
+from gateway_modules.queue.scheduling import Estimates, EtaTracker, route
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
+
+TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
+TICKET_LIFE_S: Final = 60  # without being confirmed; as long as a session waits for its client
+KEY_BYTES: Final = 32
+TICKET_FILE: Final = "ticket_secret"  # there as long as somebody may have a ticket
+MARK_BYTES: Final = 16  # of the signature
+MICROSECONDS: Final = 1_000_000
+
+
+def new_ticket_id() -> str:
+    return f"q_{secrets.token_hex(TICKET_BYTES)}"
+
+
+def new_session_secret() -> str:
+    return secrets.token_hex(SESSION_SECRET_BYTES)
+
+
+def is_same_secret(shown: str, secret: str) -> bool:
+    """Compare in constant time; `shown` may be anything."""
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
+
+
+def hash_of(secret: str) -> str:
+    """Return what stands for a secret where it must not be known."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ReturnTickets:
+    """Signs places in the queue: `order.confirmed.signature`, all numbers decimal.
+
+    Attributes:
+        is_gathering: An earlier gateway may have left people waiting, who come back now.
+        has_holders: This one does.
+    """
+
+    def __init__(
+        self,
+        key: bytes | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        *,
+        is_gathering: bool = False,
+    ) -> None:
+        """Without a key sign with a random one, which no other gateway knows."""
+        self.is_gathering = is_gathering
+        self.has_holders = False
+        self.key = key or secrets.token_bytes(KEY_BYTES)
+        self._clock = clock
+        self._last = 0
+        self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
+
+    def draw(self) -> int:
+        """Return a place behind all others: microseconds since 1970, or a little more."""
+        self._last = max(self._last + 1, int(self._clock().timestamp() * MICROSECONDS))
+        return self._last
+
+    def issue(self, order: int, session_id: str, kind: str) -> str:
+        """Return a ticket for a place, confirmed now."""
+        named = f"{order}.{int(self._clock().timestamp())}"
+        return f"{named}.{self._mark(named, session_id, kind)}"
+
+    def read(self, ticket: str, session_id: str, kind: str) -> int | None:
+        """Return the place of a ticket; None if it is not of this session, too old or spent."""
+        named, _, mark = ticket.rpartition(".")
+        if not is_same_secret(mark, self._mark(named, session_id, kind)):
+            return None
+        order, confirmed_s = map(int, named.split("."))
+        if self._clock().timestamp() - confirmed_s > TICKET_LIFE_S or self.is_spent(order):
+            return None
+        self._last = max(self._last, order)
+        return order
+
+    def is_spent(self, order: int) -> bool:
+        return order in self._spent
+
+    def spend(self, order: int) -> None:
+        """Revoke the ticket of a place: a worker was assigned."""
+        now_s = self._clock().timestamp()
+        self._spent[order] = now_s
+        while now_s - next(iter(self._spent.values())) > TICKET_LIFE_S:
+            self._spent.popitem(last=False)
+
+    def _mark(self, named: str, session_id: str, kind: str) -> str:
+        signed = f"{named}/{session_id}/{kind}".encode("utf-8", "surrogatepass")
+        mark = hmac.digest(self.key, signed, "sha256")[:MARK_BYTES]
+        return base64.urlsafe_b64encode(mark).decode().rstrip("=")
+
+
+def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTickets:
+    """Return what signs places in the queue, as the gateway before did if its key is known.
+
+    Never with another secret: a holder of a ticket could try out guesses of it.
+
+    Raises:
+        OSError: The key can be neither read nor written.
+    """
+    if configured is not None:
+        return ReturnTickets(configured.get_secret_value().encode(), is_gathering=True)
+    file = data_dir / TICKET_FILE
+    is_gathering = file.exists()
+    return ReturnTickets(ensure_token(file, KEY_BYTES).encode(), is_gathering=is_gathering)
 
 
 class WorkerPool:
@@ -53,7 +160,7 @@ class WorkerPool:
         Args:
             worker_addresses: See `Directory`.
             max_queue_size: How many requests may wait.
-            eta_tracker: Knows how long requests take.
+            eta_tracker: Has the durations of requests.
             client: Calls the workers; the pool closes it.
             tickets: Signs queue positions.
             max_waiting_per_client: How many requests of one client may wait; 0 is no limit.
@@ -78,11 +185,9 @@ class WorkerPool:
 
     @property
     def workers(self) -> dict[str, WorkerConnection]:
-        """Every worker by its name."""
         return self.directory.workers
 
     async def start(self) -> None:
-        """Begin to poll the workers' health."""
         self.directory.start()
 
     def gather(self, gathering_s: float) -> None:
@@ -92,7 +197,6 @@ class WorkerPool:
 
     @property
     def is_open(self) -> bool:
-        """It was started and not stopped."""
         return self.directory.monitor.is_running and not self.is_stopped
 
     async def stop(self) -> None:
@@ -157,10 +261,11 @@ class WorkerPool:
         is_last = self._insert(ticket)
         self._dispatch_next()
         if ticket.is_waiting:
-            is_known = self._estimates.is_fresh(now)
+            now_s = now.timestamp()
+            is_known = self._estimates.is_fresh(now_s)
             self.refresh_estimates(is_forced=not is_last)
             if is_known and is_last:
-                self._estimates.add(ticket, now)
+                self._estimates.add(ticket, now_s)
         return ticket
 
     def _insert(self, ticket: Ticket) -> bool:
@@ -186,10 +291,9 @@ class WorkerPool:
         ticket_id: str | None = None,
     ) -> Ticket:
         """Return a ticket of a session that occupies its worker already; see `enqueue`."""
-        ticket_id = ticket_id or new_ticket_id()
-        now = self._clock()
-        ticket = Ticket(ticket_id, request_type, session_id, now, self.leave, owner=owner)
-        worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket_id)
+        name, now = ticket_id or new_ticket_id(), self._clock()
+        ticket = Ticket(name, request_type, session_id, now, self.leave, owner=owner)
+        worker.adopt(ticket)
         ticket.end_wait(worker)
         return ticket
 
@@ -199,18 +303,23 @@ class WorkerPool:
         With `is_lost` its holder is gone, and the session may still run on the worker.
         """
         worker = ticket.assigned
-        slot = worker.slot_of(ticket.ticket_id) if worker is not None else None
         if worker is None:
             self.cancel(ticket.ticket_id)
-        elif slot is not None and slot.task is not None:
-            elapsed_s = (self._clock() - slot.task.started_at).total_seconds()
-            self.release_worker(
-                worker,
-                duration_s=elapsed_s if ticket.has_started else None,
-                cached_hash=ticket.kept_hash,
-                ticket_id=ticket.ticket_id,
-                must_confirm=is_lost or ticket.request_type in LONG_REQUESTS,
-            )
+            return
+        slot = worker.slot_of(ticket)
+        if slot is None:
+            return
+        if ticket.has_started:
+            elapsed_s = (self._clock() - ticket.started_at).total_seconds()
+            self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
+        worker.remember(slot, ticket.kept_hash)
+        monitor = self.directory.monitor
+        is_unsure = is_lost or ticket.request_type in LONG_REQUESTS
+        must_confirm = is_unsure and monitor.is_running
+        worker.vacate(slot, must_confirm=must_confirm)
+        if must_confirm:
+            monitor.poke(worker)
+        self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:
         """Leave the queue.
@@ -225,39 +334,6 @@ class WorkerPool:
         self._renumber()
         self._dispatch_next()
         return True
-
-    def release_worker(
-        self,
-        worker: WorkerConnection,
-        request_type: str | None = None,
-        duration_s: float | None = None,
-        cached_hash: str | None | EllipsisType = ...,
-        *,
-        ticket_id: str | None = None,
-        must_confirm: bool = False,
-    ) -> None:
-        """Release a worker's slot.
-
-        Args:
-            worker: The worker.
-            request_type: As what the duration counts; without it, as what was assigned.
-            duration_s: How long it took; None leaves the estimates as they are.
-            cached_hash: History its cache holds now, None for nothing; left out, as before.
-            ticket_id: Whose slot, if it holds one; without it, the one busy longest.
-            must_confirm: Assign it again only when the worker says that the session is gone.
-        """
-        slot = worker.slot_of(ticket_id) if ticket_id is not None else worker.oldest_slot
-        if slot is not None and slot.task is not None:
-            if duration_s is not None:
-                counted_as = request_type or slot.task.request_type
-                self.eta_tracker.record_duration(counted_as, duration_s)
-            if not isinstance(cached_hash, EllipsisType):
-                worker.remember(slot, cached_hash)
-            must_confirm = must_confirm and self.directory.monitor.is_running
-            worker.vacate(slot, must_confirm=must_confirm)
-            if must_confirm:
-                self.directory.monitor.poke(worker)
-        self._dispatch_next()
 
     def check_intake(self, client: str | None) -> None:
         """Raise what `enqueue` would raise for this client now."""
@@ -295,13 +371,7 @@ class WorkerPool:
         worker = self.workers[chosen.worker_id]
         is_hit = bool(wanted_hash) and chosen.cached_hash == wanted_hash
         slot = worker.next_slot(wanted_hash, rooms[worker])
-        worker.mark_busy(
-            STATUS_OF_REQUEST[ticket.request_type],
-            ticket.request_type,
-            ticket.session_id,
-            ticket_id=ticket.ticket_id,
-            slot=slot,
-        )
+        worker.serve(ticket, slot)
         worker.remember(slot, ticket.history_hash if is_hit else None)
         self.tickets.spend(ticket.order)
         ticket.end_wait(worker, is_cache_hit=is_hit)
@@ -317,34 +387,28 @@ class WorkerPool:
                 ticket.changed.set()
 
     def refresh_estimates(self, *, is_forced: bool = False) -> None:
-        """Bring every ticket's estimate up to date; see `Estimates.refresh`."""
         queue, workers = self._queue.values(), self.workers.values()
-        self._estimates.refresh(queue, workers, self._clock(), is_forced=is_forced)
+        self._estimates.refresh(queue, workers, self._clock().timestamp(), is_forced=is_forced)
 
     @property
     def queue_length(self) -> int:
-        """How many requests wait."""
         return len(self._queue)
 
     @property
     def longest_wait_s(self) -> float:
-        """The longest estimate of all that wait."""
         self.refresh_estimates()
         return max((ticket.estimated_wait_s for ticket in self._queue.values()), default=0.0)
 
     @property
     def ready_count(self) -> int:
-        """Workers that are busy or idle."""
         return self.idle_count + self.busy_count
 
     @property
     def idle_count(self) -> int:
-        """Ready workers without a session."""
         return sum(worker.is_idle for worker in self.workers.values())
 
     @property
     def busy_count(self) -> int:
-        """Workers with sessions, duplex included."""
         return sum(worker.is_busy for worker in self.workers.values())
 
     def get_ticket(self, ticket_id: str) -> Ticket | None:
@@ -353,13 +417,12 @@ class WorkerPool:
         return self._queue.get(ticket_id)
 
     def get_queue_status(self) -> QueueStatus:
-        """Return who waits and what runs, with fresh estimates."""
         self.refresh_estimates()
         now, workers = self._clock(), self.workers.values()
         return QueueStatus(
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
-            items=[ticket.item(now) for ticket in self._queue.values()],
+            items=[_item(ticket, now) for ticket in self._queue.values()],
             running_tasks=worker_view.running_tasks(workers, self.eta_tracker, now),
         )
 
@@ -379,3 +442,15 @@ class WorkerPool:
         if self._quiet is not None:
             is_busy = self._queue or any(worker.is_serving for worker in self.workers.values())
             self._quiet.clear() if is_busy else self._quiet.set()
+
+
+def _item(ticket: Ticket, now: datetime) -> QueueItem:
+    return QueueItem(
+        ticket_id=ticket.ticket_id,
+        request_type=ticket.request_type,
+        session_id=ticket.session_id,
+        position=ticket.position,
+        estimated_wait_s=ticket.estimated_wait_s,
+        enqueued_at=ticket.enqueued_at,
+        wait_elapsed_s=round(max(0.0, (now - ticket.enqueued_at).total_seconds()), 1),
+    )

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from core.schemas.worker import ModelFacts, WorkerStatus
 from gateway_modules.queue.models import (
+    DUPLEX_STATUSES,
     CacheList,
     LoadState,
     QueueStatus,
@@ -19,20 +20,14 @@ from gateway_modules.queue.models import (
 )
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.queue.worker_state import DUPLEX_STATUSES
 
 HASH_SHOWN_CHARS = 12  # of a history hash, to people; docs/specification/service.md#1.1
 STARTING = "starting"
 
 
 def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
-    """Describe a worker.
-
-    Args:
-        worker: Which one.
-        now: The time, with its zone.
-    """
     service, oldest = worker.service, worker.oldest_task
+    freshest = max(worker.slots, key=lambda slot: slot.worth)
     latest, (error, error_at) = service.latest, service.last_error or (None, None)
     is_known = latest is not None and worker.status is not WorkerStatus.OFFLINE
     started_at = service.started_at if is_known else None
@@ -48,8 +43,8 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
         last_heartbeat=service.last_heartbeat,
         current_request_type=oldest.request_type if oldest else None,
         task_started_at=oldest.started_at if oldest else None,
-        cached_hash=worker.cached_hash,
-        last_cache_used_at=worker.last_cache_used_at,
+        cached_hash=freshest.cached_hash,
+        last_cache_used_at=freshest.last_cache_used_at,
         slots=service.announced_slots,
         free_slots=worker.room,
         is_draining=worker.is_retiring,
@@ -69,7 +64,6 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
 
 
 def worker_sessions(worker: WorkerConnection) -> list[WorkerSession]:
-    """Describe what a worker serves, oldest first."""
     return [
         WorkerSession(
             session_id=task.session_id, request_type=task.request_type, started_at=task.started_at
@@ -79,7 +73,6 @@ def worker_sessions(worker: WorkerConnection) -> list[WorkerSession]:
 
 
 def caches(workers: Iterable[WorkerConnection]) -> CacheList:
-    """Describe what the caches of the workers' slots hold."""
     found = [
         WorkerCache(
             worker_id=worker.worker_id,
@@ -96,7 +89,6 @@ def caches(workers: Iterable[WorkerConnection]) -> CacheList:
 def running_tasks(
     workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
 ) -> list[RunningTaskInfo]:
-    """Describe what the workers serve."""
     tasks = []
     for worker in workers:
         for task in worker.tasks:
@@ -118,7 +110,6 @@ def running_tasks(
 def service_status(
     workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
 ) -> ServiceStatus:
-    """Return all counts at once."""
     statuses = Counter(worker.status for worker in workers)
     return ServiceStatus(
         total_workers=len(workers),

@@ -25,7 +25,7 @@ from core.protocols.events import ClientSaid
 from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.notes import DiagnosticsFile
 from gateway_modules.relay.turns import (
     StreamingTurn,

@@ -23,8 +23,8 @@ from core.history import (
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig, parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
-from gateway_modules.relay.client_wire import INLINE_CHARS
 from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.client_socket import INLINE_CHARS
 from gateway_modules.web.long_text import LongText, size_chars, with_strings_of
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(

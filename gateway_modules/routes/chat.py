@@ -42,17 +42,12 @@ from gateway_modules.admin.kept_settings import TURN_BASED
 from gateway_modules.admin.security import mark_admin
 from gateway_modules.desk.client import STOP
 from gateway_modules.desk.server import DoorSession
-from gateway_modules.queue.ticket import (
-    UPDATE_PERIOD_S,
-    Ticket,
-    hash_of,
-    new_session_secret,
-)
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.queue.worker_client import WorkerSocket
-from gateway_modules.relay.relay import Relay
+from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
+from gateway_modules.queue.worker_pool import hash_of, new_session_secret
+from gateway_modules.relay.relay import Relay, parts
 from gateway_modules.relay.turns import confined_tts
-from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.client_request import text_of, unless_disconnected

@@ -31,13 +31,12 @@ from core.schemas.queue import (
     read_seq,
 )
 from gateway_modules.admin.kept_settings import app_of_request
-from gateway_modules.queue.ticket import new_session_secret
-from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
+from gateway_modules.queue.worker_pool import new_session_secret
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
-from gateway_modules.relay.relay import Relay
+from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.relay.worker_link import Request
 from gateway_modules.service import Gateway, gateway_of
+from gateway_modules.web.client_socket import ClientGoneError, ClientSocket
 from gateway_modules.web.kinds import SocketKind
 from recording.names import generate_session_id
 
@@ -124,7 +123,7 @@ async def serve(
             stack.callback(lease.release)
             grace_s = _grace_s(gateway, kind, websocket)
             pace = gateway.timing.pace
-            wire = ClientWire(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
+            wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
             traffic = handshake.traffic or _traffic(gateway, kind)
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
@@ -196,7 +195,7 @@ def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSo
 
 
 def _relay(
-    gateway: Gateway, wire: ClientWire, traffic: Traffic, request: Request, first: str | None
+    gateway: Gateway, wire: ClientSocket, traffic: Traffic, request: Request, first: str | None
 ) -> Relay:
     kind, queueing = request.request_type, gateway.timing.queueing
     if request.kind.has_events:
@@ -219,7 +218,7 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
     return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
+async def _refuse(wire: ClientSocket, traffic: Traffic, error: OmniError) -> None:
     """Say why and close; a browser sees the reason only of an accepted socket."""
     try:
         await wire.send(traffic.encoded(ErrorMessage.of(error)) or "")

@@ -10,9 +10,8 @@ from datetime import timedelta
 from hypothesis.stateful import RuleBasedStateMachine
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pool_model import ModelAnswer, ModelWorker, PoolModel
 from tests.fakes.pools import answer
@@ -92,7 +91,7 @@ class PoolBench(RuleBasedStateMachine):
 
     def drop(self, number: int, *, only_if: bool = True) -> None:
         if only_if:
-            self.model.leave(number, None, keeps=True, confirms=False)
+            self.model.leave(number, None, confirms=False)
 
     def raw_served(self) -> list[int]:
         """Requests that are served and have no handler."""
@@ -133,7 +132,7 @@ class PoolBench(RuleBasedStateMachine):
         assert all(number > last_served for number in model.queue), "somebody overtook"
         for worker, expected in zip(self.workers, model.workers, strict=True):
             self.compare_worker(worker, expected)
-            assert not (waiting and worker.free_slots()), "somebody waits for nothing"
+            assert not (waiting and worker.room), "somebody waits for nothing"
         for number, index in model.served_by.items():
             assert self.tickets[number].worker is self.workers[index]
 
@@ -141,14 +140,15 @@ class PoolBench(RuleBasedStateMachine):
         held = [task.ticket_id for task in worker.tasks]
         assert len(set(held)) == len(held), "a request has two slots"
         found = [
-            (slot.task.ticket_id if slot.task else "", slot.cached_hash) for slot in worker.slots
+            (slot.ticket.ticket_id if slot.ticket else "", slot.cached_hash)
+            for slot in worker.slots
         ]
         wanted = [
             ("" if slot.holder is None else self.tickets[slot.holder].ticket_id, slot.cache)
             for slot in expected.slots
         ]
         assert sorted(found, key=str) == sorted(wanted, key=str)
-        assert len(worker.free_slots()) == len(expected.usable())
+        assert worker.room == len(expected.usable())
         assert worker.is_in_service == (expected.is_up and not expected.is_draining)
         assert worker.service.other_sessions == expected.others
 

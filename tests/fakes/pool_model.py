@@ -113,15 +113,14 @@ class PoolModel:
         self.queue.append(number)
         self.dispatch()
 
-    def leave(self, number: int, cache: str | None, *, keeps: bool, confirms: bool) -> None:
+    def leave(self, number: int, cache: str | None, *, confirms: bool) -> None:
         """End a request: it stops waiting, or gives its slot back."""
         if number in self.queue:
             self.queue.remove(number)
         elif number in self.served_by:
             worker = self.workers[self.served_by.pop(number)]
             (slot,) = [slot for slot in worker.slots if slot.holder == number]
-            if not keeps:
-                self.remember(slot, cache)
+            self.remember(slot, cache)
             slot.holder = None
             worker.others += confirms
             worker.changes += 1

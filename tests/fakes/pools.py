@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
+from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 from gateway_modules.queue.models import EtaConfig, ServiceStatus
 from gateway_modules.queue.scheduling import EtaTracker
-from gateway_modules.queue.ticket import OnWait, Ticket
-from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_connection import LONG_AGO, OnWait, Slot, Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.queue.worker_view import service_status
 from tests.fakes.virtual_time import FakeClock
@@ -47,10 +48,60 @@ def make_pool(
     for worker in pool.workers.values():
         if slots > 1:
             hear(worker, WorkerStatus.IDLE, slots=slots)
-        worker.status = WorkerStatus.IDLE
+        set_status(worker, WorkerStatus.IDLE)
         if are_busy:
-            worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
+            occupy(worker, "duplex", leave=pool.leave)
     return pool
+
+
+def occupy(
+    worker: WorkerConnection,
+    request_type: str,
+    session_id: str | None = None,
+    ticket_id: str = "",
+    *,
+    leave: Callable[[Ticket], None] = lambda ticket: None,
+) -> Slot:
+    """Have a worker's first free slot serve a request that nobody drew a ticket for."""
+    slot = next(slot for slot in worker.slots if slot.ticket is None)
+    kind = RequestType(request_type)
+    ticket = Ticket(ticket_id, kind, session_id, LONG_AGO, leave, assigned=worker)
+    worker.serve(ticket, slot)
+    return slot
+
+
+def release(
+    pool: WorkerPool,
+    worker: WorkerConnection,
+    *,
+    cached_hash: str | None = None,
+    ticket: Ticket | None = None,
+) -> None:
+    """End a ticket that a worker serves, the oldest if none is named; do nothing without one."""
+    ticket = ticket or worker.oldest_task
+    if ticket is not None:
+        ticket.has_started = True
+        ticket.kept_hash = cached_hash
+        pool.leave(ticket)
+
+
+def freshest(worker: WorkerConnection) -> Slot:
+    """Return the slot whose cache was used last."""
+    return max(worker.slots, key=lambda slot: slot.worth)
+
+
+def set_cache(worker: WorkerConnection, cached_hash: str, used_at: datetime | None = None) -> None:
+    """Say that the first slot's cache holds a history."""
+    worker.remember(worker.slots[0], cached_hash)
+    if used_at is not None:
+        worker.slots[0].last_cache_used_at = used_at.astimezone()
+
+
+def set_status(worker: WorkerConnection, status: WorkerStatus) -> None:
+    if status is WorkerStatus.OFFLINE:
+        worker.suspect()
+    else:
+        hear(worker, status, slots=worker.service.announced_slots)
 
 
 class Outcome:

@@ -178,7 +178,7 @@ def test_a_session_goes_on_by_another_door(tmp_path: Path) -> None:
         await duplex_unit(caller)
         caller.check_whole()
         pool = house.desk.gateway.pool
-        await until(lambda: [w.current_session_id for w in pool.workers.values()] == ["adx_stays"])
+        await until(lambda: [w.tasks[0].session_id for w in pool.workers.values()] == ["adx_stays"])
         await caller.say("stop")
         await caller.hear("stopped")
         await until(lambda: pool.idle_count == 1)

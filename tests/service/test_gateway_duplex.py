@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from core.schemas.worker import WorkerStatus
-from gateway_modules.relay.client_wire import Pace
+from gateway_modules.web.client_socket import Pace
 from recording.names import DIAGNOSTICS_FILE, recording_folder
 from tests.fakes.fake_worker import SECOND_OF_SOUND
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until

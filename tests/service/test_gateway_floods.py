@@ -25,8 +25,9 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
 from gateway_modules.queue import worker_client
-from gateway_modules.relay import client_wire, turns, worker_link
+from gateway_modules.relay import relay, turns
 from gateway_modules.routes import chat as routes_chat
+from gateway_modules.web import client_socket
 from gateway_modules.web.client_request import Target, receive_file
 from gateway_modules.web.long_text import LongTextReader
 from gateway_modules.web.server import GatewayHttpProtocol
@@ -49,11 +50,11 @@ STEPS = (
     (GatewayHttpProtocol, "data_received"),
     (LongTextReader, "feed"),
     (turns, "parse_message"),
-    (client_wire, "parse_type"),
+    (client_socket, "parse_type"),
     (routes_chat, "parse_message"),
     (binascii, "a2b_base64"),
     (WorkerPrefill, "model_dump_json"),
-    (worker_link, "parts_of"),
+    (relay, "parts_of"),
     (worker_client, "parts_of"),
 )
 ROUTES = ("/api/chat", "/api/assets/ref_audio", "/api/streaming/stop", "/api/admin/login")

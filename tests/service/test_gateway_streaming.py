@@ -11,6 +11,7 @@ from core.history import compute_history_hash
 from core.schemas.worker import WorkerStatus
 from tests.fakes.fake_worker import Raw
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
+from tests.fakes.pools import freshest
 
 PATH = "/ws/streaming/s_1"
 
@@ -40,7 +41,7 @@ def prefills(stage: Stage) -> list[Raw]:
 
 
 def cached(stage: Stage) -> list[str | None]:
-    return [worker.cached_hash for worker in stage.gateway.pool.workers.values()]
+    return [freshest(worker).cached_hash for worker in stage.gateway.pool.workers.values()]
 
 
 @on_stage()

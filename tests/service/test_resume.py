@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from gateway_modules.relay import worker_link
+from gateway_modules.relay import relay
 from tests.fakes.gateway_stage import Stage, settings_for, until
 from tests.service.callers import (
     GRACE_S,
@@ -306,7 +306,7 @@ def test_a_session_outlives_a_gateway_that_is_told_to_end(
 def test_a_conversation_that_ends_while_its_client_is_away_frees_its_place(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_link, "LOOK_S", 0.05)
+    monkeypatch.setattr(relay, "LOOK_S", 0.05)
     settings = settings_for(
         tmp_path / "worker", limits={"resume_grace_s": GRACE_S}, duplex={"max_session_s": 1}
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from gateway_modules.queue.ticket import TICKET_FILE
+from gateway_modules.queue.worker_pool import TICKET_FILE
 from tests.fakes.gateway_stage import HURRY, Stage, on_stage, until
 from tests.service.callers import GRACE_S, Caller, Raw, prepare
 

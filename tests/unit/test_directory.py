@@ -18,7 +18,7 @@ from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from settings.workers import WorkerPlace, worker_place
-from tests.fakes.pools import Outcome, answer, ask
+from tests.fakes.pools import Outcome, answer, ask, freshest, set_cache
 from tests.fakes.virtual_time import VirtualTimeLoop, in_virtual_time
 
 PORT = 22_400
@@ -106,12 +106,12 @@ async def test_another_process_at_the_address_has_no_caches() -> None:
     await pool.start()
     await asyncio.sleep(1)
     (worker,) = pool.workers.values()
-    worker.cached_hash = "history"
+    set_cache(worker, "history")
     await asyncio.sleep(6)
-    assert worker.cached_hash == "history"
+    assert freshest(worker).cached_hash == "history"
     network.told["a"] = (None, "second")
     await asyncio.sleep(6)
-    assert worker.cached_hash is None
+    assert freshest(worker).cached_hash is None
     await pool.stop()
 
 

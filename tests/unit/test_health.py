@@ -102,7 +102,7 @@ async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds()
     async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
         await asyncio.sleep(POLL_PERIOD_S + 0.5)
-        assert len(worker.free_slots()) == 1
+        assert worker.room == 1
         stopped.may_answer.clear()
         await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S)
         _, waiting = ask(pool, "chat")
@@ -129,10 +129,10 @@ async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> 
         stopped.sessions = 1
         stopped.may_answer.clear()
         await asyncio.sleep(POLL_PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
-        assert worker.free_slots() == []
+        assert worker.room == 0
         stopped.may_answer.set()
         await asyncio.sleep(SILENT_PERIOD_S)
-        assert len(worker.free_slots()) == 1
+        assert worker.room == 1
         assert worker.service.last_error is None
     await pool.stop()
 
@@ -168,7 +168,7 @@ async def test_patience_with_a_session_that_does_not_end_wears_off() -> None:
     ]
     assert gaps[-2:] == [2.0, 2.0]
     assert gaps.count(CONFIRM_PERIOD_S) == 20
-    assert not worker.free_slots()
+    assert not worker.room
     await pool.stop()
 
 

@@ -26,18 +26,18 @@ from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
 from core.store import Store
 from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.client_wire import ClientWire
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
-from gateway_modules.relay.relay import Relay
+from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.relay.worker_link import Request
 from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
+from gateway_modules.web.client_socket import ClientSocket
 from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.socket_server import Shortcut
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
-from tests.fakes.pools import ask, make_pool
+from tests.fakes.pools import ask, make_pool, release
 from tests.fakes.virtual_time import VirtualTimeLoop
 
 # A task cancelled before its first step never runs what the counter of awaits wrapped.
@@ -147,7 +147,7 @@ class Scene:
         self.websocket = websocket
         metrics = GatewayMetrics(CollectorRegistry())
         return Relay(
-            ClientWire(websocket, SizeLimits(10_000, 10_000)),
+            ClientSocket(websocket, SizeLimits(10_000, 10_000)),
             QueueingMachine("adx_1", request_type),
             self._traffic(),
             self.pool,
@@ -209,21 +209,21 @@ class Scene:
     async def play(self) -> None:
         """Run a whole session; somebody else has the worker at first."""
         other, _ = ask(self.pool, "duplex")
-        script = asyncio.create_task(self._script(other.ticket_id))
+        script = asyncio.create_task(self._script(other))
         await self.websocket.accept()
         self.running = asyncio.create_task(self.relay.run())
         await asyncio.gather(self.running, return_exceptions=True)
         script.cancel()
         await asyncio.gather(script, return_exceptions=True)
-        self.pool.release_worker(self.pool.workers["worker_0"], ticket_id=other.ticket_id)
+        release(self.pool, self.pool.workers["worker_0"], ticket=other)
 
-    async def _script(self, other: str) -> None:
+    async def _script(self, other: Ticket) -> None:
         if self.kind is SocketKind.STREAMING:
             self.say(type="prefill", messages=[USER])
         elif self.kind is SocketKind.CHAT:
             self.say(messages=[USER])
         await self.hear("queued")
-        self.pool.release_worker(self.pool.workers["worker_0"], ticket_id=other)
+        release(self.pool, self.pool.workers["worker_0"], ticket=other)
         await self.hear("queue_done")
         match self.kind:
             case SocketKind.STREAMING:

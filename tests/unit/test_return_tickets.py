@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from gateway_modules.queue.ticket import TICKET_LIFE_S, ReturnTickets, Ticket
-from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import make_pool, workers_of
+from gateway_modules.queue.worker_connection import Ticket
+from gateway_modules.queue.worker_pool import TICKET_LIFE_S, ReturnTickets, WorkerPool
+from tests.fakes.pools import make_pool, release, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 KEY = b"the same at both gateways"
@@ -51,7 +51,7 @@ async def test_a_killed_gateway_loses_no_place_and_lets_nobody_overtake() -> Non
     while worker.tasks:
         (task,) = worker.tasks
         served.append(task.session_id)
-        after.release_worker(worker)
+        release(after, worker)
     newcomers = [session_id for session_id in arrivals if session_id.startswith("new")]
     assert served == [*held, *newcomers], "places lost, or inversions"
 

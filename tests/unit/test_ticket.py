@@ -9,9 +9,9 @@ import pytest
 
 from core.errors import QueueCancelledError, ShuttingDownError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
+from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import ask, assigned, make_pool, workers_of
+from tests.fakes.pools import ask, assigned, freshest, make_pool, release, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
@@ -22,7 +22,7 @@ async def test_the_worker_is_ours_for_the_block() -> None:
     pool = make_pool()
     async with assigned(pool, "chat", "someone") as ticket:
         assert ticket.assigned
-        assert ticket.worker.current_session_id == "someone"
+        assert ticket.worker.tasks[0].session_id == "someone"
         assert pool.idle_count == 0
     assert pool.idle_count == 1
 
@@ -57,7 +57,7 @@ async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds
     clock.advance(10)
     pool.cancel(ahead.ticket_id)
     await asyncio.sleep(1)
-    pool.release_worker(worker)
+    release(pool, worker)
     await task
     assert told == [(0.0, 2, 100.0), (3.0, 2, 100.0), (6.0, 2, 100.0), (7.0, 1, 80.0)]
 
@@ -110,12 +110,12 @@ async def test_the_cache_is_kept_only_if_the_holder_says_so() -> None:
     async with assigned(pool, "streaming", history_hash="A") as ticket:
         assert not ticket.is_cache_hit
         ticket.retain("B")
-    assert worker.cached_hash == "B"
+    assert freshest(worker).cached_hash == "B"
     with pytest.raises(ZeroDivisionError):
         async with assigned(pool, "streaming", history_hash="B") as ticket:
             assert ticket.is_cache_hit
             _ = 1 / 0
-    assert worker.cached_hash is None
+    assert freshest(worker).cached_hash is None
 
 
 @in_virtual_time
@@ -143,7 +143,7 @@ async def test_a_client_that_leaves_the_queue_takes_no_worker() -> None:
         assert ticket.position == 1
     assert pool.queue_length == 0
     assert ticket.cancelled
-    pool.release_worker(worker)
+    release(pool, worker)
     assert pool.idle_count == 1
 
 
@@ -188,11 +188,11 @@ def test_a_holder_cancelled_at_any_await_leaves_nothing_behind(
         task = asyncio.ensure_future(scenario(pool))
         for turn in range(max(turns, released_at or 0) + 1):
             if turn == released_at and is_released_first:
-                pool.release_worker(worker, "duplex")
+                release(pool, worker)
             if turn == turns:
                 task.cancel()
             if turn == released_at and not is_released_first:
-                pool.release_worker(worker, "duplex")
+                release(pool, worker)
             await asyncio.sleep(0)
         await asyncio.wait([task])
         assert pool.queue_length == 0

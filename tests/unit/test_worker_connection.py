@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +12,7 @@ from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_view import worker_info
 from settings.workers import WorkerPlace
-from tests.fakes.pools import answer, hear
+from tests.fakes.pools import answer, freshest, hear, occupy
 from tests.fakes.virtual_time import FakeClock
 
 BUSY = [status for status in WorkerStatus if status.is_busy]
@@ -27,7 +27,7 @@ def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConn
 def test_a_worker_nobody_has_heard_of_is_offline() -> None:
     worker = WorkerConnection("worker_0", WorkerPlace("localhost", 22400))
     assert worker.status is WorkerStatus.OFFLINE
-    assert worker.free_slots() == []
+    assert worker.room == 0
 
 
 @pytest.mark.parametrize("status", WorkerStatus)
@@ -35,49 +35,49 @@ def test_a_worker_without_our_sessions_is_what_it_says(status: WorkerStatus) -> 
     worker = make_worker()
     hear(worker, status)
     assert worker.status is status
-    assert bool(worker.free_slots()) == (status is WorkerStatus.IDLE)
+    assert bool(worker.room) == (status is WorkerStatus.IDLE)
 
 
 @pytest.mark.parametrize("told", [WorkerStatus.IDLE, *BUSY])
 def test_a_worker_we_gave_work_stays_busy_whatever_it_says(told: WorkerStatus) -> None:
     worker = make_worker()
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "s")
+    occupy(worker, "duplex", "s")
     hear(worker, told)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
-    assert worker.current_session_id == "s"
+    assert worker.tasks[0].session_id == "s"
 
 
 def test_a_worker_gets_no_more_sessions_than_it_can_serve_in_time() -> None:
     worker = make_worker(slots=4)
-    assert len(worker.free_slots()) == 4, "a worker that does not say takes as many as it has slots"
+    assert worker.room == 4, "a worker that does not say takes as many as it has slots"
     hear(worker, slots=4, capacity=2)
-    assert len(worker.free_slots()) == 2
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "a")
-    assert len(worker.free_slots()) == 1
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "b")
+    assert worker.room == 2
+    occupy(worker, "duplex", "a")
+    assert worker.room == 1
+    occupy(worker, "duplex", "b")
     hear(worker, slots=4, capacity=1, active_sessions=2)
-    assert worker.free_slots() == [] and len(worker.tasks) == 2, "nobody is sent away"
+    assert worker.room == 0 and len(worker.tasks) == 2, "nobody is sent away"
     hear(worker, slots=4, capacity=9, active_sessions=2)
-    assert len(worker.free_slots()) == 2
+    assert worker.room == 2
 
 
 def test_a_worker_that_is_about_to_end_gets_nothing_new() -> None:
     worker = make_worker()
     hear(worker)
-    assert worker.free_slots()
+    assert worker.room
     hear(worker, is_draining=True)
-    assert not worker.free_slots() and not worker.is_in_service
+    assert not worker.room and not worker.is_in_service
     hear(worker)
-    assert worker.free_slots()
+    assert worker.room
 
 
 @pytest.mark.parametrize("told", [WorkerStatus.LOADING, WorkerStatus.ERROR])
 def test_a_failed_worker_keeps_its_session_until_the_owner_lets_go(told: WorkerStatus) -> None:
     worker = make_worker()
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s")
+    occupy(worker, "chat", "s")
     hear(worker, told)
     assert worker.status is told
-    assert worker.current_session_id == "s"
+    assert worker.tasks[0].session_id == "s"
     worker.vacate(worker.slots[0])
     assert worker.status is told
     hear(worker)
@@ -94,7 +94,7 @@ def test_an_idle_worker_that_does_not_answer_gets_no_work() -> None:
 
 def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
     worker = make_worker()
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s")
+    occupy(worker, "chat", "s")
     worker.observe_miss()
     worker.observe_miss()
     hear(worker)
@@ -103,7 +103,7 @@ def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
     assert worker.status is WorkerStatus.BUSY_CHAT
     worker.observe_miss()
     assert worker.status is WorkerStatus.OFFLINE
-    assert worker.current_session_id == "s"
+    assert worker.tasks[0].session_id == "s"
     worker.vacate(worker.slots[0])
     assert worker.status is WorkerStatus.OFFLINE
 
@@ -111,7 +111,7 @@ def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
 @pytest.mark.parametrize("told", BUSY)
 def test_an_answer_from_before_the_release_does_not_make_it_busy(told: WorkerStatus) -> None:
     worker = make_worker()
-    worker.mark_busy(told, "chat")
+    occupy(worker, "chat")
     epoch = worker.service.epoch
     worker.vacate(worker.slots[0])
     worker.observe(answer(told), epoch)
@@ -131,86 +131,70 @@ def test_an_answer_from_before_a_suspicion_does_not_clear_it() -> None:
 
 def test_a_session_that_must_be_confirmed_keeps_its_slot_until_the_worker_is_idle() -> None:
     worker = make_worker()
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
+    occupy(worker, "duplex")
     worker.vacate(worker.slots[0], must_confirm=True)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
-    assert worker.free_slots() == []
+    assert worker.room == 0
     assert worker.tasks == []
     hear(worker, WorkerStatus.DUPLEX_ACTIVE)
-    assert worker.free_slots() == []
+    assert worker.room == 0
     hear(worker)
     assert worker.is_idle
-    assert len(worker.free_slots()) == 1
+    assert worker.room == 1
 
 
 def test_with_several_slots_the_count_of_sessions_confirms() -> None:
     worker = make_worker(slots=3)
     for number in range(3):
-        worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", ticket_id=f"t{number}")
-    slot = worker.slot_of("t1")
-    assert slot is not None
+        occupy(worker, "duplex", ticket_id=f"t{number}")
+    slot = worker.slots[1]
     worker.vacate(slot, must_confirm=True)
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=3)
-    assert worker.free_slots() == []
+    assert worker.room == 0
     hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=2)
-    assert worker.free_slots() == [slot]
+    assert worker.room == 1 and worker.next_slot("", 1) is slot
 
 
 def test_sessions_of_others_take_the_slots_that_are_worth_least() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=3)
-    worker.slots[1].remember("old", clock())
+    worker.remember(worker.slots[1], "old")
     clock.advance(1)
-    worker.slots[2].remember("new", clock())
+    worker.remember(worker.slots[2], "new")
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3, active_sessions=2)
-    assert worker.free_slots() == [worker.slots[2]]
+    assert worker.room == 1 and worker.next_slot("", 1) is worker.slots[2]
     hear(worker, WorkerStatus.BUSY_CHAT, slots=3)
-    assert worker.free_slots() == [], "it does not say how many"
+    assert worker.room == 0, "it does not say how many"
     assert worker.status is WorkerStatus.BUSY_CHAT
 
 
 def test_slots_grow_at_once_and_shrink_as_they_become_free() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=2)
-    for name in "ab":
-        worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", ticket_id=name)
+    taken = [occupy(worker, "chat", ticket_id=name) for name in "ab"]
     hear(worker, WorkerStatus.BUSY_CHAT, slots=1)
     assert len(worker.slots) == 2
-    for name in "ab":
-        slot = worker.slot_of(name)
-        assert slot is not None
+    for slot in taken:
         worker.vacate(slot)
         assert len(worker.slots) == 1
-    assert len(worker.free_slots()) == 1
+    assert worker.room == 1
     hear(worker, slots=3)
-    assert len(worker.free_slots()) == 3
-    worker.slots[0].remember("kept", clock())
+    assert worker.room == 3
+    worker.remember(worker.slots[0], "kept")
     hear(worker, slots=1)
-    assert worker.cached_hash == "kept"
-
-
-def test_telling_the_same_twice_takes_one_slot() -> None:
-    worker = make_worker()
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s", ticket_id="t")
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
-    assert len(worker.tasks) == 1
-    assert worker.slot_of("t") is worker.slots[0]
-    assert (worker.status, worker.current_session_id) == (WorkerStatus.DUPLEX_ACTIVE, "s")
+    assert freshest(worker).cached_hash == "kept"
 
 
 def test_the_oldest_session_stands_for_the_worker() -> None:
     clock = FakeClock()
     worker = make_worker(clock, slots=2)
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "first", ticket_id="1")
+    slot = occupy(worker, "chat", "first", ticket_id="1")
     clock.advance(5)
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "second", ticket_id="2")
+    occupy(worker, "duplex", "second", ticket_id="2")
     oldest = worker.oldest_task
     assert oldest is not None
     assert (oldest.session_id, oldest.request_type) == ("first", "chat")
     assert oldest.started_at == clock.now - timedelta(seconds=5)
-    assert worker.slot_of("3") is None
-    slot = worker.slot_of("1")
-    assert slot is not None
     worker.vacate(slot)
     assert worker.status is WorkerStatus.DUPLEX_ACTIVE
     assert [task.started_at for task in worker.tasks] == [clock.now]
@@ -220,7 +204,7 @@ def test_the_oldest_session_stands_for_the_worker() -> None:
 
 
 def remember(worker: WorkerConnection) -> None:
-    worker.slots[0].remember("A", FakeClock()())
+    worker.remember(worker.slots[0], "A")
 
 
 def test_a_restart_empties_the_caches() -> None:
@@ -229,57 +213,37 @@ def test_a_restart_empties_the_caches() -> None:
     hear(worker, boot_id="one")
     remember(worker)
     hear(worker, boot_id="one")
-    assert worker.cached_hash == "A"
+    assert freshest(worker).cached_hash == "A"
     hear(worker, boot_id="two")
-    assert worker.cached_hash is None
+    assert freshest(worker).cached_hash is None
 
 
 def test_loading_and_an_empty_cache_empty_the_caches() -> None:
     worker = make_worker()
     remember(worker)
     hear(worker, kv_cache_length=0)
-    assert worker.cached_hash is None
+    assert freshest(worker).cached_hash is None
     remember(worker)
     hear(worker, WorkerStatus.LOADING)
-    assert worker.cached_hash is None
+    assert freshest(worker).cached_hash is None
 
 
 def test_an_empty_cache_says_nothing_about_a_slot_in_use() -> None:
     worker = make_worker(slots=2)
     remember(worker)
-    worker.mark_busy(WorkerStatus.BUSY_STREAMING, "streaming", slot=worker.slots[0])
+    occupy(worker, "streaming")
     hear(worker, WorkerStatus.BUSY_STREAMING, slots=2, kv_cache_length=0)
     assert worker.slots[0].cached_hash == "A"
 
 
 def test_an_old_answer_about_an_empty_cache_does_not_count() -> None:
     worker = make_worker()
-    worker.mark_busy(WorkerStatus.BUSY_STREAMING, "streaming")
+    occupy(worker, "streaming")
     epoch = worker.service.epoch
     worker.vacate(worker.slots[0])
     remember(worker)
     worker.observe(answer(WorkerStatus.BUSY_STREAMING, kv_cache_length=0), epoch)
-    assert worker.cached_hash == "A"
-
-
-def test_times_without_a_zone_are_local() -> None:
-    worker = make_worker()
-    local = datetime.now().replace(microsecond=0)
-    worker.last_cache_used_at = local
-    assert worker.last_cache_used_at == local.astimezone()
-    worker.last_cache_used_at = None
-    assert worker.last_cache_used_at is None
-
-
-def test_pausing_is_for_duplex_only() -> None:
-    worker = make_worker()
-    worker.update_duplex_status(WorkerStatus.DUPLEX_PAUSED)
-    assert worker.is_idle
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "omni_duplex")
-    worker.update_duplex_status(WorkerStatus.DUPLEX_PAUSED)
-    assert worker.status is WorkerStatus.DUPLEX_PAUSED
-    worker.update_duplex_status(WorkerStatus.BUSY_CHAT)
-    assert worker.status is WorkerStatus.DUPLEX_PAUSED
+    assert freshest(worker).cached_hash == "A"
 
 
 def test_info_tells_what_the_worker_told() -> None:

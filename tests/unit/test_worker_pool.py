@@ -12,8 +12,8 @@ import pytest
 
 from core.errors import QueueFullError
 from core.schemas.worker import WorkerStatus
-from tests.fakes.pools import ask, assigned, count, end_sessions, make_pool, workers_of
-from tests.fakes.virtual_time import in_virtual_time, let_others_run
+from tests.fakes.pools import ask, assigned, count, end_sessions, make_pool, release, workers_of
+from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 BUSY_TYPES = {
     "chat": WorkerStatus.BUSY_CHAT,
@@ -36,7 +36,7 @@ async def test_three_requests_are_served_in_order() -> None:
     assert [ticket.position for ticket, _ in places] == [1, 2, 3]
     for number, (ticket, future) in enumerate(places):
         assert not future.done()
-        pool.release_worker(worker, "duplex", 5.0)
+        release(pool, worker)
         assert future.result() is worker
         assert [one.position for one, _ in places[number:]] == list(range(3 - number))
         assert worker.status is BUSY_TYPES[ticket.request_type]
@@ -49,14 +49,14 @@ async def test_a_newcomer_never_overtakes_even_when_a_worker_is_free() -> None:
     first, second = workers_of(pool)
     _, waiting = ask(pool, "chat")
     pool.drain_worker(first)
-    pool.release_worker(first)
+    release(pool, first)
     _, newcomer = ask(pool, "chat")
     assert not waiting.done()
     assert not newcomer.done()
     pool.drain_worker(first, is_draining=False)
     assert waiting.result() is first
     assert not newcomer.done()
-    pool.release_worker(second)
+    release(pool, second)
     assert newcomer.result() is second
 
 
@@ -68,7 +68,7 @@ async def test_who_lost_a_worker_goes_first_even_past_a_full_queue() -> None:
     pool.is_intake_paused = True
     with pool.enqueue("chat", order=1) as ticket:
         assert ticket.position == 1
-        pool.release_worker(worker)
+        release(pool, worker)
         assert ticket.assigned and not waiting.done()
     assert waiting.result() is worker
 
@@ -78,8 +78,8 @@ async def test_each_release_serves_one() -> None:
     pool = make_pool(2, are_busy=True)
     first, second = workers_of(pool)
     futures = [ask(pool, "chat")[1] for _ in range(3)]
-    pool.release_worker(first, "chat", 1.0)
-    pool.release_worker(second, "chat", 1.0)
+    release(pool, first)
+    release(pool, second)
     assert [future.done() for future in futures] == [True, True, False]
     assert futures[0].result() is first
     assert futures[1].result() is second
@@ -92,7 +92,7 @@ async def test_mixed_types_stay_in_order() -> None:
     kinds = ["chat", "streaming", "duplex", "half_duplex", "audio_duplex", "chat", "omni_duplex"]
     futures = [ask(pool, kind, history_hash="h")[1] for kind in kinds]
     for number in range(len(kinds)):
-        pool.release_worker(worker)
+        release(pool, worker)
         assert [future.done() for future in futures].count(True) == number + 1
         assert futures[number].done()
 
@@ -107,7 +107,7 @@ async def test_with_a_free_worker_nobody_enters_the_queue() -> None:
         ticket, future = ask(pool, kind, "someone")
         assert future.done()
         assert (ticket.position, ticket.estimated_wait_s, ticket.cancelled) == (0, 0.0, False)
-        assert future.result().current_session_id == "someone"
+        assert future.result().tasks[0].session_id == "someone"
     assert pool.queue_length == 0
     assert (pool.idle_count, pool.busy_count) == (0, 3)
     assert count(pool, WorkerStatus.DUPLEX_ACTIVE) == 1
@@ -230,14 +230,14 @@ async def test_a_waiter_that_is_cancelled_leaves_no_gap() -> None:
 
 @in_virtual_time
 async def test_a_release_teaches_the_estimates() -> None:
-    pool = make_pool()
+    clock = FakeClock()
+    pool = make_pool(clock=clock)
     for _ in range(3):
         _, future = ask(pool, "chat")
-        pool.release_worker(future.result(), duration_s=4.0)
+        clock.advance(4)
+        release(pool, future.result())
     assert pool.eta_tracker.get_eta("chat") == pytest.approx(4.0)
-    _, future = ask(pool, "chat")
-    pool.release_worker(future.result(), "streaming", 1.0)
-    assert pool.eta_tracker.get_status().ema_streaming_samples == 1
+    assert pool.eta_tracker.get_status().ema_streaming_samples == 0
 
 
 @in_virtual_time
@@ -245,13 +245,13 @@ async def test_releasing_twice_changes_nothing() -> None:
     pool = make_pool()
     ticket, future = ask(pool, "chat")
     worker = future.result()
-    pool.release_worker(worker, ticket_id=ticket.ticket_id)
+    pool.leave(ticket)
     _, second = ask(pool, "chat", "second")
-    pool.release_worker(worker, ticket_id=ticket.ticket_id)
+    pool.leave(ticket)
     assert second.done()
-    assert worker.current_session_id == "second"
-    pool.release_worker(worker)
-    pool.release_worker(worker)
+    assert worker.tasks[0].session_id == "second"
+    release(pool, worker)
+    release(pool, worker)
     assert worker.is_idle
 
 
@@ -262,7 +262,7 @@ async def test_a_worker_that_went_offline_stays_offline_after_its_release() -> N
     _, future = ask(pool, "chat")
     for _ in range(3):
         worker.observe_miss()
-    pool.release_worker(worker)
+    release(pool, worker)
     assert worker.status is WorkerStatus.OFFLINE
     assert not future.done()
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gateway_modules.queue.worker_view import caches
-from tests.fakes.pools import ask, make_pool, workers_of
+from tests.fakes.pools import ask, freshest, make_pool, release, set_cache, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 
@@ -15,11 +15,10 @@ from tests.fakes.virtual_time import FakeClock, in_virtual_time
 async def test_a_streaming_request_finds_its_history() -> None:
     pool = make_pool(2)
     first, second = workers_of(pool)
-    second.cached_hash = "A"
-    second.last_cache_used_at = datetime.now()
+    set_cache(second, "A")
     _, future = ask(pool, "streaming", history_hash="A")
     assert future.result() is second
-    assert second.cached_hash == "A"
+    assert freshest(second).cached_hash == "A"
     assert first.is_idle
 
 
@@ -28,13 +27,13 @@ async def test_a_hit_refreshes_the_time_of_its_cache() -> None:
     clock = FakeClock()
     pool = make_pool(2, clock=clock)
     first, second = workers_of(pool)
-    first.cached_hash, first.last_cache_used_at = "A", clock.now - timedelta(minutes=10)
-    second.cached_hash, second.last_cache_used_at = "B", clock.now - timedelta(minutes=5)
+    set_cache(first, "A", clock.now - timedelta(minutes=10))
+    set_cache(second, "B", clock.now - timedelta(minutes=5))
     _, future = ask(pool, "streaming", history_hash="A")
-    pool.release_worker(future.result(), duration_s=1.0)
-    assert first.last_cache_used_at == clock.now
+    release(pool, future.result(), cached_hash="A")
+    assert freshest(first).last_cache_used_at == clock.now
     assert ask(pool, "streaming", history_hash="C")[1].result() is second
-    assert second.cached_hash is None
+    assert freshest(second).cached_hash is None
 
 
 @in_virtual_time
@@ -42,9 +41,9 @@ async def test_a_hit_refreshes_the_time_of_its_cache() -> None:
 async def test_a_worker_without_a_cache_is_preferred(kind: str) -> None:
     pool = make_pool(2)
     first, second = workers_of(pool)
-    first.cached_hash, first.last_cache_used_at = "A", datetime.now()
+    set_cache(first, "A", datetime.now())
     assert ask(pool, kind, history_hash="B")[1].result() is second
-    assert first.cached_hash == "A"
+    assert freshest(first).cached_hash == "A"
 
 
 @in_virtual_time
@@ -52,11 +51,11 @@ async def test_a_worker_without_a_cache_is_preferred(kind: str) -> None:
 async def test_the_cache_used_longest_ago_is_given_up(kind: str) -> None:
     pool = make_pool(2)
     first, second = workers_of(pool)
-    first.cached_hash, first.last_cache_used_at = "A", datetime.now()
-    second.cached_hash, second.last_cache_used_at = "B", datetime.now() - timedelta(hours=1)
+    set_cache(first, "A", datetime.now())
+    set_cache(second, "B", datetime.now() - timedelta(hours=1))
     assert ask(pool, kind, history_hash="C")[1].result() is second
-    assert (second.cached_hash, second.last_cache_used_at) == (None, None)
-    assert first.cached_hash == "A"
+    assert (freshest(second).cached_hash, freshest(second).last_cache_used_at) == (None, None)
+    assert freshest(first).cached_hash == "A"
 
 
 @in_virtual_time
@@ -71,7 +70,7 @@ async def test_two_users_keep_to_their_workers() -> None:
             worker = future.result()
             seen[user].add(worker.worker_id)
             clock.advance(1)
-            pool.release_worker(worker, "streaming", 1.0, cached_hash=f"{user} {turn + 1}")
+            release(pool, worker, cached_hash=f"{user} {turn + 1}")
     assert [len(workers) for workers in seen.values()] == [1, 1]
     assert seen["ann"] != seen["bob"]
 
@@ -80,17 +79,17 @@ async def test_two_users_keep_to_their_workers() -> None:
 async def test_a_release_sets_or_clears_the_hash() -> None:
     pool = make_pool()
     worker = ask(pool, "streaming")[1].result()
-    pool.release_worker(worker, cached_hash="new")
-    assert worker.cached_hash == "new"
+    release(pool, worker, cached_hash="new")
+    assert freshest(worker).cached_hash == "new"
     ask(pool, "streaming", history_hash="new")
-    pool.release_worker(worker, cached_hash=None)
-    assert (worker.cached_hash, worker.last_cache_used_at) == (None, None)
+    release(pool, worker, cached_hash=None)
+    assert (freshest(worker).cached_hash, freshest(worker).last_cache_used_at) == (None, None)
 
 
 @in_virtual_time
 async def test_caches_are_shown_shortened() -> None:
     pool = make_pool(2)
-    workers_of(pool)[0].cached_hash = "0123456789abcdef"
+    set_cache(workers_of(pool)[0], "0123456789abcdef")
     shown = caches(pool.workers.values()).workers
     assert [cache.cached_hash for cache in shown] == ["0123456789ab…", None]
 
@@ -112,10 +111,10 @@ async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
     assert pool.queue_length == 1
     assert (pool.busy_count, len(pool.get_queue_status().running_tasks)) == (2, 4)
     assert [task.session_id for task in first.tasks] == ["s0", "s2"]
-    pool.release_worker(first, ticket_id=places[2][0].ticket_id)
+    release(pool, first, ticket=places[2][0])
     assert {task.session_id for task in first.tasks} == {"s0", "s4"}
     assert [worker.room for worker in workers_of(pool)] == [0, 0]
-    pool.release_worker(second, ticket_id=places[1][0].ticket_id)
+    release(pool, second, ticket=places[1][0])
     assert [worker.room for worker in workers_of(pool)] == [0, 1]
     assert pool.idle_count == 0
 
@@ -128,7 +127,7 @@ async def test_each_slot_remembers_its_own_history() -> None:
     for name in ("A", "B"):
         ticket, _ = ask(pool, "streaming")
         clock.advance(1)
-        pool.release_worker(worker, cached_hash=name, ticket_id=ticket.ticket_id)
+        release(pool, worker, cached_hash=name, ticket=ticket)
     for name in ("A", "B"):
         with pool.enqueue("streaming", history_hash=name) as ticket:
             assert ticket.is_cache_hit

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.models import LONG_REQUESTS
-from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_connection import Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
 
@@ -111,7 +111,7 @@ class PoolMachine(PoolBench):
         finally:
             self.pool.leave(ticket)
             confirms = self.tickets[number].request_type in LONG_REQUESTS
-            self.model.leave(number, cache or None, keeps=False, confirms=confirms)
+            self.model.leave(number, cache or None, confirms=confirms)
             del self.doors[number]
             self.compare()
 
@@ -146,33 +146,26 @@ class PoolMachine(PoolBench):
         self.now(act, together=together)
 
     @precondition(lambda self: self.raw_served())
-    @rule(
-        pick=picks, cache=st.none() | histories, keeps=at_once, confirms=at_once, together=at_once
-    )
-    def release(
-        self, pick: int, cache: str | None, keeps: bool, confirms: bool, together: bool
-    ) -> None:
+    @rule(pick=picks, cache=st.none() | histories, confirms=at_once, together=at_once)
+    def release(self, pick: int, cache: str | None, confirms: bool, together: bool) -> None:
         """A caller gives its worker back, and tries to a second time."""
 
         def act() -> None:
             served = self.raw_served()
             if served:
                 number = served[pick % len(served)]
-                self.give_back(number, cache, keeps=keeps, confirms=confirms)
+                self.give_back(number, cache, confirms=confirms)
 
         self.now(act, together=together)
 
-    def give_back(self, number: int, cache: str | None, *, keeps: bool, confirms: bool) -> None:
+    def give_back(self, number: int, cache: str | None, *, confirms: bool) -> None:
         """Release a worker twice; the second time must not matter."""
+        ticket = self.tickets[number]
+        ticket.kept_hash = cache
         for _ in range(2):
-            self.pool.release_worker(
-                self.tickets[number].worker,
-                duration_s=1.0,
-                cached_hash=... if keeps else cache,
-                ticket_id=self.tickets[number].ticket_id,
-                must_confirm=confirms,
-            )
-        self.model.leave(number, cache, keeps=keeps, confirms=confirms)
+            self.pool.leave(ticket, is_lost=confirms)
+        confirms = confirms or ticket.request_type in LONG_REQUESTS
+        self.model.leave(number, cache, confirms=confirms)
 
     # Workers.
 
@@ -268,7 +261,7 @@ class PoolMachine(PoolBench):
             self.now(self.restore_workers)
             assert not self.handlers
             assert self.pool.idle_count == len(self.workers)
-            assert all(len(worker.free_slots()) == MAX_SLOTS for worker in self.workers)
+            assert all(worker.room == MAX_SLOTS for worker in self.workers)
             self.runner.run(self.pool.stop())
         finally:
             self.runner.close()
@@ -280,7 +273,7 @@ class PoolMachine(PoolBench):
             self.pool.cancel(self.tickets[number].ticket_id)
             self.drop(number)
         while self.raw_served():
-            self.give_back(self.raw_served()[0], None, keeps=False, confirms=False)
+            self.give_back(self.raw_served()[0], None, confirms=False)
 
     def restore_workers(self) -> None:
         for index in range(len(self.workers)):

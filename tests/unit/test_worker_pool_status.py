@@ -12,7 +12,16 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.models import EtaConfig
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import ask, count, end_sessions, make_pool, status_of, workers_of
+from tests.fakes.pools import (
+    ask,
+    count,
+    end_sessions,
+    make_pool,
+    release,
+    set_status,
+    status_of,
+    workers_of,
+)
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 
@@ -44,7 +53,7 @@ async def test_estimates_shrink_as_tasks_progress() -> None:
 async def test_estimates_count_from_the_start_of_what_runs() -> None:
     pool = WorkerPool(["localhost:1"], eta_tracker=EtaTracker(EtaConfig(eta_chat_s=15.0)))
     (worker,) = workers_of(pool)
-    worker.status = WorkerStatus.IDLE
+    set_status(worker, WorkerStatus.IDLE)
     ask(pool, "chat")
     worker.tasks[0].started_at -= timedelta(seconds=5)
     ticket, _ = ask(pool, "chat")
@@ -91,7 +100,7 @@ async def test_new_settings_change_estimates_at_once() -> None:
 async def test_a_loading_worker_counts_as_soon_free_and_a_draining_one_never() -> None:
     pool = make_pool(2, are_busy=True)
     end_sessions(workers_of(pool)[1])
-    workers_of(pool)[1].status = WorkerStatus.LOADING
+    set_status(workers_of(pool)[1], WorkerStatus.LOADING)
     assert ask(pool, "chat")[0].estimated_wait_s == 15.0
     pool.drain_worker(workers_of(pool)[1])
     assert ask(pool, "chat")[0].estimated_wait_s == 100.0
@@ -121,7 +130,7 @@ async def test_service_status_counts_every_worker_once() -> None:
     pool = make_pool(7)
     states = ["idle", "loading", "error", "offline", "busy_chat", "duplex_active", "duplex_paused"]
     for worker, state in zip(workers_of(pool), states, strict=True):
-        worker.status = WorkerStatus(state)
+        set_status(worker, WorkerStatus(state))
     told = status_of(pool)
     assert told.total_workers == 7
     assert (told.idle_workers, told.loading_workers, told.error_workers) == (1, 1, 1)
@@ -133,7 +142,7 @@ async def test_only_a_worker_in_service_is_given_work() -> None:
     for state in WorkerStatus:
         pool = make_pool()
         (worker,) = workers_of(pool)
-        worker.status = state
+        set_status(worker, state)
         assert ask(pool, "chat")[1].done() == (state is WorkerStatus.IDLE)
 
 
@@ -161,7 +170,7 @@ async def test_paused_intake_refuses_the_new_and_serves_the_rest() -> None:
     with pytest.raises(NoWorkerError):
         ask(pool, "chat")
     assert status_of(pool).is_intake_paused
-    pool.release_worker(worker)
+    release(pool, worker)
     assert future.done()
     pool.is_intake_paused = False
     assert ask(pool, "chat")[0].position == 1
@@ -174,7 +183,7 @@ async def test_a_drained_worker_finishes_and_gets_nothing_new() -> None:
     worker = future.result()
     pool.drain_worker(worker)
     assert worker.is_busy
-    pool.release_worker(worker)
+    release(pool, worker)
     assert ask(pool, "chat")[1].result() is not worker
     assert ask(pool, "chat")[0].position == 1
     assert worker.is_draining
@@ -205,5 +214,5 @@ async def test_quiet_is_when_nobody_waits_or_is_served() -> None:
     pool.cancel(ticket.ticket_id)
     await let_others_run()
     assert not waiting.done()
-    pool.release_worker(worker)
+    release(pool, worker)
     assert await waiting

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth, WorkerStatus
+from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
 from gateway_modules.queue.worker_view import first_loading, loaded_model, worker_info
 from settings.workers import WorkerPlace
+from tests.fakes.pools import occupy
 from tests.fakes.virtual_time import FakeClock
 
 TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device="cpu")
@@ -80,9 +81,9 @@ def test_sessions_are_listed_oldest_first() -> None:
     clock = FakeClock()
     worker = make_worker(clock)
     tell(worker, slots=2)
-    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "omni_duplex", "first")
+    occupy(worker, "omni_duplex", "first")
     clock.advance(1)
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "second")
+    occupy(worker, "chat", "second")
     sessions = worker_info(worker, clock.now).sessions
     assert [one.session_id for one in sessions] == ["first", "second"]
     assert sessions[1].started_at - sessions[0].started_at == timedelta(seconds=1)
@@ -95,7 +96,7 @@ def test_a_restarting_worker_gets_nothing_until_it_is_another_process() -> None:
     assert worker_info(worker, clock.now).can_restart
     worker.service.is_restarting = True
     tell(worker, boot_id="one", is_supervised=True)
-    assert worker.free_slots() == [] and worker.service.is_restarting
+    assert worker.room == 0 and worker.service.is_restarting
     clock.advance(10)
     tell(worker, boot_id="two", is_supervised=True)
-    assert len(worker.free_slots()) == 1 and not worker.service.is_restarting
+    assert worker.room == 1 and not worker.service.is_restarting

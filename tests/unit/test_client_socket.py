@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from gateway_modules.relay.client_wire import SEND_LIMIT_S, ClientGoneError, ClientWire
+from gateway_modules.web.client_socket import SEND_LIMIT_S, ClientGoneError, ClientSocket
 from gateway_modules.web.kinds import SizeLimits
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -27,7 +27,7 @@ async def test_who_takes_no_message_in_time_is_told_to_come_back_later() -> None
 
     websocket = WebSocket({"type": "websocket", "headers": []}, receive=receive, send=send)
     await websocket.accept()
-    wire = ClientWire(websocket, SizeLimits(1_000, 1_000))
+    wire = ClientSocket(websocket, SizeLimits(1_000, 1_000))
     began_s = asyncio.get_running_loop().time()
     with pytest.raises(ClientGoneError, match="does not read"):
         await wire.send("{}")

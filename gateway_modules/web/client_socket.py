@@ -181,7 +181,7 @@ class Pace:
     bytes_at_once: float = 256 * 1024 * 1024
 
 
-class ClientWire:
+class ClientSocket:
     """An accepted socket. One task receives, any task sends."""
 
     def __init__(

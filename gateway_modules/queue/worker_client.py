@@ -55,8 +55,8 @@ from gateway_modules.queue.worker_answer import (
     read_reply,
 )
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.web.frames import FrameSplitter, Shortcut, Text, whole_text
 from gateway_modules.web.long_text import parts_of
-from gateway_modules.web.socket_server import Shortcut
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
@@ -67,6 +67,7 @@ PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
 CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
 HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
+HEAD_END: Final = b"\r\n\r\n"  # of the answer to a handshake
 TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
     TranscriptPassage | TranscriptProblem
 )
@@ -75,13 +76,12 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class WorkerSocket(ClientConnection):
-    """A WebSocket to a worker."""
-
     # Any: what the library's own class takes.
     def __init__(self, *args: Any, **options: Any) -> None:
         """Begin before the handshake; made by `connect`."""
         super().__init__(*args, **options)
         self.shortcut = Shortcut(self.send_now)
+        self._frames: FrameSplitter | None = None  # where frames begin, once that is known
 
     async def next_text(self) -> str:
         """Wait for the next text that is not taken; see `Shortcut`.
@@ -95,15 +95,28 @@ class WorkerSocket(ClientConnection):
         finally:
             self.shortcut.is_open = False
 
+    def data_received(self, data: bytes) -> None:
+        """Forward a block that is one whole text, and parse any other."""
+        if self._frames is not None:
+            if self.shortcut.is_open and not self._frames.is_inside:
+                text = whole_text(data, is_masked=False)
+                if text is not None and self.shortcut.offer(text):
+                    return
+            self._frames.split(data)
+        was_open = self.protocol.state is OPEN
+        super().data_received(data)
+        if not was_open and self.protocol.state is OPEN and HEAD_END in data:
+            self._frames = FrameSplitter(0)
+            self._frames.split(data.partition(HEAD_END)[2])
+
     def process_event(self, event: Event) -> None:
-        """Process one incoming event."""
         if self.shortcut.is_open and isinstance(event, Frame) and event.opcode in DATA_OPCODES:
             if event.fin and event.opcode is Opcode.TEXT and self.shortcut.offer(bytes(event.data)):
                 return
             self.shortcut.is_open = False
         super().process_event(event)
 
-    def send_now(self, text: bytes) -> bool:
+    def send_now(self, text: Text) -> bool:
         """Send a text if nothing has to wait for it, and return whether that is so."""
         if self.protocol.state is not OPEN or self.paused or self.send_in_progress:
             return False
@@ -173,7 +186,6 @@ class WorkerClient:
         self._http: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Close all HTTP connections; WebSockets belong to their callers."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
@@ -208,10 +220,7 @@ class WorkerClient:
 
         Cancelling this closes the connection, by which the worker knows to stop.
 
-        Args:
-            worker: The assigned worker.
-            body: JSON of a `ChatRequest`.
-            session_secret: Of the recording's owner.
+        `body` is the JSON of a `ChatRequest`, and the secret that of the recording's owner.
 
         Raises:
             BadPayloadError: The worker refuses the request.
@@ -235,10 +244,7 @@ class WorkerClient:
     ) -> AsyncGenerator[TranscriptPassage]:
         """Have a worker write down what is said; yields the passages as they come.
 
-        Args:
-            worker: The worker.
-            sound: Little-endian float32 samples, mono, 16 kHz.
-            query: How to listen.
+        `sound` is little-endian float32 samples, mono, 16 kHz.
 
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` in the middle.
@@ -260,10 +266,7 @@ class WorkerClient:
     ) -> ActionResult:
         """Have a worker stop what it says to a session.
 
-        Args:
-            worker: The worker.
-            path: Which protocol's stop.
-            session_id: Whose reply; None stops all.
+        `path` is of the session's protocol; without a session all replies end.
 
         Raises:
             OmniError: As for `chat`.
@@ -302,11 +305,11 @@ class WorkerClient:
         A full receive buffer makes the worker wait.
 
         Args:
-            worker: The worker.
+            worker: Whose.
             path: Such as "/ws/duplex".
             query: Parameters of the address.
             session_secret: Of the session's owner.
-            max_bytes: Largest message it may send.
+            max_bytes: Of the largest message it may send.
             tries: How often to try, `CONNECT_PAUSE_S` apart.
 
         Raises:

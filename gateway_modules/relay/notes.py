@@ -25,6 +25,7 @@ from core.protocols.events import (
 )
 from core.protocols.queueing import QueueingPhase
 from core.telemetry import CallTrace, Tracing
+from gateway_modules.web.frames import Text
 from gateway_modules.web.limits import TokenBucket
 from recording.names import check_recording_id
 from recording.objects import RecordingStore
@@ -169,11 +170,11 @@ class RelayNotes:
         if self._up_bytes >= FLUSH_BYTES:
             self._flush()
 
-    def passed_down(self, text: str | bytes) -> None:
+    def passed_down(self, text: str | Text) -> None:
         """A message went to the client."""
         self._down_bytes += len(text)
         end = text[-END_CHARS:]
-        unit = UNIT_MS.search(end if isinstance(end, str) else end.decode(errors="ignore"))
+        unit = UNIT_MS.search(end if isinstance(end, str) else bytes(end).decode(errors="ignore"))
         if unit is not None:
             self._metrics.unit(self._mode, float(unit[1]))
         if self._down_bytes >= FLUSH_BYTES:

@@ -78,9 +78,9 @@ from gateway_modules.queue.worker_pool import hash_of, is_same_secret
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict
 from gateway_modules.web.client_socket import ClientGoneError, ClientSocket
+from gateway_modules.web.frames import Take, Text
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, peek_type, size_chars
-from gateway_modules.web.socket_server import Take
 
 # The machine reports by its own timer; the pool reports changes only.
 LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away
@@ -265,7 +265,7 @@ class WorkerLink:
         except ConnectionClosed:
             return
 
-    def send_now(self, text: bytes) -> bool:
+    def send_now(self, text: Text) -> bool:
         """Send a message if nothing has to wait for it, and return whether that is so."""
         return self._socket is not None and self._socket.send_now(text)
 
@@ -605,7 +605,7 @@ class Relay:
             self._warning = None
         return verdict is Verdict.LAST
 
-    def _pass_down_now(self, text: bytes) -> bool:
+    def _pass_down_now(self, text: Text) -> bool:
         """Pass a message of the worker on if nothing has to wait for it."""
         if not (self._traffic.passes_down(text) and self._client.send_now(text)):
             return False
@@ -642,7 +642,7 @@ class Relay:
             except OmniError as error:
                 await self._post_and_wait(Rejected(error))
 
-    def _pass_up_now(self, text: bytes) -> bool:
+    def _pass_up_now(self, text: Text) -> bool:
         """Pass a message of the client on if nothing has to wait for it."""
         link = self._link if self._is_relaying else None
         if link is None or not (self._traffic.passes_up(text) and link.send_now(text)):

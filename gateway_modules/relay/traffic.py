@@ -37,6 +37,7 @@ from gateway_modules.relay.turns import (
     read_with_voices,
 )
 from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
+from gateway_modules.web.frames import Text
 from gateway_modules.web.kinds import CLIENT_TYPES, SocketKind
 from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of
 
@@ -143,11 +144,11 @@ class Traffic(ABC):
     async def downward(self, text: str, link: Link) -> Verdict:
         """Look at a message on its way to the client."""
 
-    def passes_up(self, text: bytes) -> bool:
+    def passes_up(self, text: Text) -> bool:
         """Whether `upward` would return a message as it is, and note nothing."""
         return False
 
-    def passes_down(self, text: bytes) -> bool:
+    def passes_down(self, text: Text) -> bool:
         """Whether `downward` would pass a message on, and note nothing."""
         return False
 
@@ -177,12 +178,12 @@ class LiveTraffic(Traffic):
         """Put sounds in place of the names of voices."""
         return await self.upward(held)
 
-    def passes_up(self, text: bytes) -> bool:
+    def passes_up(self, text: Text) -> bool:
         """Whether it is no measurement and can name no voice any more."""
-        is_measurement = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in text
+        is_measurement = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
         return self._is_prepared and not is_measurement
 
-    def passes_down(self, text: bytes) -> bool:
+    def passes_down(self, text: Text) -> bool:
         """Whether it is longer in any script than what matters here: it is sound, then."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 

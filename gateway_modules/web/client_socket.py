@@ -15,10 +15,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
+from gateway_modules.web.frames import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.kinds import SizeLimits
 from gateway_modules.web.limits import ByteLease, TokenBucket
 from gateway_modules.web.long_text import parse_type, read_long
-from gateway_modules.web.socket_server import SHORTCUT_MARK, Shortcut, Take
 
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
 NOT_READ: Final = "the client does not read"
@@ -248,7 +248,7 @@ class ClientSocket:
         self._debt_s = 0.0
         return text
 
-    def _take(self, text: bytes) -> bool:
+    def _take(self, text: Text) -> bool:
         """Pass on a text in which nothing has to be looked for and whose sender owes no time."""
         if self._debt_s or len(text) > min(INLINE_CHARS, self._sizes.other_bytes):
             return False
@@ -287,7 +287,7 @@ class ClientSocket:
             self.returns.lose(websocket)
             raise ClientGoneError(reason=str(error)) from error
 
-    def send_now(self, text: bytes) -> bool:
+    def send_now(self, text: Text) -> bool:
         """Send a text if nothing has to wait for it, and return whether that is so."""
         shortcut = self.returns.shortcut
         is_free = self.returns.is_open and not self._sending.locked()

@@ -29,7 +29,7 @@ DESCRIPTORS_EACH: Final = 2
 DESCRIPTORS_WANTED: Final = 65_536
 # A browser keeps up to six connections for files beside its socket, hence more than sockets.
 CONNECTIONS_PER_SOCKET: Final = 8
-READ_BYTES: Final = 128 * 1024
+READ_BYTES: Final = 4 * 1024  # bounds what one client makes us parse before others have a turn
 
 
 REFUSALS_PERIOD_S: Final = 1.0

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,6 +18,15 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
+from gateway_modules.web.frames import (
+    FRAGMENT_BYTES,
+    SHORTCUT_MARK,
+    FrameSplitter,
+    IncomingText,
+    Shortcut,
+    Text,
+    whole_text,
+)
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.limits import (
     LEASE_MARK,
@@ -31,25 +37,7 @@ from gateway_modules.web.limits import (
     TokenBucket,
     peer_of,
 )
-from gateway_modules.web.long_text import JOINED_CHARS, PARTS_MARK
-
-SHORTCUT_MARK: Final = "shortcut"  # key in a socket's scope
-
-Take = Callable[[bytes], bool]
-"""Takes a text in UTF-8 at once and returns whether it could."""
-
-
-@dataclass
-class Shortcut:
-    send: Take  # a text for the peer
-    take: Take | None = None  # a text of the peer; None sends all through the task
-    is_open: bool = False  # the task waits for the next text, and nothing is queued before it
-
-    def offer(self, text: bytes) -> bool:
-        """Forward a text of one frame; return whether that was possible, else the task gets it."""
-        self.is_open = self.is_open and self.take is not None and self.take(text)
-        return self.is_open
-
+from gateway_modules.web.long_text import PARTS_MARK
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0
@@ -70,40 +58,6 @@ SMALL_FRAMES_AT_ONCE: Final = 256
 SMALL_FRAMES_PER_S: Final = 20
 
 REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-# Every fragment but the last. The mask begins anew at each, so this is a multiple of its length.
-FRAGMENT_BYTES: Final = 64 * 1024
-
-# Parts of a frame's head. Source: RFC 6455, section 5.2.
-FIN: Final = 0x80
-OPCODE: Final = 0x0F
-MASKED: Final = 0x80
-LENGTH: Final = 0x7F
-LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # that follow, by what the first one says
-MASK_BYTES: Final = 4
-HEAD_BYTES: Final = 2 + 8 + MASK_BYTES  # at most
-BINARY: Final = 2  # the last opcode of data; the others are of control frames
-
-
-class IncomingText:
-    """A text message that comes in fragments; each is decoded on its own."""
-
-    def __init__(self) -> None:
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._parts: list[str] = []
-
-    def add(self, fragment: bytes, *, is_last: bool) -> None:
-        if self._decoder is None:
-            if is_last:  # the whole message
-                self._parts.append(fragment.decode())
-                return
-            self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._parts.append(self._decoder.decode(fragment, is_last))
-
-    def fields(self, *, takes_parts: bool) -> dict[str, object]:
-        """Return what the app receives: one text, or the parts of a long one."""
-        if takes_parts and sum(map(len, self._parts)) > JOINED_CHARS:
-            return {"parts": self._parts}
-        return {"text": "".join(self._parts)}
 
 
 class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
@@ -122,7 +76,10 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
         self._splitter: FrameSplitter | None = None  # there is none before the handshake
         self._message = IncomingText()
+        self._is_partial = False  # the latest message still comes
         self._shortcut = Shortcut(self._send_now)
+        self._next_bytes = READ_BYTES  # how much may come with the next read
+        self._unparsed = b""  # what is left of that read for further turns of the loop
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,10 +89,17 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._release()
         super().connection_lost(exc)
 
+    def eof_received(self) -> None:
+        while self._unparsed:
+            self._parse_rest()
+        super().eof_received()
+
     @property
     def read_bytes(self) -> int:
-        """More inside of a long frame, of which nothing has to be parsed."""
-        return READ_BYTES if self._splitter is None else self._splitter.read_bytes
+        """More inside of a long frame, and after one, since another one is likely to follow."""
+        if self._splitter is None:
+            return READ_BYTES
+        return max(self._splitter.read_bytes, self._next_bytes)
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes of the client; the first are the whole handshake."""
@@ -146,12 +110,42 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         except RateLimitedError as error:
             self._refuse(error.close_code, error.code)
             return
-        if self._splitter is not None:
-            data = self._splitter.split(data)
-        super().data_received(data)
-        if not self.handshake_initiated and not self.transport.is_closing():
-            self.transport.write(REFUSAL)
-            self.transport.close()
+        if self._unparsed:
+            self._unparsed += data
+        elif self._splitter is None:
+            super().data_received(data)
+            if not self.handshake_initiated and not self.transport.is_closing():
+                self.transport.write(REFUSAL)
+                self.transport.close()
+        else:
+            self._next_bytes = READ_BYTES
+            if not self._passes_whole(data):
+                self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse up to `READ_BYTES` of short frames, and leave the rest for the next turn."""
+        assert self._splitter is not None, "frames come after the handshake"
+        limit_bytes = READ_BYTES
+        while data and self.conn.parser_exc is None:
+            part, data = data[:limit_bytes], data[limit_bytes:]
+            super().data_received(self._splitter.split(part))
+            limit_bytes = self._splitter.read_bytes
+            if data and limit_bytes == READ_BYTES:
+                self._unparsed = data
+                self.loop.call_soon(self._parse_rest)
+                return
+
+    def _parse_rest(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        self._parse(data)
+
+    def _passes_whole(self, block: bytes) -> bool:
+        """Forward a block that is one whole text, without parsing it first."""
+        splitter = self._splitter
+        if not self._shortcut.is_open or splitter is None or splitter.is_inside or self._is_partial:
+            return False
+        text = whole_text(block, is_masked=True)
+        return text is not None and self._has_passed(text)
 
     def handle_connect(self, event: Request) -> None:
         """Set the path's limit before any message comes."""
@@ -223,6 +217,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _take(self, frame: Frame) -> None:
+        self._is_partial = not frame.fin
         if self.curr_msg_data_type == "text":
             try:
                 self._message.add(bytes(frame.data), is_last=frame.fin)
@@ -252,7 +247,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
 
-    def _send_now(self, text: bytes) -> bool:
+    def _send_now(self, text: Text) -> bool:
         """Send a text if nothing is buffered before it; return whether it was sent."""
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
         if is_over or not self.writable.is_set():
@@ -261,16 +256,18 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self.transport.writelines(self.conn.data_to_send())
         return True
 
-    def _has_passed(self, text: bytes) -> bool:
-        if not self._shortcut.is_open or self.close_sent:
+    def _has_passed(self, text: Text) -> bool:
+        if not self._shortcut.is_open or self.close_sent or self.conn.state is not OPEN:
             return False
         try:
-            text.decode()
+            bytes(text).decode()
         except UnicodeDecodeError:
             return False  # and refused
         has_passed = self._shortcut.offer(text)
         if has_passed:
             self._release()
+            if len(text) > READ_BYTES:
+                self._next_bytes = 2 * FRAGMENT_BYTES
         return has_passed
 
     def _release(self) -> None:
@@ -282,78 +279,3 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if not (self.close_sent or self.transport.is_closing()):
             self.conn.fail(code, reason)
             self.handle_parser_exception()
-
-
-class FrameSplitter:
-    """Splits long frames of a client into fragments as the network delivers them."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        """A frame longer than `limit_bytes` is not split, so that its head is refused."""
-        self._limit_bytes = limit_bytes
-        self._head = b""
-        self._mask = b""
-        self._fin = 0
-        self._frame_bytes = 0  # of the current frame, after the current fragment
-        self._fragment_bytes = 0  # of the current fragment, still to come
-
-    @property
-    def read_bytes(self) -> int:
-        """The rest of a fragment in one piece, but few short frames."""
-        return max(READ_BYTES, min(self._fragment_bytes, 2 * FRAGMENT_BYTES))
-
-    def split(self, block: bytes) -> bytes:
-        """Return the same frames, long ones as fragments; an incomplete head is kept back."""
-        if len(block) < self._fragment_bytes:
-            self._fragment_bytes -= len(block)
-            return block
-        made, at = bytearray(), 0
-        while at < len(block):
-            if self._fragment_bytes:
-                payload = block[at : at + self._fragment_bytes]
-                made += payload
-                at += len(payload)
-                self._fragment_bytes -= len(payload)
-                if not self._fragment_bytes and self._frame_bytes:
-                    made += self._fragment(opcode=0)
-            else:
-                head = self._head + block[at : at + HEAD_BYTES - len(self._head)]
-                size_bytes = _head_bytes(head)
-                if len(head) < size_bytes:
-                    self._head = head
-                    break
-                at += size_bytes - len(self._head)
-                self._head = b""
-                made += self._begin(head[:size_bytes])
-        return bytes(made)
-
-    def _begin(self, head: bytes) -> bytes:
-        """Return the head of a frame, or of its first fragment."""
-        length = head[1] & LENGTH
-        if LENGTH_BYTES[length]:
-            length = int.from_bytes(head[2 : 2 + LENGTH_BYTES[length]])
-        is_short = length < 2 * FRAGMENT_BYTES
-        if is_short or length > self._limit_bytes or head[0] & OPCODE > BINARY:
-            self._fragment_bytes = length
-            return head
-        self._fin = head[0] & FIN
-        self._mask = head[-MASK_BYTES:] if head[1] & MASKED else b""
-        self._frame_bytes = length
-        return self._fragment(opcode=head[0] & ~FIN)
-
-    def _fragment(self, opcode: int) -> bytes:
-        """Return the head of the next fragment of the current frame."""
-        is_last = self._frame_bytes < 2 * FRAGMENT_BYTES
-        size_bytes = self._frame_bytes if is_last else FRAGMENT_BYTES
-        self._frame_bytes -= size_bytes
-        self._fragment_bytes = size_bytes
-        first = opcode | self._fin if is_last else opcode
-        second = LENGTH | (MASKED if self._mask else 0)
-        return bytes([first, second]) + size_bytes.to_bytes(LENGTH_BYTES[LENGTH]) + self._mask
-
-
-def _head_bytes(head: bytes) -> int:
-    """Return the length of a frame's head, by its first two bytes."""
-    if len(head) < 2:
-        return 2
-    mask_bytes = MASK_BYTES if head[1] & MASKED else 0
-    return 2 + LENGTH_BYTES[head[1] & LENGTH] + mask_bytes

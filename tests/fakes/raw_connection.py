@@ -62,6 +62,11 @@ class RawConnection(asyncio.Transport):
             await asyncio.sleep(0)
         return turns
 
+    def end(self) -> None:
+        """End the client's side, as its system does."""
+        if not self._protocol.eof_received():
+            self.close()
+
     def fill(self, unsent_bytes: int) -> None:
         """Say how much the client has not taken; anything is above the high-water mark."""
         was_full, self.unsent_bytes = self.unsent_bytes > 0, unsent_bytes

@@ -13,6 +13,7 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.web.frames import Text
 from settings.workers import WorkerPlace
 
 LIMIT_BYTES = 1000
@@ -58,10 +59,10 @@ def test_what_a_worker_says_is_taken_in_order_while_somebody_waits_for_it() -> N
     heard: list[str | bytes] = []
     came: list[tuple[str, str]] = []
 
-    def take(text: bytes) -> bool:
+    def take(text: Text) -> bool:
         is_taken = len(text) > 100
         if is_taken:
-            came.append(("at once", text.decode()))
+            came.append(("at once", bytes(text).decode()))
         return is_taken
 
     async def scenario() -> None:

@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
+from gateway_modules.web.frames import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.limits import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_RESERVED,
@@ -20,7 +21,7 @@ from gateway_modules.web.limits import (
     connection_limit,
 )
 from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
-from gateway_modules.web.socket_server import SHORTCUT_MARK, SMALL_FRAMES_AT_ONCE, Shortcut
+from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
@@ -189,10 +190,10 @@ async def test_frames_that_bring_nothing_are_few(kind: bytes) -> None:
 async def test_a_shortcut_takes_what_comes_while_its_app_waits_and_keeps_the_order() -> None:
     app, passed = Waiter(), list[str]()
 
-    def take(text: bytes) -> bool:
+    def take(text: Text) -> bool:
         is_taken = len(text) > 100
         if is_taken:
-            passed.append(text.decode())
+            passed.append(bytes(text).decode())
         return is_taken
 
     connection = await socket_of(app)
@@ -216,6 +217,55 @@ async def test_a_shortcut_takes_what_comes_while_its_app_waits_and_keeps_the_ord
     connection.close()
     await let_others_run()
     assert not app.shortcut.send(b"the client is gone")
+
+
+def taking(passed: list[bytes]) -> Take:
+    def take(text: Text) -> bool:
+        passed.append(bytes(text))
+        return True
+
+    return take
+
+
+@in_virtual_time
+async def test_short_texts_after_a_long_one_are_read_at_once_and_parsed_in_turns() -> None:
+    """A flood of them must not use the room that another long text would have had."""
+    app, passed = Waiter(), list[bytes]()
+    connection = await socket_of(app)
+    app.shortcut.take = taking(passed)
+    await connection.receive(frame(TEXT, b"a" * 60_000))
+    short = [b"%04d" % at * 25 for at in range(1_000)]
+    before = len(passed)
+    assert await connection.receive(b"".join(frame(TEXT, text) for text in short)) == 1
+    assert len(passed) - before <= 2 * READ_BYTES // len(short[0])
+    while len(passed) - before < len(short):
+        turn = len(passed)
+        await asyncio.sleep(0)
+        assert len(passed) - turn <= READ_BYTES // len(short[0]) + 1
+    assert passed[before:] == short
+
+
+@in_virtual_time
+async def test_what_is_not_parsed_yet_is_not_lost_with_the_connection() -> None:
+    app, passed = Waiter(), list[bytes]()
+    connection = await socket_of(app)
+    app.shortcut.take = taking(passed)
+    await connection.receive(frame(TEXT, b"a" * 60_000) + frame(TEXT, b"b" * 100) * 200)
+    connection.end()
+    await let_others_run()
+    assert len(passed) == 201
+
+
+@in_virtual_time
+async def test_a_text_inside_of_another_text_is_refused_and_not_passed_on() -> None:
+    app, passed = Waiter(), list[bytes]()
+    connection = await socket_of(app)
+    app.shortcut.take = taking(passed)
+    await connection.receive(frame(TEXT, b"a" * 200, is_final=False))
+    await connection.receive(frame(TEXT, b"b" * 200))
+    await let_others_run()
+    assert passed == []
+    assert not connection.is_open
 
 
 @in_virtual_time

@@ -7,8 +7,8 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
+from gateway_modules.web.frames import FRAGMENT_BYTES, FrameSplitter, whole_text
 from gateway_modules.web.limits import READ_BYTES
-from gateway_modules.web.socket_server import FRAGMENT_BYTES, FrameSplitter
 
 LIMIT_BYTES = 4 * FRAGMENT_BYTES
 MASK = b"\x01\x80\x03\xff"
@@ -76,3 +76,18 @@ def test_more_is_read_at_once_only_inside_of_one_fragment(size: int) -> None:
     assert splitter.read_bytes == READ_BYTES
     splitter.split(bytes([0x82, 0xFF]) + size.to_bytes(8) + MASK)
     assert READ_BYTES <= splitter.read_bytes <= max(READ_BYTES, min(size, 2 * FRAGMENT_BYTES))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_only_a_whole_text_is_read_without_a_parser(size: int, is_masked: bool) -> None:
+    text = b"x" * size
+    block = Frame(Opcode.TEXT, text).serialize(mask=is_masked)
+    found = whole_text(block, is_masked=is_masked)
+    assert found is not None and bytes(found) == text
+    assert whole_text(block, is_masked=not is_masked) is None
+    others = [block[:1], block[:-1], block + block, block + b"\x81"]
+    others += [Frame(Opcode.TEXT, text, fin=False).serialize(mask=is_masked)]
+    others += [Frame(Opcode.BINARY, text).serialize(mask=is_masked)]
+    others += [Frame(Opcode.PING, b"x").serialize(mask=is_masked), bytes([0xC1]) + block[1:]]
+    assert [whole_text(other, is_masked=is_masked) for other in others] == [None] * len(others)

@@ -33,8 +33,8 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket
+from gateway_modules.web.frames import Shortcut, Text
 from gateway_modules.web.kinds import SizeLimits, SocketKind
-from gateway_modules.web.socket_server import Shortcut
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool, release
@@ -80,7 +80,7 @@ class WorkerSocket:
         if kind in ("stop", "close"):
             self._replies.put_nowait(ConnectionClosedOK(Close(1000, ""), None))
 
-    def send_now(self, text: bytes) -> bool:
+    def send_now(self, text: Text) -> bool:
         return False
 
     async def next_text(self) -> str:

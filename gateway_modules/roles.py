@@ -92,7 +92,6 @@ def _remote_pool(settings: Settings, live: LiveSessions) -> DeskClient:
 
 
 def desk_place(settings: Settings) -> WorkerPlace:
-    """Return where a door's desk listens; ValueError if that is not configured."""
     if settings.service.desk is None:
         raise ValueError("service.desk: say where the desk listens, as host:port")
     return worker_place(settings.service.desk)
@@ -149,11 +148,9 @@ class DeskHttp:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def answer(self, request: Request) -> Response:
-        """Return what the desk answers."""
         has_body = request.method not in BODILESS
         asked = self._http.build_request(
             request.method,

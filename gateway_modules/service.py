@@ -131,7 +131,6 @@ class Gateway:
 
     @property
     def data_dir(self) -> Path:
-        """Where everything is kept."""
         return self.settings.service.data_dir
 
     @property
@@ -142,11 +141,9 @@ class Gateway:
 
     @property
     def is_open(self) -> bool:
-        """The pool runs: new requests are taken."""
         return self.relay_pool.is_open
 
     def sizes_of(self, kind: SocketKind) -> SizeLimits:
-        """Return the longest messages of a client on such a socket."""
         limits = self.settings.limits
         if kind.has_events:
             return SizeLimits(EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
@@ -245,7 +242,6 @@ def build_gateway(
 
 
 def gateway_of(connection: HTTPConnection) -> Gateway:
-    """Return the gateway a request or socket came to."""
     gateway = connection.app.state.gateway
     assert isinstance(gateway, Gateway), "the app was not made by create_app"
     return gateway
@@ -293,7 +289,6 @@ class View:
     own: frozenset[str] = frozenset()
 
     def of(self, answer: Answer) -> Answer:
-        """Return an answer as this caller may see it."""
         return answer if self.masks is None else self.masks.masked(answer, self.own)
 
 

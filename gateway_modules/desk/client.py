@@ -76,7 +76,6 @@ class DoorWorkers(KnownWorkers):
         self._send(Unreachable(worker=worker.place.netloc))
 
     def at(self, place: str) -> WorkerConnection | None:
-        """Return the worker at an address, `host:port`."""
         return self._by_place.get(place)
 
     def update(self, states: list[WorkerState]) -> None:
@@ -139,7 +138,6 @@ class DeskClient:
 
     @property
     def is_connected(self) -> bool:
-        """The desk is there."""
         return self._link.is_open
 
     @property

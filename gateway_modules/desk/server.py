@@ -76,7 +76,6 @@ class Door:
         self._is_over = False
 
     def infos(self) -> Iterator[SessionInfo]:
-        """Describe the door's sessions."""
         for ticket in self._held.values():
             worker = ticket.assigned
             yield SessionInfo(
@@ -340,7 +339,6 @@ class Doors:
         return frozenset(ticket.session_id or "" for ticket in mine)
 
     def of_type(self, request_type: RequestType) -> list[DoorSession]:
-        """Return the sessions of a type."""
         pool = self._pool
         return [
             DoorSession(pool, door, ticket)
@@ -349,7 +347,6 @@ class Doors:
         ]
 
     def find(self, session_id: str, request_type: RequestType) -> DoorSession | None:
-        """Return the session of an id, None if no door has it."""
         found = (one for one in self.of_type(request_type) if one.session_id == session_id)
         return next(found, None)
 

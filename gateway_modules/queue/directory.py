@@ -138,7 +138,6 @@ class HealthMonitor:
             raise BaseExceptionGroup("health polling failed", failures)
 
     def poke(self, worker: WorkerConnection) -> None:
-        """Ask this worker now instead of at the end of its period."""
         event = self._wake.get(worker)
         if event is not None:
             event.set()

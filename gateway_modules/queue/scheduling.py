@@ -87,7 +87,6 @@ class EtaTracker:
         self._config = self._config.model_copy(update=given)
 
     def get_status(self) -> EtaStatus:
-        """Return the settings in force and what was measured."""
         chat = self._averages[RequestType.CHAT]
         streaming = self._averages[RequestType.STREAMING]
         half_duplex = self._averages[RequestType.HALF_DUPLEX_AUDIO]

@@ -66,7 +66,6 @@ async def read_reply(response: httpx.Response) -> bytes:
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Turn failures of the transport into our errors."""
     try:
         yield
     except httpx.ConnectError as error:
@@ -95,7 +94,6 @@ def raise_for_status(answer: WorkerAnswer) -> None:
 
 
 def _refusal(answer: WorkerAnswer) -> OmniError:
-    """Return the worker's own error if it sent one that is known here."""
     try:
         problem = Problem.model_validate_json(answer.body)
         kind = REFUSALS[problem.code, answer.status]

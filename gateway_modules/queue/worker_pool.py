@@ -380,7 +380,6 @@ class WorkerPool:
             del rooms[worker]
 
     def _renumber(self) -> None:
-        """Renumber the positions 1 to n and notify the tickets whose position changed."""
         for position, ticket in enumerate(self._queue.values(), start=1):
             if ticket.position != position:
                 ticket.position = position
@@ -433,7 +432,6 @@ class WorkerPool:
         return self.eta_tracker.get_status()
 
     def drain_worker(self, worker: WorkerConnection, *, is_draining: bool = True) -> None:
-        """Drain a worker, or resume it; what it serves continues either way."""
         worker.is_draining = is_draining
         self._dispatch_next()
         self.refresh_estimates(is_forced=True)

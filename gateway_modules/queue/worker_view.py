@@ -130,7 +130,6 @@ def service_status(
 
 
 def load_state(worker: WorkerConnection) -> LoadState | None:
-    """Say how far a worker's loading has come, None if it does not load."""
     latest = worker.service.latest
     if worker.status is not WorkerStatus.LOADING or latest is None:
         return None
@@ -149,5 +148,4 @@ def loaded_model(workers: Iterable[WorkerConnection]) -> ModelFacts | None:
 
 
 def first_loading(workers: Iterable[WorkerConnection]) -> LoadState | None:
-    """Say how far the first worker that loads has come, None if none does."""
     return next((state for worker in workers if (state := load_state(worker))), None)

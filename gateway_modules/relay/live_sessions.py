@@ -108,12 +108,10 @@ class LiveSessions:
             left.set()
 
     def get(self, session_id: str) -> Relay | None:
-        """Return the relay of a session, None if this id is not connected."""
         known = self._relays.get(session_id)
         return known[0] if known else None
 
     def relays(self) -> list[Relay]:
-        """Return every relay, oldest first."""
         return [relay for relay, _ in self._relays.values()]
 
     def ids_of(self, session_secret: str) -> frozenset[str]:
@@ -123,7 +121,6 @@ class LiveSessions:
         )
 
     def infos(self) -> list[SessionInfo]:
-        """Describe every session."""
         return [
             SessionInfo(
                 session_id=relay.request.session_id,
@@ -136,7 +133,6 @@ class LiveSessions:
         ]
 
     def post_to_all(self, event: Event) -> None:
-        """Queue an event for every relay."""
         for relay in self.relays():
             relay.post(event)
 

@@ -53,16 +53,13 @@ class CallSpans:
             self._trace = self._tracing.call(session_id, secret)
 
     def waited(self, began_s: float, ended_s: float, outcome: str) -> None:
-        """A wait in the queue is over."""
         if self._trace is not None:
             self._trace.write("queue", began_s, ended_s, attributes={"outcome": outcome})
 
     def relaying(self, at_s: float) -> None:
-        """The worker is connected."""
         self._relay_s = at_s
 
     def relayed(self, at_s: float) -> None:
-        """The worker is done, with this turn at least."""
         if self._trace is not None and self._relay_s is not None:
             self._trace.write("relay", self._relay_s, at_s)
         self._relay_s = None
@@ -99,12 +96,10 @@ class RelayNotes:
         self._spans = CallSpans(tracing)
 
     def opened(self) -> None:
-        """The client is accepted."""
         self._metrics.session_opened(self._mode)
         self._log.info("client connected", mode=self._mode)
 
     def closed(self) -> None:
-        """The client is gone and its resources are released."""
         duration_s = self._clock() - self._opened_s
         self._flush()
         self._waited("gone")
@@ -116,7 +111,6 @@ class RelayNotes:
         )
 
     def closing(self, code: CloseCode, reason: str) -> None:
-        """The client's socket is being closed from here."""
         self._close = (int(code), reason)
 
     def queued(self, session_id: str, secret: str) -> None:
@@ -131,7 +125,6 @@ class RelayNotes:
             self._queued_s = self._clock()
 
     def saw(self, event: Event, phase: QueueingPhase) -> None:
-        """The machine is about to handle an event."""
         match event:
             case Assigned(worker_id):
                 self._log.info("worker assigned", worker_id=worker_id)
@@ -151,12 +144,10 @@ class RelayNotes:
                     self._waited("gone")
 
     def error(self, code: ErrorCode) -> None:
-        """The gateway sends the client an error."""
         self._metrics.error(code)
         self._log.warning("error sent", error_code=code.value)
 
     def worker_error(self, text: str) -> None:
-        """The worker's error is passed on."""
         try:
             code = ErrorCode(json.loads(text).get("code", ErrorCode.INTERNAL))
         except (ValueError, AttributeError, RecursionError):
@@ -165,13 +156,11 @@ class RelayNotes:
         self._log.warning("worker sent an error", error_code=code.value)
 
     def passed_up(self, size_bytes: int) -> None:
-        """A message went to the worker."""
         self._up_bytes += size_bytes
         if self._up_bytes >= FLUSH_BYTES:
             self._flush()
 
     def passed_down(self, text: str | Text) -> None:
-        """A message went to the client."""
         self._down_bytes += len(text)
         end = text[-END_CHARS:]
         unit = UNIT_MS.search(end if isinstance(end, str) else bytes(end).decode(errors="ignore"))
@@ -212,7 +201,6 @@ class DiagnosticsFile:
         self._recording_id: str | None = None
 
     def begin(self, recording_session_id: str) -> None:
-        """Say which recording it belongs to."""
         with suppress(InvalidSessionIdError):
             self._recording_id = check_recording_id(recording_session_id)
 

@@ -173,7 +173,6 @@ class WorkerLink:
         self._post = post
         self._on_text = on_text
         self._take = take
-        self._may_connect = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ticket: Ticket | None = None
         self._socket: WorkerSocket | None = None
@@ -219,16 +218,11 @@ class WorkerLink:
             self._task.cancel()
 
     async def end(self) -> None:
-        """End, and wait until the socket is closed and the place is left."""
+        self.cancel()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.wait([self._task])
 
-    def connect(self) -> None:
-        self._may_connect.set()
-
     def report(self, ticket: Ticket | None = None) -> QueuePosition:
-        """Return where the request stands in the queue."""
         ticket, request, pool = ticket or self.ticket, self._request, self._pool
         pool.refresh_estimates()
         return QueuePosition(
@@ -249,7 +243,6 @@ class WorkerLink:
             self._ticket.retain(self._request.history_hash)  # it was given nothing
 
     def expect_end(self) -> None:
-        """The client sent `close`: the worker may close without a last message."""
         self._is_end_expected = True
 
     async def send(self, text: str) -> None:
@@ -270,7 +263,6 @@ class WorkerLink:
         return self._socket is not None and self._socket.send_now(text)
 
     async def run(self) -> None:
-        """Queue, wait, reach the worker, and pass on what it says until it is ended."""
         reports = chain([Enqueued], repeat(PositionChanged))
 
         async def on_wait(ticket: Ticket) -> None:
@@ -282,7 +274,6 @@ class WorkerLink:
                 worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self._absence.last_seq is not None
                 await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
-                await self._may_connect.wait()
                 end = await self._serve(ticket)
                 while self._absence.is_held and not await self._is_over(ticket.worker):
                     self._absence.is_held = False
@@ -461,11 +452,9 @@ class Relay:
 
     @property
     def may_return(self) -> bool:
-        """Its client may come back on another socket."""
         return self._client.returns.may_return
 
     async def run(self) -> None:
-        """Serve the client until its socket is closed."""
         self._notes.opened()
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -533,8 +522,8 @@ class Relay:
                 await self._end_link()
             case ReportPosition():
                 await self._report_place()
-            case ConnectWorker() if self._link is not None:
-                self._link.connect()
+            case ConnectWorker():
+                pass  # the link does so once it has reported that a worker was assigned
             case Forward(text) if self._link is not None:
                 ticket = self._link.ticket
                 await self._send_up(self._traffic.opening(text, ticket))
@@ -568,7 +557,6 @@ class Relay:
         self._link = link
 
     async def _end_link(self) -> None:
-        """Leave the queue or release the worker."""
         link, self._link = self._link, None
         self._is_relaying = False
         self._client.release()
@@ -613,7 +601,6 @@ class Relay:
         return True
 
     async def _send_final(self, done: str) -> None:
-        """Send the last message of a turn, once its worker has been released."""
         await self._send(done)
         if self.request.kind is SocketKind.CHAT:
             self.post(ClientSaid("close", CLOSE_TEXT))
@@ -621,7 +608,6 @@ class Relay:
     # --- the client's side ---
 
     async def _read(self) -> None:
-        """Read the client until it is gone for good."""
         self._client.offer_texts(self._pass_up_now)
         while True:
             websocket = self._client.returns.websocket
@@ -656,7 +642,6 @@ class Relay:
         self._client.release()
 
     async def _send_up(self, work: Awaitable[Upward]) -> None:
-        """Send to the worker what became of a message of the client."""
         try:
             upward = await work
         except OmniError as error:
@@ -677,7 +662,6 @@ class Relay:
                 self.post(Disconnected(str(gone)))
 
     async def _offer_return(self, return_ticket: str = "") -> None:
-        """Say how to come back, if one may."""
         request, grace_s = self.request, self._client.returns.grace_s
         if grace_s:
             named = {"session_id": request.session_id, "resume_token": request.session_secret}
@@ -685,13 +669,11 @@ class Relay:
             await self._send(offer.to_json())
 
     async def _post_and_wait(self, event: Event, final_text: str | None = None) -> None:
-        """Queue an event for the machine and wait until its effects have been carried out."""
         queued = _Queued(event, final_text)
         self._inbox.put_nowait(queued)
         await queued.handled.wait()
 
     async def _send_internal_error(self) -> None:
-        """Send an internal error and close."""
         error = InternalError()
         self._notes.error(error.code)
         self._notes.closing(CloseCode.INTERNAL, error.code)
@@ -728,7 +710,6 @@ async def parts(text: str) -> AsyncIterator[str]:
 
 
 async def find_worker(pool: Pool, session: KeptSession) -> WorkerConnection | None:
-    """Return the worker that keeps a session, None if none does."""
     workers = list(pool.directory.workers.values())
     answers = await asyncio.gather(*(pool.client.keeps(worker, session) for worker in workers))
     return next((worker for worker, keeps in zip(workers, answers, strict=True) if keeps), None)

@@ -159,14 +159,12 @@ class LiveTraffic(Traffic):
     def __init__(
         self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsFile
     ) -> None:
-        """Take what names stand for and where measurements go."""
         self._types = CLIENT_TYPES[kind]
         self._voices = voices
         self._diagnostics = diagnostics
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> ClientSaid:
-        """Return the type; the message is inspected once there is a worker for it."""
         message = await off_loop(is_heavy(text), _parsed, text)
         kind = message.get("type")
         return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
@@ -175,7 +173,6 @@ class LiveTraffic(Traffic):
         """The first message comes later."""
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Put sounds in place of the names of voices."""
         return await self.upward(held)
 
     def passes_up(self, text: Text) -> bool:
@@ -188,7 +185,6 @@ class LiveTraffic(Traffic):
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
     async def upward(self, text: str) -> Upward:
-        """Keep measurements here; put sounds in place of the names of voices."""
         if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
             if parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
@@ -198,7 +194,6 @@ class LiveTraffic(Traffic):
         return await self._voices.run(name_voices, text, self._voices)
 
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Follow the session's state by what the worker says."""
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         match peek_type(text):
@@ -227,7 +222,6 @@ class TurnTraffic(Traffic):
     """Streaming: a `prefill` and a reply, again and again, each for a worker of its own."""
 
     def __init__(self, voices: VoiceLibrary) -> None:
-        """Take what names stand for."""
         self._voices = voices
         self._read: tuple[str | None, StreamingTurn | None] = NOTHING_READ
         self._turn: StreamingTurn | None = None
@@ -235,7 +229,6 @@ class TurnTraffic(Traffic):
         self._is_plain = True  # nothing else was fed in this turn
 
     async def read(self, text: str) -> ClientSaid:
-        """Parse and hash a `prefill`; return the type of anything else."""
         try:
             kind, turn = await read_with_voices(text, read_streaming, self._voices)
         except UnknownTypeError:
@@ -252,11 +245,9 @@ class TurnTraffic(Traffic):
         self.session_secret = self._turn.prefill.session_secret if self._turn else None
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Send the last message alone if the worker's cache should hold the others."""
         return Upward(await self._prefill(is_cache_hit=ticket.is_cache_hit))
 
     async def upward(self, text: str) -> Upward:
-        """Track stops, the end, and what makes the cache's content uncertain."""
         is_short = size_chars(text) <= SHORT_CHARS
         kind = peek_type(text) if is_short else OTHER
         if is_short and kind == "":
@@ -267,7 +258,6 @@ class TurnTraffic(Traffic):
         return Upward(text)
 
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Send everything when the cache was missed; see what it holds when the turn is over."""
         match peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
@@ -294,13 +284,11 @@ class ChatTraffic(Traffic):
     """One request, one reply."""
 
     def __init__(self, voices: VoiceLibrary) -> None:
-        """Take what names stand for."""
         self._voices = voices
         self._read: tuple[str | None, str | None] = NOTHING_READ
         self._request: str | None = None
 
     async def read(self, text: str) -> ClientSaid:
-        """Check the request; return the type of anything else."""
         try:
             kind, request = await read_with_voices(text, read_chat, self._voices)
         except UnknownTypeError:
@@ -315,15 +303,12 @@ class ChatTraffic(Traffic):
             self._request, self._read = self._read[1], NOTHING_READ
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Send the request."""
         return Upward(self._request)
 
     async def upward(self, text: str) -> Upward:
-        """Pass everything on."""
         return Upward(text)
 
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Wait for the end of the reply."""
         match peek_type(text):
             case "prefill_done" | "chunk":
                 link.ticket.note_started()

@@ -84,7 +84,6 @@ class StreamingTurn:
 
     @classmethod
     def of(cls, prefill: Prefill, text: str) -> StreamingTurn:
-        """Hash what comes before the new message."""
         options, value = CacheOptions.of(prefill), _value_in(text)
         return cls(prefill, text, request_history_hash(prefill.messages, options, value))
 

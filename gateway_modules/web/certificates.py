@@ -85,7 +85,6 @@ def ensure_certificate(
 
 
 def certificate_names(certfile: Path) -> list[str]:
-    """Return a certificate's host names, wildcards as `*.example.com`."""
     certificate = x509.load_pem_x509_certificate(certfile.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

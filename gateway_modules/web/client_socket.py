@@ -32,7 +32,6 @@ class ClientGoneError(Exception):
     """The client's socket is closed; nothing will come and nothing can be sent on it."""
 
     def __init__(self, code: int = VANISHED, reason: str = "") -> None:
-        """Keep how it ended."""
         super().__init__(reason or f"closed with {code}")
         self.code = code
 
@@ -46,7 +45,6 @@ class Returns:
     """
 
     def __init__(self, websocket: WebSocket, grace_s: float) -> None:
-        """Begin with a first socket."""
         self.websocket = websocket
         self.grace_s = grace_s
         self._is_lost = False
@@ -56,7 +54,6 @@ class Returns:
 
     @property
     def is_open(self) -> bool:
-        """Something can be sent."""
         is_usable = not (self._is_lost or self._is_over)
         return is_usable and self.websocket.application_state is WebSocketState.CONNECTED
 
@@ -294,7 +291,6 @@ class ClientSocket:
         return is_free and shortcut is not None and shortcut.send(text)
 
     async def close(self, code: CloseCode, reason: str = "") -> None:
-        """Close; harmless if it is closed already."""
         was_open = self.returns.is_open
         self.returns.end()
         if was_open:

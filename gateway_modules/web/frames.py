@@ -120,7 +120,6 @@ class FrameSplitter:
         return bytes(made)
 
     def _begin(self, head: bytes) -> bytes:
-        """Return the head of a frame, or of its first fragment."""
         length = head[1] & LENGTH
         if LENGTH_BYTES[length]:
             length = int.from_bytes(head[2 : 2 + LENGTH_BYTES[length]])
@@ -134,7 +133,6 @@ class FrameSplitter:
         return self._fragment(opcode=head[0] & ~FIN)
 
     def _fragment(self, opcode: int) -> bytes:
-        """Return the head of the next fragment of the current frame."""
         is_last = self._frame_bytes < 2 * FRAGMENT_BYTES
         size_bytes = self._frame_bytes if is_last else FRAGMENT_BYTES
         self._frame_bytes -= size_bytes
@@ -159,7 +157,6 @@ def whole_text(block: bytes, *, is_masked: bool) -> Text | None:
 
 
 def _head_bytes(head: bytes) -> int:
-    """Return the length of a frame's head, by its first two bytes."""
     if len(head) < 2:
         return 2
     mask_bytes = MASK_BYTES if head[1] & MASKED else 0

@@ -35,7 +35,6 @@ class SocketKind(StrEnum):
 
     @property
     def has_events(self) -> bool:
-        """It uses one of OpenAI's protocols."""
         return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str) -> RequestType:

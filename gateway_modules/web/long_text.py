@@ -44,7 +44,6 @@ class LongText(str):
 
     @property
     def size_chars(self) -> int:
-        """Approximate length with its strings."""
         return len(self) + sum(len(part) for parts in self._strings.values() for part in parts)
 
     def with_text(self, text: str) -> LongText:
@@ -55,7 +54,6 @@ class LongText(str):
         return map(_unescaped, self._strings[string]) if string in self._strings else iter([string])
 
     def parts(self) -> Iterator[str]:
-        """Yield the whole text in parts of some `PART_CHARS`."""
         names = "|".join(map(re.escape, self._strings)) or "(?!)"
         waiting, waiting_chars = [], 0
         for place in re.split(f"({names})", self):
@@ -104,7 +102,6 @@ class LongTextReader:
         return LongText.of(text, self._strings) if self._strings else text
 
     def _read_text(self, part: str, at: int, end: int) -> int:
-        """Read up to the beginning of a string; return its position."""
         after = part.find('"', at, end) + 1
         self._add(part[at : after or end])
         if after:
@@ -115,7 +112,6 @@ class LongTextReader:
         return after or end
 
     def _read_string(self, string: list[str], part: str, at: int, end: int) -> int:
-        """Read up to the end of a string; return its position."""
         found = STRING.match(part, at, end)
         assert found is not None, "it matches nothing too"
         string.append(found[0])
@@ -144,7 +140,6 @@ class LongTextReader:
 
 
 def read_long(parts: Iterable[str]) -> str:
-    """Read a JSON text that came in parts; see `LongTextReader.feed`."""
     reader = LongTextReader()
     for part in parts:
         reader.feed(part)
@@ -152,7 +147,6 @@ def read_long(parts: Iterable[str]) -> str:
 
 
 def size_chars(text: str) -> int:
-    """Return the approximate length of a text with its long strings."""
     return text.size_chars if isinstance(text, LongText) else len(text)
 
 

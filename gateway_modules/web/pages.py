@@ -111,7 +111,6 @@ def find_build(root: Path) -> Pages | None:
 
 
 def _builds(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Return the builds, the newest last."""
     return sorted(_readable(folder), key=lambda build: build[0].stat().st_mtime_ns)
 
 
@@ -180,7 +179,6 @@ PAGE: Final = """<!doctype html>
 def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
-    """Return the page with HTTP 404."""
     lang = languages.pick(_wishes(request, default_lang))
     words = languages.words(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
@@ -221,7 +219,6 @@ class Languages:
         return {code: words[NAME] for code, words in self._words.items()}
 
     def words(self, code: str) -> Mapping[str, str]:
-        """Return the texts of a language by key; missing ones in English."""
         return MappingProxyType(self._words[ENGLISH] | self._words[code])
 
     def check(self, code: str | None) -> None:

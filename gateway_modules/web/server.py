@@ -176,7 +176,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._timer = self.loop.call_later(LIMITS_S[self._owed], self._judge)
 
     def _judge(self) -> None:
-        """Abort the connection of a client that is too slow."""
         moved_bytes, is_held_back = self._moved_bytes, False
         if self._owed is Owed.READING:
             moved_bytes = -self._moved_bytes - self.transport.get_write_buffer_size()

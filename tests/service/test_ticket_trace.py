@@ -23,7 +23,7 @@ BELOW = "web"  # the server and the client's socket, which knows no ticket
 BESIDE = {
     "admin/kept_settings.py": "says whether the page's app is switched on, before there is one",
     "admin/security.py": "says whom a wait counts against, before there is one",
-    "admin/trends.py": "looks on now and then, whoever waits",
+    "admin/periodic.py": "samples now and then, whoever waits",
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
     "queue/models.py": "is what they answered",
     "queue/worker_answer.py": "reads their answers",

@@ -178,7 +178,12 @@ class Stage:
             self.certificate,
         )
         self._http = self.http_client(self.admin_headers)
-        await until(lambda: gateway.pool.idle_count == len(addresses), "workers not found")
+        await self.wait_for_workers()
+
+    async def wait_for_workers(self) -> None:
+        """Wait until all are idle: a loop that was stopped between two tests has missed polls."""
+        pool, count = self.gateway.pool, len(self.workers) + len(self.real_workers)
+        await until(lambda: pool.idle_count == count, "workers not found")
 
     @property
     def certificate(self) -> Certificate | None:

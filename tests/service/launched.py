@@ -130,8 +130,9 @@ class Launched:
     @property
     def is_up(self) -> bool:
         """Everything runs, and it is not an earlier launcher that said so."""
-        record = self.record
+        # The launcher first: it removes an earlier one's record before it announces itself.
         is_alive = RunFolder(self.data / "run").launcher() is not None
+        record = self.record
         return is_alive and record is not None and record.phase is Phase.READY
 
     def phase(self, name: str) -> Phase | None:

@@ -60,6 +60,7 @@ class Served:
         """Hold a conversation as the stock client does."""
 
         async def converse() -> None:
+            await self.stage.wait_for_workers()
             address = f"http://127.0.0.1:{self.stage.port}/v1"
             async with AsyncOpenAI(base_url=address, api_key="sk-any", max_retries=0) as client:
                 async with asyncio.timeout(LIMIT_S):
@@ -323,7 +324,8 @@ def test_no_change_of_an_event_ends_a_session(served: Served, module: Any) -> No
     assert len(texts) > 60 and wrong > len(texts) / 3
 
     async def converse() -> None:
-        await served.stage.check_quiet()  # there is one place, and the last test's may be held yet
+        await served.stage.check_quiet()  # there is one slot, and the last test's may be held yet
+        await served.stage.wait_for_workers()
         address = f"ws://127.0.0.1:{served.stage.port}/v1/{path}"
         connecting = connect(
             address, max_size=None, open_timeout=None, ping_interval=None, proxy=None

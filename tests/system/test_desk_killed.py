@@ -20,7 +20,7 @@ from benchmarks.cluster import Talk
 from benchmarks.launched import free_ports, wait_until
 from tests.source_tree import ROOT
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.realtime
 TALKS = int(os.environ.get("DESK_TALKS", "16"))
 WAITING = 4
 SLOTS = 50  # of a worker: what a process serves in time beside all the others

@@ -19,7 +19,7 @@ from tests.system.test_browser_clients import node
 pytestmark = pytest.mark.realtime
 
 VERSION = "12.8.2"
-FOLDER = ROOT / "data" / "tests" / f"lighthouse-{VERSION}"  # 185 MB, which no other test needs
+FOLDER = ROOT / "data" / f"lighthouse-{VERSION}"  # 185 MB, which no other test needs
 PROGRAM = FOLDER / "node_modules" / "lighthouse" / "cli" / "index.js"
 CATEGORIES = ("performance", "accessibility", "best-practices")
 LEAST_SCORE = 0.95

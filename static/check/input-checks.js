@@ -1,10 +1,9 @@
 // @ts-check
 /** The cards of microphone and camera: level, words for it, three seconds to hear oneself; the picture and its pace. */
 
-import { openCamera } from "../duplex/lib/camera.js";
+import { cameraCode, openCamera } from "../duplex/lib/camera.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { codeOf } from "../shared/coded-error.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/median.js";
@@ -151,14 +150,6 @@ function mountClipRecorder(session) {
 
 const SLOW_FPS = 8; // ours: below it a picture looks broken to the one who is seen
 const SETTLE_PICTURES = 20; // the first ones come as the camera wakes up
-/** Codes that are the page's or the browser's, not the camera's. */
-const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
-
-/** @param {unknown} error */
-function cameraCode(error) {
-  const code = codeOf(error);
-  return SHARED_CODES.has(code) ? code : `camera_${code}`;
-}
 
 /** @param {unknown} error @returns {string} what the browser said */
 function reasonOf(error) {

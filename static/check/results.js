@@ -1,6 +1,8 @@
 // @ts-check
 /** What each check found, what the measured means for a conversation, and the report of it all. Pure. */
 
+import { toDb } from "../shared/pcm.js";
+
 /** @import { Report } from "../home/readiness.js" */
 /** @import { RoundTrips } from "./devices.js" */
 
@@ -259,11 +261,6 @@ const GOOD_DB = -36;
 const CLIPPED_PEAK = 0.985;
 /** So many pieces with one in the window: a single click is no loud speaker. */
 const CLIPPED_PIECES = 6;
-
-/** @param {number} amplitude */
-export function toDb(amplitude) {
-  return amplitude > 0 ? 20 * Math.log10(amplitude) : Number.NEGATIVE_INFINITY;
-}
 
 /** @param {number} db */
 function toShare(db) {

@@ -4,19 +4,16 @@
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
-import { mountLateHelp } from "../shared/late-parts.js";
 import { startPage } from "../shared/page.js";
-import { bindSettings, mountSettingsDrawer } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
 import { mountCallRecorder } from "../duplex/ui/after-call.js";
-import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { mountDuplexSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
 import { DUPLEX_FIELDS, duplexConfigOf, LIVE_FIELDS, liveSettingsOf } from "../duplex/lib/call-settings.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
-import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
 
 /** @import { LiveSource } from "../../types/duplex.js" */
@@ -37,39 +34,13 @@ const store = new SettingsStore(
   },
   localStorage,
 );
-if (page.defaults) {
-  const { playback_delay_ms, max_kv_tokens } = page.defaults;
-  store.applyServer({ playback_delay_ms, max_kv_tokens });
-}
-mountDuplexConfigForm(byId("config-form", HTMLElement));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () =>
-  prompt.loadEditors(),
-);
 const source = mountSourceChoice(byId("source", HTMLElement), store);
-bindSettings(byId("main", HTMLElement), store);
-mountHeadphonesAdvice(byId("advice", HTMLElement));
-mountServiceNote(byId("service-note", HTMLElement), page);
-const model = mountModelNote(byId("model-note", HTMLElement), page);
-mountLateHelp("audio-duplex");
+const { prompt, modelName } = mountDuplexSetup({ mode: "audio_duplex", page, store });
 
 const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
   prefix: "audio_duplex",
   onChange: (kind) => (kind === "mic" ? reopenMicrophone() : call.applySettings()),
 });
-const prompt = mountPromptSetup(
-  {
-    presets: byId("presets", HTMLElement),
-    prompt: byId("system-prompt", HTMLTextAreaElement),
-    voice: byId("voice", HTMLElement),
-    ttsVoice: byId("tts-voice", HTMLElement),
-  },
-  {
-    mode: "audio_duplex",
-    defaults: page.defaults,
-    onSettings: (settings) => store.applyPreset(settings),
-    onEdit: () => drawer.open(),
-  },
-);
 
 const fileProgress = byId("file-progress", HTMLProgressElement);
 
@@ -116,7 +87,7 @@ async function start() {
 const view = mountLiveView(call, {
   start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),
-  modelName: model.modelName,
+  modelName,
 });
 
 mountCallRecorder(byId("after-call", HTMLElement), call, { appType: "audio_duplex", isOn: () => store.get("record") });

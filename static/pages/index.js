@@ -18,7 +18,6 @@ import { toast } from "../shared/notice.js";
 
 const page = await startPage({ titleKey: "home.page" });
 const place = (/** @type {string} */ id) => byId(id, HTMLElement);
-const storage = localStore();
 
 const known = {
   browser: firstFacts(),
@@ -64,7 +63,7 @@ function drawApps() {
 }
 
 function drawRecent() {
-  const sessions = storage ? listRecent(storage) : [];
+  const sessions = listRecent();
   place("recent").hidden = sessions.length === 0;
   render(view.recentCards(sessions), place("recent-list"));
 }
@@ -90,17 +89,8 @@ async function waitOf({ status }) {
   return queue && expectedWaitS(status, queue.items, queue.running_tasks);
 }
 
-/** @returns {Storage | null} null where the browser forbids it */
-function localStore() {
-  try {
-    return localStorage;
-  } catch {
-    return null;
-  }
-}
-
 on(place("recent-clear"), "click", () => {
-  if (storage) clearRecent(storage);
+  clearRecent();
   drawRecent();
   toast(t("home.recent_cleared"));
 });

@@ -4,22 +4,20 @@
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { late, loadInSpareTime } from "../shared/late.js";
-import { mountLateHelp } from "../shared/late-parts.js";
 import { t } from "../shared/texts.js";
 import { duplexConfigOf, liveSettingsOf, OMNI_FIELDS, sliceCountOf } from "../duplex/lib/call-settings.js";
 import { mountView } from "../shared/lit.js";
 import { startPage } from "../shared/page.js";
-import { bindSettings, mountSettingsDrawer, radioPills } from "../shared/settings-form.js";
+import { radioPills } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
 import { toast, toastProblem } from "../shared/notice.js";
 import { problemOfDevice } from "../duplex/lib/call-state.js";
 import { duplexParts, loadCall, loadCallSound } from "../duplex/lib/call-parts.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage, mountFullView, mountScreenTools } from "../duplex/ui/camera-stage.js";
-import { mountDuplexConfigForm, mountPromptSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
+import { mountDuplexSetup, mountVoiceGate } from "../duplex/ui/call-setup.js";
 import { duplexCall } from "../duplex/lib/call-kinds.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
-import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/call-notes.js";
 
 const CHUNK_SAMPLES = 16_000; // one second
 const SOURCES = Object.freeze({ live: "camera", file: "film" });
@@ -27,21 +25,9 @@ const part = (/** @type {string} */ id) => byId(id, HTMLElement);
 
 const page = await startPage({ titleKey: "app.omni.title" });
 const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
-if (page.defaults) {
-  const { playback_delay_ms, max_kv_tokens } = page.defaults;
-  store.applyServer({ playback_delay_ms, max_kv_tokens });
-}
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
-mountDuplexConfigForm(part("config-form"));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () =>
-  prompt.loadEditors(),
-);
-bindSettings(part("main"), store);
-mountHeadphonesAdvice(part("advice"));
-mountServiceNote(part("service-note"), page);
-const model = mountModelNote(part("model-note"), page);
-mountLateHelp("omni");
+const { prompt, modelName } = mountDuplexSetup({ mode: "omni", page, store });
 
 const devices = mountAudioDeviceSelector(part("devices"), {
   prefix: "omni",
@@ -52,15 +38,6 @@ const devices = mountAudioDeviceSelector(part("devices"), {
     else call.applySettings();
   },
 });
-const prompt = mountPromptSetup(
-  {
-    presets: part("presets"),
-    prompt: byId("system-prompt", HTMLTextAreaElement),
-    voice: part("voice"),
-    ttsVoice: part("tts-voice"),
-  },
-  { mode: "omni", defaults: page.defaults, onSettings: (settings) => store.applyPreset(settings), onEdit: () => drawer.open() },
-);
 
 const stage = mountCameraStage(part("screen"), {
   video,
@@ -167,7 +144,7 @@ function release() {
 const view = mountLiveView(call, {
   start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),
-  modelName: model.modelName,
+  modelName,
   hasVision: true,
   startKey: "omni.start",
   openCamera: () => void useCamera(() => stage.open()),

@@ -1,20 +1,33 @@
 // @ts-check
-/** Small choices that this browser remembers. Storage may be full or forbidden: they then last as long as the page. Device. */
+/** Small values that a browser keeps. Storage may be full or forbidden: they then last as long as the page. Pure. */
 
-/** @param {string} key @returns {string | null} */
-export function remembered(key) {
+/** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} SmallStorage */
+
+/** @param {string} key @param {Pick<Storage, "getItem"> | null} [storage] the browser's own if left out @returns {string | null} */
+export function remembered(key, storage) {
   try {
-    return localStorage.getItem(key);
+    return (storage === undefined ? globalThis.localStorage : storage)?.getItem(key) ?? null;
   } catch {
     return null;
   }
 }
 
-/** @param {string} key @param {string} value */
-export function remember(key, value) {
+/** @param {string} key @param {string | null} value null removes it @param {SmallStorage | null} [storage] as above */
+export function remember(key, value, storage) {
   try {
-    localStorage.setItem(key, value);
+    const kept = storage === undefined ? globalThis.localStorage : storage;
+    if (value === null) kept?.removeItem(key);
+    else kept?.setItem(key, value);
   } catch {
     // see above
+  }
+}
+
+/** @param {string} key @param {Pick<Storage, "getItem"> | null} [storage] as above @returns {unknown} null if it is no JSON */
+export function rememberedJson(key, storage) {
+  try {
+    return JSON.parse(remembered(key, storage) ?? "null");
+  } catch {
+    return null;
   }
 }

@@ -96,6 +96,24 @@ export function joinChunks(chunks) {
   return joined;
 }
 
+/** What the beginning of a WAV file says of its samples; null if it is none. @param {Uint8Array} head */
+export function wavFormat(head) {
+  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
+  const word = (/** @type {number} */ at) => String.fromCharCode(...head.subarray(at, at + 4));
+  if (head.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") return null;
+  let [format, channels, rateHz, bits] = [0, 0, 0, 0];
+  for (let at = 12; at + 8 <= head.length;) {
+    const [start, bytes] = [at + 8, view.getUint32(at + 4, true)];
+    if (word(at) === "data") return { format, channels, rateHz, bits, dataOffset: start, dataBytes: bytes };
+    if (word(at) === "fmt " && start + 16 <= head.length) {
+      [format, channels, bits] = [0, 2, 14].map((offset) => view.getUint16(start + offset, true));
+      rateHz = view.getUint32(start + 4, true);
+    }
+    at = start + bytes + (bytes % 2);
+  }
+  return null;
+}
+
 /** @param {number} lengthSamples per channel @param {number} channelCount @param {number} rateHz */
 export function wavHeader(lengthSamples, channelCount, rateHz) {
   const frameBytes = channelCount * BYTES_PER_PCM16;

@@ -1,6 +1,10 @@
 // @ts-check
 /** Conversations that this browser remembers: the last ones, and those that it may change. Pure. */
 
+import { remember, rememberedJson } from "./memory.js";
+
+/** @import { SmallStorage } from "./memory.js" */
+
 const STORAGE_KEY = "minicpmo45_recent_sessions";
 const MOST = 20; // source: the pages' published format
 
@@ -12,31 +16,21 @@ function isRecent(value) {
   return typeof entry?.id === "string" && typeof entry.appType === "string" && typeof entry.savedAt === "string";
 }
 
-/** @param {Pick<Storage, "getItem">} storage @returns {RecentSession[]} */
+/** @param {Pick<Storage, "getItem">} [storage] the browser's own if left out @returns {RecentSession[]} */
 export function listRecent(storage) {
-  try {
-    const kept = JSON.parse(storage.getItem(STORAGE_KEY) ?? "[]");
-    return Array.isArray(kept) ? kept.filter(isRecent).slice(0, MOST) : [];
-  } catch {
-    return [];
-  }
+  const kept = rememberedJson(STORAGE_KEY, storage);
+  return Array.isArray(kept) ? kept.filter(isRecent).slice(0, MOST) : [];
 }
 
-/** @param {Storage} storage @param {string} id of the recording @param {string} appType @param {Date} [now] */
+/** @param {SmallStorage} storage @param {string} id of the recording @param {string} appType @param {Date} [now] */
 export function addRecent(storage, id, appType, now = new Date()) {
   const others = listRecent(storage).filter((entry) => entry.id !== id);
   const entries = [{ id, appType, savedAt: now.toISOString() }, ...others].slice(0, MOST);
-  try {
-    storage.setItem(STORAGE_KEY, JSON.stringify(entries));
-  } catch {
-    // Storage may be full or forbidden; the link was shown anyway.
-  }
+  remember(STORAGE_KEY, JSON.stringify(entries), storage);
 }
 
-/** @param {Pick<Storage, "removeItem">} storage */
-export function clearRecent(storage) {
-  storage.removeItem(STORAGE_KEY);
-}
+/** @param {SmallStorage} [storage] */
+export const clearRecent = (storage) => remember(STORAGE_KEY, null, storage);
 
 // The recordings this browser made, each with the secret that shows the server whose it is.
 
@@ -48,15 +42,11 @@ const SECRET_HEADER = "X-Session-Secret";
 
 /** @param {Pick<Storage, "getItem"> | undefined} storage @returns {OwnRecording[]} newest first */
 function listOwn(storage) {
-  try {
-    const kept = JSON.parse(storage?.getItem(OWN_KEY) ?? "[]");
-    return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
-  } catch {
-    return [];
-  }
+  const kept = rememberedJson(OWN_KEY, storage);
+  return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
 }
 
-/** @param {Storage | undefined} storage @returns {(message: object) => void} */
+/** @param {SmallStorage | undefined} storage @returns {(message: object) => void} */
 export function ownerNotes(storage) {
   let secret = "";
   let known = "";
@@ -66,11 +56,7 @@ export function ownerNotes(storage) {
     if (typeof id !== "string" || secret === "" || id === known) return;
     known = id;
     const others = listOwn(storage).filter((entry) => entry.id !== id);
-    try {
-      storage?.setItem(OWN_KEY, JSON.stringify([{ id, secret }, ...others].slice(0, MOST_OWN)));
-    } catch {
-      // Storage may be full or forbidden; the recording can still be read.
-    }
+    remember(OWN_KEY, JSON.stringify([{ id, secret }, ...others].slice(0, MOST_OWN)), storage);
   };
 }
 

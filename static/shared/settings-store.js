@@ -5,6 +5,10 @@
  * Strongest wins: preset, then what the visitor chose, then the server's default, then the page's.
  */
 
+import { remember, rememberedJson } from "./memory.js";
+
+/** @import { SmallStorage } from "./memory.js" */
+
 /**
  * @typedef {Object} NumberField
  * @property {"number"} type
@@ -47,14 +51,14 @@ export class SettingsStore extends EventTarget {
   /**
    * @param {string} storageKey
    * @param {F} fields
-   * @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage null keeps nothing
+   * @param {SmallStorage | null} storage null keeps nothing
    */
   constructor(storageKey, fields, storage) {
     super();
     this.fields = fields;
     this.storageKey = storageKey;
     this.storage = storage;
-    this.#chosen = this.#accepted(this.#read());
+    this.#chosen = this.#accepted(/** @type {Record<string, unknown>} */ (Object(rememberedJson(storageKey, storage))));
   }
 
   /** @template {keyof F & string} N @param {N} name @returns {F[N]["initial"]} */
@@ -71,7 +75,7 @@ export class SettingsStore extends EventTarget {
       this.#chosen = { ...this.#chosen, [name]: accepted };
       const { [name]: _, ...rest } = this.#preset;
       this.#preset = rest;
-      this.#write();
+      remember(this.storageKey, JSON.stringify(this.#chosen), this.storage);
     }
     this.#changed();
   }
@@ -91,11 +95,7 @@ export class SettingsStore extends EventTarget {
   reset() {
     this.#chosen = {};
     this.#preset = {};
-    try {
-      this.storage?.removeItem(this.storageKey);
-    } catch {
-      // Storage may be forbidden; then there is nothing to remove.
-    }
+    remember(this.storageKey, null, this.storage);
     this.#changed();
   }
 
@@ -108,24 +108,6 @@ export class SettingsStore extends EventTarget {
       if (value !== null) accepted[name] = value;
     }
     return accepted;
-  }
-
-  /** @returns {Record<string, unknown>} */
-  #read() {
-    try {
-      const kept = JSON.parse(this.storage?.getItem(this.storageKey) ?? "{}");
-      return kept !== null && typeof kept === "object" ? kept : {};
-    } catch {
-      return {};
-    }
-  }
-
-  #write() {
-    try {
-      this.storage?.setItem(this.storageKey, JSON.stringify(this.#chosen));
-    } catch {
-      // Storage may be full or forbidden; the choice then lasts as long as the page.
-    }
   }
 
   #changed() {

@@ -1,7 +1,10 @@
 // @ts-check
 /** Keeps conversations and what is being written in this browser, within bounds. Pure: the page passes the database. */
 
+import { remember, remembered } from "../shared/memory.js";
+
 /** @import { Head, MediaPart } from "../../types/chat.js" */
+/** @import { SmallStorage } from "../shared/memory.js" */
 
 const DATABASE = "minicpmo_turnbased";
 const VERSION = 1;
@@ -166,10 +169,7 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
 const TEXT_KEY = "turnbased_draft";
 const MEDIA_KEY = "media";
 
-/** @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} TextStorage */
-/** @typedef {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} MediaStorage */
-
-/** @param {TextStorage | null} storage @param {MediaStorage} store */
+/** @param {SmallStorage | null} storage @param {Pick<HistoryStore<unknown>, "readDraft" | "writeDraft">} store */
 export function openDraft(storage, store) {
   /** @type {readonly MediaPart[]} */
   let keptMedia = [];
@@ -178,34 +178,15 @@ export function openDraft(storage, store) {
     async read() {
       const media = /** @type {MediaPart[] | null} */ (await store.readDraft(MEDIA_KEY).catch(() => null)) ?? [];
       keptMedia = media;
-      return { text: readText(storage), media };
+      return { text: remembered(TEXT_KEY, storage) ?? "", media };
     },
     /** @param {string} text @param {readonly MediaPart[]} media */
     keep(text, media) {
-      keepText(storage, text);
+      remember(TEXT_KEY, text || null, storage);
       if (media === keptMedia || (media.length === 0 && keptMedia.length === 0)) return;
       keptMedia = media;
       // Storage may be full; what is written stays on the page all the same.
       store.writeDraft(MEDIA_KEY, media.length > 0 ? media : null).catch(() => {});
     },
   };
-}
-
-/** @param {TextStorage | null} storage */
-function readText(storage) {
-  try {
-    return storage?.getItem(TEXT_KEY) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-/** @param {TextStorage | null} storage @param {string} text */
-function keepText(storage, text) {
-  try {
-    if (text) storage?.setItem(TEXT_KEY, text);
-    else storage?.removeItem(TEXT_KEY);
-  } catch {
-    // Storage may be full or forbidden; what is written stays on the page all the same.
-  }
 }

@@ -77,8 +77,6 @@ export function partFile(part) {
 /**
  * @typedef {"audio" | "image" | "video"} MediaKind
  *
- *
- *
  * @typedef {"unknown_kind" | "empty" | "unreadable" | "audio_long" | "video_long" | "video_big"} MediaProblemOfKind
  * @typedef {MediaProblemOfKind | "image_big" | "image_pixels" | "request_big" | "too_many"} MediaProblem
  */
@@ -89,35 +87,12 @@ const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB;
 const REQUEST_SPARE_BYTES = 64 * 1024;
 const MOST_FRAMES = 64; // of one video, however long; source: docs/specification/model.md#4.7
 
-/** @type {Readonly<Record<string, MediaKind>>} */
-const KIND_BY_SUFFIX = Object.freeze({
-  wav: "audio",
-  mp3: "audio",
-  m4a: "audio",
-  aac: "audio",
-  ogg: "audio",
-  oga: "audio",
-  opus: "audio",
-  flac: "audio",
-  png: "image",
-  jpg: "image",
-  jpeg: "image",
-  webp: "image",
-  gif: "image",
-  bmp: "image",
-  tif: "image",
-  tiff: "image",
-  avif: "image",
-  heic: "image",
-  heif: "image",
-  svg: "image",
-  mp4: "video",
-  m4v: "video",
-  mov: "video",
-  webm: "video",
-  mkv: "video",
-  avi: "video",
-});
+/** For files without a type. @type {readonly (readonly [MediaKind, readonly string[]])[]} */
+const SUFFIXES = [
+  ["audio", ["wav", "mp3", "m4a", "aac", "ogg", "oga", "opus", "flac"]],
+  ["image", ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "heif", "svg"]],
+  ["video", ["mp4", "m4v", "mov", "webm", "mkv", "avi"]],
+];
 
 /** What the server reads as it is; other pictures are drawn anew. */
 export const IMAGE_TYPES = Object.freeze(["image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff"]);
@@ -129,7 +104,8 @@ export const ACCEPT = "audio/*,image/*,video/*,.mkv,.m4a,.flac,.opus";
 export function kindOfFile({ name, type }) {
   const [family] = type.split("/");
   if (family === "audio" || family === "image" || family === "video") return family;
-  return KIND_BY_SUFFIX[name.split(".").at(-1)?.toLowerCase() ?? ""] ?? null;
+  const suffix = name.split(".").at(-1)?.toLowerCase() ?? "";
+  return SUFFIXES.find(([, suffixes]) => suffixes.includes(suffix))?.[0] ?? null;
 }
 
 /** @param {Record<string, number> | undefined} limits of GET /api/frontend_defaults @returns {MediaLimits} */

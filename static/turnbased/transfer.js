@@ -6,7 +6,7 @@
  */
 
 import { CodedError } from "../shared/coded-error.js";
-import { base64ToBytes, bytesToBase64, floatsToBase64 } from "../shared/pcm.js";
+import { base64ToBytes, bytesToBase64, floatsToBase64, wavFormat } from "../shared/pcm.js";
 import { LIMITS } from "../shared/protocol.js";
 import { addMessage, emptyConversation, figuresOf, voiceOf } from "./conversation.js";
 import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
@@ -216,23 +216,13 @@ function figuresFrom(value) {
 
 /** @param {Uint8Array} file @param {number} rateHz @throws {RangeError} it is of another kind */
 export function readWav(file, rateHz) {
-  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
-  const word = (/** @type {number} */ at) => String.fromCharCode(...file.subarray(at, at + 4));
-  const wanted = `format ${1}, 16 bit, 1 channels, ${rateHz} Hz`;
-  if (file.length < 12 || word(0) !== "RIFF" || word(8) !== "WAVE") throw new RangeError("this is no WAV file");
-  let kind = "";
-  for (let at = 12; at + 8 <= file.length;) {
-    const [name, start, bytes] = [word(at), at + 8, view.getUint32(at + 4, true)];
-    if (name === "fmt " && start + 16 <= file.length) {
-      kind = `format ${view.getUint16(start, true)}, ${view.getUint16(start + 14, true)} bit, `;
-      kind += `${view.getUint16(start + 2, true)} channels, ${view.getUint32(start + 4, true)} Hz`;
-    }
-    if (name === "data") {
-      if (kind !== wanted) throw new RangeError(`${kind}; the server hears ${wanted}`);
-      const count = Math.floor(Math.min(bytes, file.length - start) / 2);
-      return Float32Array.from({ length: count }, (_, i) => view.getInt16(start + i * 2, true) / 32_768);
-    }
-    at = start + bytes + (bytes % 2);
+  const found = wavFormat(file);
+  if (!found) throw new RangeError("this is no WAV file with sound");
+  const { format, channels, bits, dataOffset, dataBytes } = found;
+  if (format !== 1 || channels !== 1 || bits !== 16 || found.rateHz !== rateHz) {
+    const kind = `format ${format}, ${bits} bit, ${channels} channels, ${found.rateHz} Hz`;
+    throw new RangeError(`${kind}; the server hears format 1, 16 bit, 1 channels, ${rateHz} Hz`);
   }
-  throw new RangeError("this WAV file holds no sound");
+  const view = new DataView(file.buffer, file.byteOffset + dataOffset, Math.min(dataBytes, file.length - dataOffset));
+  return Float32Array.from({ length: Math.floor(view.byteLength / 2) }, (_, i) => view.getInt16(i * 2, true) / 32_768);
 }

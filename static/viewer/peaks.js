@@ -1,6 +1,8 @@
 // @ts-check
 /** The outline of a replay's sound, loaded piece by piece, only where somebody looks. Pure. */
 
+import { wavFormat } from "../shared/pcm.js";
+
 /** @import { View } from "./time-axis.js" */
 
 const HEAD_BYTES = 4_096;
@@ -92,8 +94,6 @@ export function openPeaks(bytes, onMore, onFailed) {
 
 const PCM16_SCALE = 32_768;
 const BYTES_PER_SAMPLE = 2;
-const RIFF_HEAD_BYTES = 12;
-const CHUNK_HEAD_BYTES = 8;
 
 /**
  * @typedef {Object} WavShape
@@ -105,30 +105,10 @@ const CHUNK_HEAD_BYTES = 8;
 
 /** @param {ArrayBuffer} head the file's beginning @returns {WavShape | null} null if it is no 16-bit WAV file */
 export function wavShape(head) {
-  const view = new DataView(head);
-  if (head.byteLength < RIFF_HEAD_BYTES || tag(view, 0) !== "RIFF" || tag(view, 8) !== "WAVE") return null;
-  let [at, rateHz, channels, bits] = [RIFF_HEAD_BYTES, 0, 0, 0];
-  while (at + CHUNK_HEAD_BYTES <= head.byteLength) {
-    const name = tag(view, at);
-    const size = view.getUint32(at + 4, true);
-    const body = at + CHUNK_HEAD_BYTES;
-    if (name === "data") {
-      if (bits !== BYTES_PER_SAMPLE * 8 || channels === 0) return null;
-      return { rateHz, channels, dataOffset: body, frames: Math.floor(size / (BYTES_PER_SAMPLE * channels)) };
-    }
-    if (name === "fmt " && body + 16 <= head.byteLength) {
-      channels = view.getUint16(body + 2, true);
-      rateHz = view.getUint32(body + 4, true);
-      bits = view.getUint16(body + 14, true);
-    }
-    at = body + size + (size % 2);
-  }
-  return null;
-}
-
-/** @param {DataView} view @param {number} at */
-function tag(view, at) {
-  return String.fromCharCode(...[0, 1, 2, 3].map((index) => view.getUint8(at + index)));
+  const found = wavFormat(new Uint8Array(head));
+  if (found?.bits !== BYTES_PER_SAMPLE * 8 || found.channels === 0) return null;
+  const { rateHz, channels, dataOffset, dataBytes } = found;
+  return { rateHz, channels, dataOffset, frames: Math.floor(dataBytes / (BYTES_PER_SAMPLE * channels)) };
 }
 
 /** @param {WavShape} shape @param {number} fromFrame @param {number} toFrame @returns {{first: number, last: number}} */

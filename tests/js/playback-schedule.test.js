@@ -148,12 +148,11 @@ test("the delay never rises above its bound", () => {
   assert.equal(schedule.targetDelayS, 1);
 });
 
-test("beyond the bound the newest sound is refused and counted", () => {
+test("beyond the bound the newest sound is refused", () => {
   const schedule = new PlaybackSchedule({ baseDelayS: 0, maxAheadS: 5 });
   schedule.beginTurn();
   const placed = Array.from({ length: 10 }, () => schedule.place(1, 0));
   assert.equal(placed.filter(({ placement }) => placement !== null).length, 6);
-  assert.equal(schedule.refusedS, 4);
   assert.notEqual(schedule.place(1, 3).placement, null);
 });
 

@@ -12,13 +12,12 @@ export function keepRunning(context, gestureTarget = globalThis) {
     if (context.state === "running" || context.state === "closed") return;
     context.resume().catch(() => undefined); // refused without a gesture: the next one tries again
   };
-  for (const type of GESTURES) gestureTarget.addEventListener(type, tryResume, { passive: true });
-  context.addEventListener("statechange", tryResume);
+  const ending = new AbortController();
+  const { signal } = ending;
+  for (const type of GESTURES) gestureTarget.addEventListener(type, tryResume, { passive: true, signal });
+  context.addEventListener("statechange", tryResume, { signal });
   tryResume();
-  return () => {
-    for (const type of GESTURES) gestureTarget.removeEventListener(type, tryResume);
-    context.removeEventListener("statechange", tryResume);
-  };
+  return () => ending.abort();
 }
 
 /** @param {AudioContext} context @param {AbortSignal} [signal] ends the wait @returns {Promise<void>} */

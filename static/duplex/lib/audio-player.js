@@ -1,5 +1,6 @@
 // @ts-check
 /** Plays the answer: Web Audio around the playback schedule. Device. */
+import { Emitter } from "../../shared/emitter.js";
 import { base64ToFloats, fromDb } from "../../shared/pcm.js";
 import { PlaybackSchedule } from "./playback-schedule.js";
 import { PlayerOutput } from "./audio-context.js";
@@ -23,8 +24,9 @@ const LEAD_S = 0.005;
  * Events (CustomEvent, `detail`): `metrics` each 200 ms · `gap` PlayerGap · `flushed`
  * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
  * · `rawaudio` {samples, rateHz, playbackTimeS} for each chunk placed.
+ * @extends {Emitter<Record<string, any>>} `any`: each event has its own detail
  */
-export class AudioPlayer extends EventTarget {
+export class AudioPlayer extends Emitter {
   #options;
   /** @type {PlayerOutput | null} */
   #output = null;
@@ -149,7 +151,7 @@ export class AudioPlayer extends EventTarget {
     this.#silence();
     this.#queued.clear();
     this.#wasPlaying = false;
-    if (lostMs > 0) this.#emit("flushed", { lostMs });
+    if (lostMs > 0) this.emit("flushed", { lostMs });
     return lostMs;
   }
 
@@ -222,7 +224,7 @@ export class AudioPlayer extends EventTarget {
     if (!this.#schedule.isHeld) this.#startSource(placement, now);
     this.#wasPlaying = true;
     const { rateHz } = this.#options;
-    if (raw) this.#emit("rawaudio", { samples: raw, rateHz, playbackTimeS: placement.startS });
+    if (raw) this.emit("rawaudio", { samples: raw, rateHz, playbackTimeS: placement.startS });
     return true;
   }
 
@@ -259,22 +261,17 @@ export class AudioPlayer extends EventTarget {
       chunkIndex,
       turn: this.#schedule.turnCount,
     };
-    this.#emit("gap", gap);
+    this.emit("gap", gap);
   }
 
-  #reportState = () => this.#emit(this.isRunning ? "resumed" : "suspended", null);
+  #reportState = () => this.emit(this.isRunning ? "resumed" : "suspended", null);
 
   #report() {
-    this.#emit("metrics", this.metrics);
+    this.emit("metrics", this.metrics);
     const isPlaying = this.isPlaying;
     if (this.#wasPlaying && !isPlaying && !this.#schedule.isTurnOpen) {
       this.#wasPlaying = false;
-      this.#emit("drained", null);
+      this.emit("drained", null);
     }
-  }
-
-  /** @param {string} type @param {unknown} detail */
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }

@@ -28,23 +28,16 @@ export const STATE_COLOURS = Object.freeze({
   ended: "idle",
 });
 
-/** @type {Readonly<Record<Phase, CallState>>} */
-const PHASE_STATES = Object.freeze({
-  idle: "idle",
-  connecting: "connecting",
-  queued: "waiting",
-  preparing: "preparing",
-  running: "listening",
-  pausing: "pausing",
-  paused: "paused",
-  stopping: "stopping",
-  ended: "ended",
-});
+/** @param {Phase} phase */
+function stateOfPhase(phase) {
+  if (phase === "queued") return "waiting";
+  return phase === "running" ? "listening" : phase;
+}
 
 /** @param {Pick<SessionState, "phase" | "activity">} state @returns {CallState} */
 export function callStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
-  return PHASE_STATES[phase];
+  return stateOfPhase(phase);
 }
 
 /** Which buttons make sense now. @param {Pick<SessionState, "phase" | "activity">} state */
@@ -69,7 +62,7 @@ export function controlsFor(state) {
 /** @param {Pick<HalfState, "phase" | "activity">} state @returns {HalfCallState} */
 export function halfCallStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
-  return /** @type {HalfCallState} */ (PHASE_STATES[phase]); // half duplex has no pause
+  return /** @type {HalfCallState} */ (stateOfPhase(phase)); // half duplex has no pause
 }
 
 /** How the orb, which knows the states of full duplex, is to look. @param {HalfCallState} callState @returns {CallState} */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The user's camera, and pictures taken from it or from any video element, as JPEG. Device. */
 
-import { CodedError } from "../../shared/coded-error.js";
+import { CodedError, codeOf } from "../../shared/coded-error.js";
 import { bytesToBase64 } from "../../shared/pcm.js";
 import { openUserMedia } from "./user-media.js";
 
@@ -11,7 +11,16 @@ const WANTED_WIDTH_PX = 1_280;
 const WANTED_HEIGHT_PX = 720;
 const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
 
+/** Codes that are the browser's, not the camera's. */
+const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
+
 /** @typedef {"user" | "environment"} Facing */
+
+/** @param {unknown} error why a camera cannot be used @returns {string} code of a text `problem.CODE` */
+export function cameraCode(error) {
+  const code = codeOf(error);
+  return SHARED_CODES.has(code) ? code : `camera_${code}`;
+}
 
 /** @param {number} widthPx @param {number} heightPx @param {number} maxSidePx @returns {{widthPx: number, heightPx: number}} */
 export function fitSize(widthPx, heightPx, maxSidePx) {

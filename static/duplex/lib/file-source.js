@@ -8,12 +8,14 @@
  */
 
 import { CodedError } from "../../shared/coded-error.js";
+import { Emitter } from "../../shared/emitter.js";
 import { AUDIO_MAX_S, CAPTURE_RATE_HZ, VIDEO_MAX_S } from "./capture-format.js";
 import { createCapture } from "./capture.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
 
 /** @import { Capture, CaptureChunk, CaptureLevel, FileSourceOptions, SoundFileOptions } from "../../../types/devices.js" */
+/** @import { Microphone } from "./microphone.js" */
 /** @import { LiveSource } from "../../../types/duplex.js" */
 
 export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./capture-format.js";
@@ -63,8 +65,8 @@ export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
   return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
 }
 
-/** One run of a file. Made by `openFileSource`. */
-export class FileSource extends EventTarget {
+/** One run of a file. @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
+export class FileSource extends Emitter {
   /** @readonly */
   mixer;
   #options;
@@ -105,8 +107,8 @@ export class FileSource extends EventTarget {
     this.#capture = await createCapture(context, chunkSamples, {
       onChunk: (chunk) => this.#handleChunk(chunk),
       onLevel: (level) => this.#handleLevel(level),
-      onFeature: (frame) => this.#emit("feature", frame),
-      onWindow: (audio) => this.#emit("window", audio),
+      onFeature: (frame) => this.emit("feature", frame),
+      onWindow: (audio) => this.emit("window", audio),
     });
     this.mixer.mix.connect(this.#capture.node);
     if (microphone === undefined) return;
@@ -180,24 +182,24 @@ export class FileSource extends EventTarget {
   #handleChunk(chunk) {
     if (this.#chunkCount >= this.#plan.chunkCount) return;
     this.#chunkCount += 1;
-    this.#emit("chunk", chunk);
+    this.emit("chunk", chunk);
     if (this.#chunkCount < this.#plan.chunkCount || this.#state !== "running") return;
     this.#state = "ended";
     this.#options.video?.pause();
-    this.#emit("ended", null);
+    this.emit("ended", null);
   }
 
   /** @param {CaptureLevel} level */
   #handleLevel(level) {
-    this.#emit("level", level);
+    this.emit("level", level);
     if (this.#state !== "running") return;
     const elapsedS = this.#options.context.currentTime - this.#startS;
     const fileTimeS = elapsedS - this.#plan.fileStartS;
-    this.#emit("progress", { elapsedS, totalS: this.#plan.totalS });
+    this.emit("progress", { elapsedS, totalS: this.#plan.totalS });
     this.#followVideo(fileTimeS);
     const dueS = this.#plan.frameInstantsS[this.#frameIndex];
     if (dueS === undefined || fileTimeS < dueS) return;
-    this.#emit("frame-due", null);
+    this.emit("frame-due", null);
     this.#frameIndex += 1;
   }
 
@@ -211,11 +213,6 @@ export class FileSource extends EventTarget {
     }
     if (video.paused) video.play().catch(() => undefined); // the next level tries again
     if (Math.abs(video.currentTime - fileTimeS) > MAX_VIDEO_DRIFT_S) video.currentTime = fileTimeS;
-  }
-
-  /** @param {string} type @param {unknown} detail */
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 
@@ -242,13 +239,18 @@ export async function openSoundFile(options) {
     paddingAfterS,
     ...(microphone && { microphone: microphone.stream }),
   });
-  source.addEventListener("progress", (event) => onProgress(/** @type {CustomEvent} */ (event).detail));
-  microphone?.addEventListener("ended", (event) => {
-    source.dispatchEvent(new CustomEvent("ended", { detail: /** @type {CustomEvent} */ (event).detail }));
-  });
+  source.on("progress", onProgress);
+  return withMicrophone(source, microphone);
+}
+
+/** One source of both: what the microphone says counts for the file, too. @param {FileSource} source @param {Microphone | null} microphone */
+export function withMicrophone(source, microphone) {
+  for (const type of ["silent", "audible", "ended"]) {
+    microphone?.addEventListener(type, (event) => source.emit(type, /** @type {CustomEvent} */ (event).detail));
+  }
   const closeFile = source.close.bind(source);
   return Object.assign(source, {
-    isMicrophone: hasMicrophone,
+    isMicrophone: microphone !== null,
     async close() {
       await microphone?.close();
       await closeFile();

@@ -3,6 +3,7 @@
 
 import { SettingsStore, flagField, numberField } from "../../shared/settings-store.js";
 
+/** @import { SmallStorage } from "../../shared/memory.js" */
 /** @import { HalfDuplexConfig } from "../../../types/protocol.js" */
 
 const STORAGE_KEY = "half_duplex_settings";
@@ -20,7 +21,7 @@ const HALF_FIELDS = Object.freeze({
   captions: flagField(false),
 });
 
-/** @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage @param {Record<string, unknown>} serverValues */
+/** @param {SmallStorage | null} storage @param {Record<string, unknown>} serverValues */
 export function makeHalfSettings(storage, serverValues) {
   const store = new SettingsStore(STORAGE_KEY, HALF_FIELDS, storage);
   store.applyServer(serverValues);

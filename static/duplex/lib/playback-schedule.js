@@ -119,7 +119,7 @@ const AUDIBLE_GAP_S = 0.01;
  * - A turn's first chunk starts the target delay after it came; the next ones follow without a seam.
  * - Late chunk: a gap, counted beyond 10 ms, which raises the target delay (see playback-delay.js).
  *   The schedule restarts a little after `now`, so that the same jitter does not tear it again.
- * - Bound: a chunk that would begin more than `maxAheadS` ahead is refused and counted (the newest is
+ * - Bound: a chunk that would begin more than `maxAheadS` ahead is refused (the newest is
  *   dropped: what is already promised to the ear stays whole).
  * - hold/release: time stands still for what waits; nothing is lost and no gap is counted.
  */
@@ -138,7 +138,6 @@ export class PlaybackSchedule {
   #turnCount = 0;
   #gapCount = 0;
   #totalShiftS = 0;
-  #refusedS = 0;
 
   /** @param {ScheduleOptions} [options] */
   constructor({ baseDelayS = 0.2, maxDelayS = 1.5, maxAheadS = 120, gridHz = 0 } = {}) {
@@ -162,11 +161,6 @@ export class PlaybackSchedule {
   /** Sum of all gaps, audible or not. */
   get totalShiftS() {
     return this.#totalShiftS;
-  }
-
-  /** Sound refused because too much was queued. */
-  get refusedS() {
-    return this.#refusedS;
   }
 
   get isHeld() {
@@ -197,10 +191,7 @@ export class PlaybackSchedule {
   place(durationS, now) {
     const at = this.#heldAtS ?? now;
     this.#forgetFinished(at);
-    if (this.#nextS - at > this.#maxAheadS) {
-      this.#refusedS += durationS;
-      return { placement: null, gapS: 0, isCounted: false };
-    }
+    if (this.#nextS - at > this.#maxAheadS) return { placement: null, gapS: 0, isCounted: false };
     if (this.#turn !== "running") return this.#enter(this.#startTurn(at), durationS, 0);
     const startS = this.#nextS;
     if (!this.isHeld) this.#delay.noteArrival(startS - at, at);

@@ -50,7 +50,7 @@ export function mayLackSound(format, isSupported) {
 }
 
 /** @param {string} mimeType */
-const isSupportedHere = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
+export const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
 /** To cross from one context to another. @param {AudioNode} node of a live context */
 function streamOf(node) {
@@ -81,7 +81,7 @@ export class SessionVideoRecorder extends EventTarget {
 
   /** Begin. @param {VideoRecorderOptions} options @returns {Promise<Format | null>} null: this browser cannot record */
   async start(options) {
-    const format = pickFormat(isSupportedHere, options.formatId);
+    const format = pickFormat(isSupported, options.formatId);
     if (format === null) return null;
     this.#format = format;
     this.#parts = [];

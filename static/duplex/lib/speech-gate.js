@@ -43,6 +43,16 @@ const HOLD_RELEASE_FRAMES = 26;
 /** Sound that vanishes within so many frames of a hold may have been the answer's own echo. */
 const ECHO_TELL_FRAMES = 25;
 
+const NO_SOUND = {
+  frames: 0,
+  activeFrames: 0,
+  pauseFrames: 0,
+  evidence: 0,
+  isVoice: false,
+  peakDb: FLOOR_DB,
+  outputDb: FLOOR_DB,
+};
+
 /** @typedef {"idle" | "ducked" | "held" | "confirmed"} GateState */
 /** @typedef {"none" | "duck" | "hold" | "confirm" | "release"} GateAction */
 
@@ -94,7 +104,7 @@ export class SpeechGate {
   #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
   #outputAt = 0;
   /** What is known of the sound now heard. */
-  #sound = { frames: 0, activeFrames: 0, pauseFrames: 0, evidence: 0, isVoice: false, peakDb: FLOOR_DB, outputDb: FLOOR_DB };
+  #sound = { ...NO_SOUND };
   #heldFrames = 0;
   #wasPlaying = false;
 
@@ -191,15 +201,7 @@ export class SpeechGate {
   }
 
   #forgetSound() {
-    Object.assign(this.#sound, {
-      frames: 0,
-      activeFrames: 0,
-      pauseFrames: 0,
-      evidence: 0,
-      isVoice: false,
-      peakDb: FLOOR_DB,
-      outputDb: FLOOR_DB,
-    });
+    Object.assign(this.#sound, NO_SOUND);
     this.#heldFrames = 0;
   }
 

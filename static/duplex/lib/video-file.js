@@ -4,7 +4,7 @@
 import { CodedError } from "../../shared/coded-error.js";
 import { videoEvent } from "../../shared/decode-sound.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
-import { VIDEO_MAX_S, decodeSound, openFileSource } from "./file-source.js";
+import { VIDEO_MAX_S, decodeSound, openFileSource, withMicrophone } from "./file-source.js";
 import { measureLufs } from "./lufs.js";
 import { openMicrophone } from "./microphone.js";
 import { MixerController } from "./mixer-controller.js";
@@ -66,24 +66,11 @@ export function setMixer(mixer, { trimFileDb, trimMicrophoneDb, microphoneLufs, 
 
 /** @param {VideoSourceOptions} options @returns {Promise<FileSource & {isMicrophone: boolean}>} */
 export async function openVideoSource({ mix, microphone: wish, ...options }) {
-  const hasMicrophone = mix.mode !== "file";
   // In a context of its own: it keeps that awake, while a pause puts the file's to sleep.
-  const microphone = hasMicrophone ? await openMicrophone(wish) : null;
+  const microphone = mix.mode !== "file" ? await openMicrophone(wish) : null;
   const context = new AudioContext({ sampleRate: CAPTURE_RATE_HZ });
   const mixer = new MixerController(context, { mode: mix.mode });
   setMixer(mixer, mix);
   const source = await openFileSource({ ...options, context, mixer, ...(microphone && { microphone: microphone.stream }) });
-  for (const type of ["silent", "audible", "ended"]) {
-    microphone?.addEventListener(type, (event) => {
-      source.dispatchEvent(new CustomEvent(type, { detail: /** @type {CustomEvent} */ (event).detail }));
-    });
-  }
-  const closeFile = source.close.bind(source);
-  return Object.assign(source, {
-    isMicrophone: hasMicrophone,
-    async close() {
-      await microphone?.close();
-      await closeFile();
-    },
-  });
+  return withMicrophone(source, microphone);
 }

@@ -5,12 +5,18 @@ import { t } from "../../shared/texts.js";
 import { late } from "../../shared/late.js";
 import { html, mountView } from "../../shared/lit.js";
 import { toastProblem } from "../../shared/notice.js";
+import { byId } from "../../shared/dom.js";
+import { mountLateHelp } from "../../shared/late-parts.js";
 import { mountPresetSelector } from "../../shared/preset-selector.js";
 import { voiceLimits, voiceToWire } from "../../shared/prompt.js";
+import { bindSettings, mountSettingsDrawer } from "../../shared/settings-form.js";
+import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "./call-notes.js";
 import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 
 /** @import { AppliedPreset, Voice, VoiceLimits } from "../../shared/prompt.js" */
 /** @import { RefAudioPlayer, TtsVoice } from "../../shared/ref-audio-player.js" */
+/** @import { Page } from "../../shared/page.js" */
+/** @import { AnyStore } from "../../shared/settings-form.js" */
 /** @import { Field } from "../../shared/settings-store.js" */
 /** @import { DuplexSetting } from "../lib/call-settings.js" */
 /** @import { DuplexCall } from "../lib/call-kinds.js" */
@@ -18,6 +24,31 @@ import { DUPLEX_FIELDS } from "../lib/call-settings.js";
 
 const loadServerVoices = late(() => import("../../shared/decode-sound.js"));
 const importEditors = () => import("../../shared/ref-audio-player.js");
+
+/**
+ * What both pages of full duplex have around a call: settings, instructions, notes, help.
+ * @param {{mode: "audio_duplex" | "omni", page: Page, store: AnyStore}} options
+ */
+export function mountDuplexSetup({ mode, page, store }) {
+  const part = (/** @type {string} */ id) => byId(id, HTMLElement);
+  if (page.defaults) {
+    const { playback_delay_ms, max_kv_tokens } = page.defaults;
+    store.applyServer({ playback_delay_ms, max_kv_tokens });
+  }
+  mountDuplexConfigForm(part("config-form"));
+  const dialog = byId("settings", HTMLDialogElement);
+  const drawer = mountSettingsDrawer(dialog, byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
+  bindSettings(part("main"), store);
+  mountHeadphonesAdvice(part("advice"));
+  mountServiceNote(part("service-note"), page);
+  mountLateHelp(mode === "omni" ? "omni" : "audio-duplex");
+  const [presets, voice, ttsVoice] = ["presets", "voice", "tts-voice"].map(part);
+  const prompt = mountPromptSetup(
+    { presets, prompt: byId("system-prompt", HTMLTextAreaElement), voice, ttsVoice },
+    { mode, defaults: page.defaults, onSettings: (settings) => store.applyPreset(settings), onEdit: () => drawer.open() },
+  );
+  return { prompt, modelName: mountModelNote(part("model-note"), page).modelName };
+}
 
 /** @typedef {{presets: HTMLElement, prompt: HTMLTextAreaElement, voice: HTMLElement, ttsVoice: HTMLElement}} PromptParts */
 
@@ -30,7 +61,7 @@ const importEditors = () => import("../../shared/ref-audio-player.js");
  */
 
 /** @param {PromptParts} parts @param {PromptOptions} options */
-export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
+function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
   const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   /** @param {AppliedPreset} preset */
   const apply = (preset) => {
@@ -42,9 +73,7 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
   parts.prompt.addEventListener("input", () => presets.setEdited(true));
 
   return {
-    /** The first preset was applied, or there is none. */
     ready: presets.ready,
-    /** Brings in the editors of the voices. */
     loadEditors: voices.loadEditors,
     /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
     given() {
@@ -119,7 +148,7 @@ function mountVoices(parts, { limits, onEdited }) {
 const SHOWN = /** @type {DuplexSetting[]} */ (Object.keys(DUPLEX_FIELDS)).filter((name) => name !== "length_penalty");
 
 /** Builds the inputs; `bindSettings` on a root around them ties them to the store. @param {HTMLElement} el */
-export function mountDuplexConfigForm(el) {
+function mountDuplexConfigForm(el) {
   mountView(el, () =>
     SHOWN.map(
       (name) =>

@@ -1,24 +1,15 @@
 // @ts-check
 /** The picture of a video call: the camera or a file in one video element, and what is shown while there is none. */
 
-import { CodedError, codeOf } from "../../shared/coded-error.js";
+import { CodedError } from "../../shared/coded-error.js";
 import { on } from "../../shared/dom.js";
 import { html, icon, mountView, nothing } from "../../shared/lit.js";
 import { t } from "../../shared/texts.js";
-import { createFrameGrabber, openCamera } from "../lib/camera.js";
+import { cameraCode, createFrameGrabber, openCamera } from "../lib/camera.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
 /** @import { Camera } from "../lib/camera.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
-
-/** Codes that are the browser's, not the camera's. */
-const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
-
-/** A camera that cannot be used, by the code of its sentence, which says it all. @param {unknown} cause */
-function pictureError(cause) {
-  const reason = codeOf(cause);
-  return new CodedError(SHARED_CODES.has(reason) ? reason : `camera_${reason}`, cause, "");
-}
 
 /**
  * @typedef {Object} CameraStageOptions
@@ -78,7 +69,7 @@ export function mountCameraStage(el, options) {
       camera = await open();
     } catch (error) {
       close();
-      throw pictureError(error);
+      throw new CodedError(cameraCode(error), error, ""); // the sentence of the code says it all
     } finally {
       isOpening = false;
       draw();

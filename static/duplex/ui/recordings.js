@@ -16,6 +16,7 @@ import {
   FORMATS,
   SessionVideoRecorder,
   createUserBus,
+  isSupported,
   mayLackSound,
   pickFormat,
   supportedFormats,
@@ -63,9 +64,6 @@ const RECORD_FIELDS = Object.freeze({
   bitrate: /** @type {ChoiceField} */ ({ type: "choice", initial: String(BITRATES[1]), choices: BITRATES.map(String) }),
   burn_subtitles: /** @type {BooleanField} */ ({ type: "boolean", initial: true }),
 });
-
-/** @param {string} mimeType */
-const isSupported = (mimeType) => typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
 
 /**
  * @typedef {Object} RecordingOptions

@@ -98,7 +98,6 @@ function isUsed(history, name) {
  * @param {readonly number[]} times Unix seconds
  * @param {readonly Column[]} columns
  * @param {number} longestS between two points that are joined
- * @returns {{times: number[], columns: Column[]}}
  */
 export function withGaps(times, columns, longestS) {
   /** @type {number[]} */
@@ -230,7 +229,6 @@ export function dataOf({ times, lines }) {
  * @param {Chart} chart
  * @param {{css: (token: string, alpha?: number) => string, tick: (line: Line, value: number | null) => string, tell: (plot: Plot) => void,
  *   size: {width: number, height: number}, font: string}} look
- * @returns {import("uplot").Options}
  */
 export function optionsOf(chart, { css, tick, tell, size, font }) {
   const text = {

@@ -5,7 +5,7 @@ import { byId, find, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
 import { onLangChange, phraseText, t } from "../shared/texts.js";
 import { html, icon, mountView, nothing } from "../shared/lit.js";
-import { toast } from "../shared/notice.js";
+import { noticeBox, toast } from "../shared/notice.js";
 import { CHECKS, reportText, verdictOf } from "./results.js";
 
 /** @import { CheckId, Result, Results } from "./results.js" */
@@ -108,13 +108,9 @@ export function mountVerdict(results) {
 function finding({ state, text, next, detail }) {
   if (!text || state === "todo") return nothing;
   const isRunning = state === "running";
-  return html`<div class="notice" data-kind=${isRunning ? nothing : state}>
-    ${isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state])}
-    <div class="stack-tight">
-      <p class="notice-title">${phraseText(text)}</p>
-      ${next ? html`<p>${phraseText(next)}</p>` : nothing} ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
-    </div>
-  </div>`;
+  const sign = isRunning ? html`<span class="spinner" aria-hidden="true"></span>` : icon(STATE_ICONS[state]);
+  const words = { title: phraseText(text), next: next && phraseText(next), detail };
+  return noticeBox({ ...words, sign, kind: isRunning ? undefined : state });
 }
 
 /** @param {HTMLElement} el @param {CheckId} id @param {Results} results */

@@ -101,12 +101,8 @@ function modelLine(report) {
   if (!model) return { id: "model", state: "caution", text: { key: "home.model_none" } };
   const params = { name: model.name };
   if (model.kind === "unknown") {
-    return {
-      id: "model",
-      state: "caution",
-      text: { key: "home.model_unknown", params },
-      next: { key: "home.model_unknown_next" },
-    };
+    const next = { key: "home.model_unknown_next" };
+    return { id: "model", state: "caution", text: { key: "home.model_unknown", params }, next };
   }
   if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "home.model_full", params } };
   // What to do about it stands in the note above the cards.
@@ -118,7 +114,6 @@ function modelLine(report) {
  * @param {Report | null} report null until the server was asked
  * @param {number | null} waitS
  * @param {(seconds: number) => string} clock writes a duration
- * @returns {Line[]}
  */
 export function readinessLines(facts, report, waitS, clock) {
   return [
@@ -137,12 +132,8 @@ const DECISIVE = new Set(["secure", "microphone", "worker", "queue"]);
 /** The one line worth a visitor's attention, or null if a conversation can begin. @param {Line[]} lines @returns {Line | null} */
 export function firstObstacle(lines) {
   const decisive = lines.filter(({ id }) => DECISIVE.has(id));
-  return (
-    decisive.find(({ state }) => state === "bad") ??
-    decisive.find(({ state }) => state === "caution") ??
-    decisive.find(({ state }) => state === "asking") ??
-    null
-  );
+  const worst = ["bad", "caution", "asking"].find((wanted) => decisive.some(({ state }) => state === wanted));
+  return decisive.find(({ state }) => state === worst) ?? null;
 }
 
 /**

@@ -129,7 +129,6 @@ async function start() {
   void devices.refresh();
 }
 
-/** Show what the model will see. */
 async function showSource() {
   part("file-panel").hidden = !isFile();
   if (isFile()) await (await fileMode()).show();

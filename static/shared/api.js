@@ -31,7 +31,6 @@ export function getJson(path, options = {}) {
  * @param {string} path
  * @param {unknown} [body] sent as JSON
  * @param {{signal?: AbortSignal, headers?: Record<string, string>}} [options]
- * @returns {Promise<T>}
  */
 export function sendJson(method, path, body, { signal, headers = {} } = {}) {
   const text = body === undefined ? undefined : JSON.stringify(body);

@@ -22,7 +22,6 @@ export function find(root, selector, kind) {
  * @param {string} type
  * @param {(event: E) => void} listener
  * @param {AddEventListenerOptions} [options]
- * @returns {() => void}
  */
 export function on(target, type, listener, options) {
   const handler = /** @type {EventListener} */ (listener);

@@ -42,7 +42,6 @@ export const iconButton = (name, words, run, { label = words, action, style = "b
  * called.
  * @param {HTMLElement} el
  * @param {() => unknown} view
- * @returns {(() => void) & {close: () => void}}
  */
 export function mountView(el, view) {
   const draw = () => render(view(), el);

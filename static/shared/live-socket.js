@@ -111,7 +111,6 @@ export function socketUrl(kind, sessionId, origin) {
  * A new session id: `<prefix>_<time in base 36>_<random>`.
  * @param {string} prefix Letters, digits and "_"; `adx` and `omni` choose the queue.
  * @param {number} [unixMs]
- * @returns {string}
  */
 export function newSessionId(prefix, unixMs = Date.now()) {
   const random = crypto.getRandomValues(new Uint8Array(ID_RANDOM_BYTES));

@@ -17,17 +17,20 @@ import { html, icon, mountView, nothing, render } from "./lit.js";
 
 /** @param {string | Problem} problem @param {NoticeLook} [look] */
 export function noticeView(problem, { kind = "bad", params, actions = [] } = {}) {
-  const { title, nextStep, detail } = problemText(problem, params);
-  return html`<div class="notice" data-kind=${kind}>
-    ${icon(kind === "good" ? "check" : "warning")}
+  const { title, nextStep: next, detail } = problemText(problem, params);
+  const more = actions.length > 0 ? html`<div class="row">${actions.map(actionView)}</div>` : nothing;
+  return noticeBox({ kind, sign: icon(kind === "good" ? "check" : "warning"), title, next, detail, more });
+}
+
+/** @param {{title: string, next?: string, detail?: string, kind?: string, sign: unknown, more?: unknown}} look */
+export const noticeBox = ({ title, next, detail, kind, sign, more = nothing }) =>
+  html`<div class="notice" data-kind=${kind ?? nothing}>
+    ${sign}
     <div class="stack-tight">
       <p class="notice-title">${title}</p>
-      <p>${nextStep}</p>
-      ${detail ? html`<p class="small soft">${detail}</p>` : nothing}
-      ${actions.length > 0 ? html`<div class="row">${actions.map(actionView)}</div>` : nothing}
+      ${next ? html`<p>${next}</p>` : nothing} ${detail ? html`<p class="small soft">${detail}</p>` : nothing} ${more}
     </div>
   </div>`;
-}
 
 /** @param {NoticeAction} action */
 const actionView = ({ label, run, href }) =>

@@ -31,7 +31,6 @@ export function pageVisibility() {
  * Ask for the screen to stay on. Never fails: a refusal only means that it may go dark.
  * @param {Pick<Navigator, "wakeLock">} [navigator]
  * @param {EventTarget & {visibilityState: string}} [page] tells when the tab is seen again
- * @returns {WakeLock}
  */
 export function keepAwake(navigator = globalThis.navigator, page = globalThis.document) {
   /** @type {WakeLockSentinel | null} */

@@ -36,7 +36,6 @@ function textOf(node) {
   return [node.textContent, ...fields].join("");
 }
 
-/** Watches the text of the page until there is Chinese in it. */
 function watchForChinese() {
   const root = document.documentElement;
   const observer = new MutationObserver((changes) => {

@@ -64,7 +64,6 @@ const CODE = /^[a-z]{2,3}$/;
  * @param {readonly string[] | null} offered codes such as "en"; null: whatever looks like one
  * @param {{query?: string | null, stored?: string | null, server?: string | null,
  *   browser?: readonly string[], fallback: string}} wishes strongest first, as named here
- * @returns {string}
  */
 export function pickLanguage(offered, { query, stored, server, browser = [], fallback }) {
   for (const wish of [query, stored, server, ...browser]) {

@@ -5,7 +5,6 @@ import { CodedError } from "./coded-error.js";
 
 const BASE = "/static/vendor";
 
-/** A library is not installed on the server. */
 export class MissingLibraryError extends CodedError {
   /** @param {string} library */
   constructor(library) {

@@ -10,7 +10,6 @@ import { fitsRequest, wireChars, fileProblemWords } from "./media-part.js";
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 /** @import { TrayProblem } from "./media-part.js" */
 
-/** Loaded with the first file. */
 const loadReaders = () => import("./media-input.js");
 const loadChips = late(
   () => import("./media-view.js"),

@@ -98,7 +98,6 @@ const WORTH_BYTES = 256 * 1024; // less is sent before anybody could look
  * Watches a socket's buffer from now on until it is empty.
  * @param {() => Pick<WebSocket, "bufferedAmount"> | null} socket
  * @param {(done: {sentBytes: number, totalBytes: number} | null) => void} listener null: nothing is on its way
- * @returns {{begin: () => void, end: () => void}}
  */
 export function watchUpload(socket, listener) {
   /** @type {ReturnType<typeof setInterval> | undefined} */

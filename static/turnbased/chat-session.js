@@ -84,12 +84,10 @@ export class ChatSession extends Emitter {
     return this.#head;
   }
 
-  /** The active turn, if there is one. */
   get turn() {
     return this.#turn;
   }
 
-  /** Of the answer that is coming. */
   get answerId() {
     return this.#answerId;
   }
@@ -172,7 +170,6 @@ export class ChatSession extends Emitter {
     void this.save();
   }
 
-  /** Take back the last edit, deletion or repetition. */
   undo() {
     if (!this.#before) return;
     const before = this.#before;

@@ -213,7 +213,6 @@ function mountDropZone(el, take) {
 const HOLD_MS = 350;
 const SHORTEST_S = 0.3; // less is a slip of the finger
 
-/** Only who speaks needs them. */
 const loadRecorder = () => import("./media-input.js");
 
 /**
@@ -303,7 +302,6 @@ function mountRecordPanel(el, { button, settings, onState, onRecorded, onProblem
     return true;
   };
   const press = () => (state === "idle" ? void begin() : void end());
-  /** Letting go ends what was held. */
   const release = () => {
     if (state !== "idle" && performance.now() - pressedAtMs > HOLD_MS) void end();
   };

@@ -52,7 +52,6 @@ export function setSystem(conversation, items, createdAtMs) {
  * @param {Conversation} conversation
  * @param {string} id
  * @param {Partial<Pick<ChatMessage, "items" | "status" | "extra">>} change
- * @returns {Conversation}
  */
 export function editMessage(conversation, id, change) {
   const messages = conversation.messages.map((message) => (message.id === id ? { ...message, ...change } : message));
@@ -90,7 +89,6 @@ export function textItem(text) {
  * The history as the server takes it, the new user message last. Answers without text and messages
  * without content are left out; neighbours of one role stay apart.
  * @param {Conversation} conversation
- * @returns {Message[]}
  */
 export function toWire(conversation) {
   return conversation.messages

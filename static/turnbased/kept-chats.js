@@ -75,7 +75,6 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
   return {
     begin,
     refresh: panel.refresh,
-    /** Show what was shown before the reload. */
     async restore() {
       const kept = (await store.list().catch(() => [])).find(({ id }) => id === remembered(CURRENT_KEY));
       if (kept) await open(kept);

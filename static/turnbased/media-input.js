@@ -29,7 +29,6 @@ import { IMAGE_TYPES, kindOfFile, mediaProblem } from "./media-part.js";
  * @property {AbortSignal} [signal]
  */
 
-/** A file that cannot be attached, with the reason as a code. */
 export class MediaError extends CodedError {
   /** @param {MediaProblem} code @param {MediaKind | null} kind */
   constructor(code, kind) {

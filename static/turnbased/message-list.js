@@ -16,7 +16,6 @@ import { mediaOf } from "./media-part.js";
 /** @import { ChatSession } from "./chat-session.js" */
 /** @import { ChatMessage, MediaPart, MessageActions } from "../../types/chat.js" */
 
-/** They come with the first message. */
 export const loadViews = late(
   () => Promise.all([import("./message-view.js"), import("./media-view.js"), import("../shared/markdown.js")]),
   ([{ messageView, voicePlayer }, { createShelf }, { loadMarkdown }]) => {
@@ -120,7 +119,6 @@ export function mountMessageList(el, { session, actions, spoken, toEnd, onPlain 
       toastProblem(error);
     }
   }
-  /** The library comes with the first answer. */
   let isMarkdownAsked = false;
   /** @param {NonNullable<typeof views>} views */
   async function needMarkdown({ loadMarkdown }) {

@@ -90,7 +90,6 @@ export class StreamingChat extends Emitter {
     this.#sessionId = newSessionId(this.#options.idPrefix);
   }
 
-  /** The id the server knows this conversation by. */
   get sessionId() {
     return this.#sessionId;
   }
@@ -99,7 +98,6 @@ export class StreamingChat extends Emitter {
     return this.#turn !== null;
   }
 
-  /** The active turn, if there is one. */
   get progress() {
     return this.#turn?.progress ?? null;
   }

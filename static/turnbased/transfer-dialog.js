@@ -10,7 +10,6 @@ import { lastRecordingId } from "./conversation.js";
 
 /** @import { ChatSession } from "./chat-session.js" */
 
-/** Loaded when it is needed. */
 const loadTransfer = () => import("./transfer.js");
 
 const APP = "turnbased";

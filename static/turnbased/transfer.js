@@ -82,15 +82,11 @@ function partsOf(message) {
  * @throws {TransferError}
  */
 export async function fromFile(bytes, nowMs, loadMsgpack) {
-  const parse =
-    bytes[0] === JSON_START
-      ? () => JSON.parse(new TextDecoder().decode(bytes))
-      : (
-          ({ decode }) =>
-          () =>
-            decode(bytes)
-        )(await loadMsgpack());
-  const file = asRecord(attempt(parse));
+  const isJson = bytes[0] === JSON_START;
+  const decode = isJson
+    ? (/** @type {Uint8Array} */ text) => JSON.parse(new TextDecoder().decode(text))
+    : (await loadMsgpack()).decode;
+  const file = asRecord(attempt(() => decode(bytes)));
   if (!Array.isArray(file.messages) || file.messages.length > LIMITS.MESSAGES_MAX) throw new TransferError("not_a_chat");
   if (file.format === FORMAT && Number(file.version) > VERSION) throw new TransferError("newer_version");
   let conversation = emptyConversation();
@@ -119,7 +115,7 @@ function readMessage(message, nowMs) {
   const isAnswer = role === "assistant";
   const read = list.map((item) => readItem(asRecord(item), facts));
   const media = read.flatMap((one) => (one.part ? [one.part] : []));
-  const voice = isAnswer ? readVoice(message, media, list) : null;
+  const voice = isAnswer ? readVoice(message, list) : null;
   const text = read.map((one) => one.text).join("");
   const stopped = message.status === "stopped" ? "stopped" : "done";
   return {
@@ -163,11 +159,7 @@ function readItem(item, facts) {
 /** @param {string} type @param {unknown} data Base64, or the bytes of a file */
 function dataOf(type, data) {
   if (typeof data === "string") {
-    try {
-      base64ToBytes(data);
-    } catch {
-      throw new TransferError("not_a_chat");
-    }
+    attempt(() => base64ToBytes(data));
     return data;
   }
   if (!(data instanceof Uint8Array)) throw new TransferError("not_a_chat");
@@ -179,11 +171,9 @@ function dataOf(type, data) {
   }
 }
 
-/** @param {Record<string, unknown>} message @param {readonly MediaPart[]} media @param {readonly unknown[]} list */
-function readVoice(message, media, list) {
-  const spoken = media.some(({ type }) => type === "audio")
-    ? asRecord(list.find((item) => asRecord(item).type === "audio")).data
-    : null;
+/** @param {Record<string, unknown>} message @param {readonly unknown[]} list */
+function readVoice(message, list) {
+  const spoken = asRecord(list.find((item) => asRecord(item).type === "audio")).data;
   const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
   if (!(wav instanceof Uint8Array)) return null;
   const bytes = new Uint8Array(wav); // of its own memory

@@ -21,7 +21,6 @@ const SLICES_HD = 2;
  * A video interleaves pictures and sound, which leaves no room for finer pictures.
  * @param {TurnSettings} settings
  * @param {readonly Message[]} messages
- * @returns {TurnOptions}
  */
 export function turnOptions(settings, messages) {
   const hasVoice = settings.hasVoice ?? false;

@@ -70,7 +70,6 @@ function configValue(value) {
 /**
  * Every unit, a page at a time: for screen readers, and to hear single files.
  * @param {{plan: Plan, onJump: (atS: number) => void, playFile: (path: string) => void, draw: () => void}} options
- * @returns {() => View}
  */
 export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
   const pages = Math.max(1, Math.ceil(plan.units.length / PER_PAGE));

@@ -99,7 +99,6 @@ export function indexAt(list, atS, startS) {
  * @template {{startS: number, endS: number}} T
  * @param {readonly T[]} list
  * @param {View} view
- * @returns {T[]}
  */
 export function within(list, { fromS, toS }) {
   const last = indexAt(list, toS, ({ startS }) => startS);

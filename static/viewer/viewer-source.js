@@ -27,7 +27,6 @@ function wait(ms, signal) {
  * @param {string} recordingId
  * @param {{onMeta: (meta: Meta) => void, onWaiting: (status: string) => void, signal: AbortSignal}} options
  *   `onWaiting`: it is still being written, and how far it is
- * @returns {Promise<{meta: Meta, recording: Recording}>}
  */
 export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) {
   for (;;) {

@@ -76,7 +76,6 @@ export class AudioPlayer extends Emitter {
     return this.context?.state === "running";
   }
 
-  /** Is an answer sounding, waiting or held? */
   get isPlaying() {
     return this.#output !== null && this.#schedule.isPlaying(this.#now);
   }
@@ -85,7 +84,6 @@ export class AudioPlayer extends Emitter {
     return this.#schedule.isHeld;
   }
 
-  /** Sound queued, ms. */
   get aheadMs() {
     return this.#schedule.aheadS(this.#now) * MS_PER_S;
   }
@@ -131,7 +129,6 @@ export class AudioPlayer extends Emitter {
     return this.#enqueue(this.#toContextRate(samples), samples);
   }
 
-  /** The answer is complete; what is queued plays out. */
   endTurn() {
     if (this.#resampler !== null && this.#schedule.isTurnOpen && this.#chunkIndex > 0) {
       const tail = new Float32Array(this.#resampler.maxOutputSamples(0));
@@ -162,7 +159,6 @@ export class AudioPlayer extends Emitter {
     this.#silence();
   }
 
-  /** Continue where `hold` stopped. */
   release() {
     if (this.#output === null || !this.#schedule.isHeld) return;
     const now = this.#now + LEAD_S;
@@ -186,7 +182,6 @@ export class AudioPlayer extends Emitter {
     return (await this.#output?.setSinkId(deviceId)) ?? false;
   }
 
-  /** Silence at once and let the output go. */
   async stop() {
     if (this.#output === null) return;
     const output = this.#output;
@@ -207,7 +202,6 @@ export class AudioPlayer extends Emitter {
   /**
    * @param {Float32Array} samples at the context's rate
    * @param {Float32Array | null} raw the same at the chunk's rate; null for a resampler's tail
-   * @returns {boolean}
    */
   #enqueue(samples, raw) {
     const { context } = /** @type {PlayerOutput} */ (this.#output);
@@ -241,7 +235,6 @@ export class AudioPlayer extends Emitter {
     source.start(Math.max(startS, now), Math.max(0, now - startS));
   }
 
-  /** Fade out what sounds; its sources end with the fade. */
   #silence() {
     const endS = this.#output?.silence();
     for (const queued of this.#queued.values()) {

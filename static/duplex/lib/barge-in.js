@@ -90,7 +90,6 @@ export class BargeIn extends EventTarget {
     this.#setState("interrupted");
   }
 
-  /** Stop listening; a held answer continues. */
   close() {
     this.#recover();
     this.attach(null);

@@ -14,7 +14,6 @@ const DRIFT_MS = Object.freeze([50, 200]);
 const AHEAD_MS = Object.freeze([200, 50]);
 /** Silence heard in the middle of answers, summed up, ms. */
 const SHIFT_MS = Object.freeze([0, 200]);
-/** Share of the memory in use. */
 const KV_SHARE = Object.freeze([0.5, 0.8]);
 /** Share of a unit's length that its work takes. */
 const INFER_SHARE = Object.freeze([0.8, 1]);
@@ -28,9 +27,7 @@ export function gradeLow(value, [good, bearable]) {
 
 /** @param {number | null} value @param {readonly number[]} limits good, bearable from here on @returns {Grade} */
 export function gradeHigh(value, [good, bearable]) {
-  if (value === null || !Number.isFinite(value)) return "none";
-  if (value >= good) return "good";
-  return value >= bearable ? "caution" : "bad";
+  return gradeLow(value === null ? null : -value, [-good, -bearable]);
 }
 
 /** @param {SessionState} state @param {number} maxKvTokens */
@@ -56,7 +53,6 @@ export function figuresOf(state, maxKvTokens) {
 
 // Units as columns of a picture: stages stacked in ms, memory, sound ahead, gaps.
 
-/** Columns on the timeline. */
 export const COLUMNS_SHOWN = 60;
 /** Room above the budget line, as a share of it. */
 const HEADROOM = 1.2;

@@ -26,7 +26,6 @@ export const duplexCall = (options) => new Call(options, (call) => new FullDuple
 /**
  * The session itself keeps the microphone back.
  * @param {CallOptions<HalfDuplexSession> & {getMaxSessionS?: () => number}} options
- * @returns {HalfCall}
  */
 export const halfDuplexCall = ({ getMaxSessionS = () => 0, ...options }) =>
   new Call(options, (call) => ({
@@ -59,7 +58,6 @@ class FullDuplex {
     this.sessionOptions = { getMaxKvTokens: () => settings().maxKvTokens, isAutoPauseOn: () => settings().isAutoPauseOn };
   }
 
-  /** Playback delay aimed at, ms. */
   get delayMs() {
     return this.#call.player?.metrics.targetDelayMs ?? this.#options.settings().playbackDelayMs;
   }

@@ -153,7 +153,6 @@ export function warningOf(code) {
 
 // What the stage and the queue before the call say.
 
-/** Of the stage; half duplex has two more. */
 export const STATE_ICONS = Object.freeze({
   idle: "mic",
   connecting: "clock",

@@ -101,7 +101,6 @@ export class Call extends Emitter {
     return this.#devices.isStarting || (this.session?.isActive ?? false);
   }
 
-  /** Of microphone and loudspeaker now. */
   levels() {
     return { inputRms: this.#devices.isMuted ? 0 : this.#inputRms, outputRms: this.player?.outputRms() ?? 0 };
   }
@@ -135,7 +134,6 @@ export class Call extends Emitter {
     return true;
   }
 
-  /** End it, or cancel its start. */
   stop() {
     if (this.session?.isActive) return this.session.stop();
     this.#round += 1;
@@ -143,7 +141,6 @@ export class Call extends Emitter {
     void this.#closeDevices();
   }
 
-  /** Stop the answer; the call continues. */
   interrupt() {
     this.session?.interrupt();
   }

@@ -147,7 +147,6 @@ registerProcessor(PROCESSOR_NAME, CaptureProcessor);
 
 const LEVEL_SAMPLES = CAPTURE_RATE_HZ / LEVELS_PER_S;
 
-/** Level of each 50 ms. */
 class LevelMeter {
   message = { type: "level", rms: 0, peak: 0, isSilent: true };
   #count = 0;
@@ -170,7 +169,6 @@ class LevelMeter {
   }
 }
 
-/** Windows of 512 samples, for a voice detector. */
 class WindowCutter {
   message = { type: "window", audio: new Float32Array(WINDOW_SAMPLES) };
   #length = 0;

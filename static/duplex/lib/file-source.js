@@ -36,7 +36,6 @@ export function checkDuration(durationS, isVideo) {
  * @param {BaseAudioContext} context
  * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
  *   without a sound track then counts as silent
- * @returns {Promise<AudioBuffer>}
  * @throws {CodedError}
  */
 export async function decodeSound(file, context, { isVideo = false, durationS } = {}) {

@@ -63,7 +63,6 @@ export class LiveSession extends Emitter {
     return this.#state;
   }
 
-  /** Whether a session is active, from connecting to stopping. */
   get isActive() {
     return this.#state.phase !== "idle" && this.#state.phase !== "ended";
   }
@@ -222,7 +221,6 @@ export function sessionReducer(strategy) {
  * @param {Strategy<State, any>} strategy
  * @param {State} state
  * @param {any} event `any`: of the phases or the kind's own
- * @returns {State}
  */
 function reduced(strategy, state, event) {
   switch (event.type) {
@@ -264,7 +262,6 @@ function phaseChange(state, event) {
  * @param {PhaseState} state
  * @param {{type: string, code?: string, recording_session_id?: string | null} & QueueWords} message
  * @param {number} nowMs
- * @returns {Partial<PhaseState> | null}
  */
 function messageChange(state, message, nowMs) {
   const recordingSessionId = message.recording_session_id ?? null;

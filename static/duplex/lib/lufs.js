@@ -44,7 +44,6 @@ function kWeighting(rateHz) {
   ];
 }
 
-/** One channel's filters and their memory. */
 class Weighting {
   #stages;
   #memory = new Float64Array(4);

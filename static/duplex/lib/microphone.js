@@ -34,7 +34,6 @@ function connectStream(stream, { context: given }) {
   }
 }
 
-/** An open microphone. Made by `openMicrophone`. */
 export class Microphone extends EventTarget {
   #stream;
   #context;
@@ -56,7 +55,6 @@ export class Microphone extends EventTarget {
     this.#isOwnContext = connected.isOwn;
   }
 
-  /** The context it runs in: for meters and recorders. */
   get context() {
     return this.#context;
   }

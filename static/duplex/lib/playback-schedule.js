@@ -22,7 +22,6 @@ const RESTART_PART = 0.5;
 const MIN_RESTART_S = 0.04;
 const MAX_RESTART_S = 0.1;
 
-/** The adaptive target delay of one player. */
 class PlaybackDelay {
   #baseS;
   #maxS;

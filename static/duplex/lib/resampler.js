@@ -31,7 +31,6 @@ function besselI0(x) {
  * @param {number} offset from its centre, input samples
  * @param {number} halfWidth input samples
  * @param {number} cutoff cycles per input sample
- * @returns {number}
  */
 function prototypeAt(offset, halfWidth, cutoff) {
   const part = offset / halfWidth;
@@ -42,7 +41,6 @@ function prototypeAt(offset, halfWidth, cutoff) {
   return 2 * cutoff * sinc * kaiser;
 }
 
-/** One stream of mono samples on its way from one rate to another. */
 export class Resampler {
   #phaseCount;
   #step;
@@ -96,7 +94,6 @@ export class Resampler {
     return Float32Array.from(taps, (tap) => tap / sum);
   }
 
-  /** Begin a new stream. */
   reset() {
     this.#history.fill(0);
     this.#historyLength = this.#halfWidth - 1; // so that output sample 0 lies on input sample 0

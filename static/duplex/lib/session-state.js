@@ -144,7 +144,6 @@ export function isMicOpen(state) {
  * @param {HalfState} state
  * @param {number} nowMs
  * @param {number} maxSessionS The server ends every session after so long; 0 is never.
- * @returns {number | null}
  */
 export function remainingS(state, nowMs, maxSessionS) {
   if (state.phase !== "running" || state.preparedAtMs === null) return null;

@@ -11,7 +11,6 @@ const TIMESLICE_MS = 1_000;
 const FRAME_RATE_HZ = 25;
 const MS_PER_S = 1_000;
 const DEFAULT_BITRATE = 2_000_000;
-/** Picture bit rates one may choose, bits per second. */
 export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
 
 /** @typedef {{id: string, mimeType: string, extension: string, hasPicture: boolean}} Format */
@@ -36,7 +35,6 @@ export function supportedFormats(isSupported) {
  * The format wished for where possible, else the first that works; null: this browser cannot record.
  * @param {(mimeType: string) => boolean} isSupported
  * @param {string} [wishId]
- * @returns {Format | null}
  */
 export function pickFormat(isSupported, wishId) {
   const possible = supportedFormats(isSupported);

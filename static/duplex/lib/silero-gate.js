@@ -21,7 +21,6 @@ const MAX_WAITING = 4;
  * @property {new (type: "float32" | "int64", data: Float32Array | BigInt64Array, dims?: number[]) => Tensor} Tensor
  */
 
-/** A running detector. Made by `loadSileroDetector`. */
 export class SileroDetector {
   /** Of speech in the last window judged. */
   probability = 0;

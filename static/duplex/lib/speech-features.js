@@ -5,7 +5,6 @@
  * Allocates nothing after the constructor. Pure.
  */
 
-/** Length of one frame, ms. */
 export const FRAME_MS = 10;
 const MS_PER_S = 1_000;
 /** Rumble, mains hum and DC lie below. */
@@ -47,7 +46,6 @@ class HighPass {
   }
 }
 
-/** Cuts a stream into frames and measures each. */
 export class SpeechFeatures {
   /** The frame measured last, ready for a port; overwritten by the next. */
   frame = { type: "feature", rms: 0, upperRms: 0, zeroCrossings: 0 };

@@ -67,7 +67,6 @@ export function appendKept(list, item, kept) {
  * turn is one.
  * @param {Result} result
  * @param {boolean} isTurnOpen
- * @returns {boolean}
  */
 export function breaksOff(result, isTurnOpen) {
   if (typeof result.barge_in === "boolean") return result.barge_in;
@@ -94,7 +93,6 @@ export function turnStaysOpen(result, isTurnOpen) {
  * @param {readonly TranscriptTurn[]} turns
  * @param {Result} result
  * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
- * @returns {readonly TranscriptTurn[]}
  */
 export function transcribe(turns, result, seen) {
   const { isTurnOpen, isMuted, nowMs } = seen;

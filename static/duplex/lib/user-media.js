@@ -6,7 +6,6 @@ import { CodedError } from "../../shared/coded-error.js";
 /**
  * @param {MediaStreamConstraints} constraints
  * @param {string} missing the code where there is no such device
- * @returns {Promise<MediaStream>}
  * @throws {CodedError} `insecure_context`, `permission_denied`, `busy`, `unsupported` or `missing`
  */
 export async function openUserMedia(constraints, missing) {

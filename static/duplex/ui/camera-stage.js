@@ -119,7 +119,6 @@ export function mountCameraStage(el, options) {
       fileUrl = url;
       draw();
     },
-    /** Source or mirror changed. */
     update: draw,
   };
 }

@@ -68,7 +68,6 @@ export function mountFileMode({ panel, mixer: mixerPanel, progress, video }, { s
       mixer.update();
       return playing;
     },
-    /** The call is over. */
     release() {
       playing = null;
       files.follow(null);
@@ -149,7 +148,6 @@ function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   draw();
   return {
     file: () => chosen,
-    /** Put the file's picture back into the video element. */
     async show() {
       if (chosen) await showVideo(video, chosen.url);
     },

@@ -239,12 +239,7 @@ export function mountLiveView(call, options) {
   call.on("heard", drawTranscript);
   call.on("warning", warningTeller());
   update();
-  return {
-    update,
-    /** Brings in the instruments; a call does so by itself. */
-    loadInstruments,
-    notice,
-  };
+  return { update, loadInstruments, notice };
 }
 
 /** @returns {(warning: {code: string}) => void} tells each kind of warning now and then only */

@@ -81,7 +81,6 @@ export function mountPictureView(call, { store, video, pictures }) {
     async openRecordSettings() {
       (await recordings()).openSettings();
     },
-    /** A new call begins. */
     async prepare() {
       pictures.clear();
       bars.clear();
@@ -100,7 +99,6 @@ const LINES_SHOWN = 12;
  * The conversation itself stands beside the picture, so readers skip these.
  * @param {HTMLElement} el
  * @param {{turns: () => readonly TranscriptTurn[], look: () => SubtitleLook}} source
- * @returns {{update: () => void, text: () => string}}
  */
 function mountSubtitles(el, { turns, look }) {
   el.setAttribute("aria-hidden", "true");

@@ -58,7 +58,6 @@ export function mountRecordings(call, options) {
 
 const MILLION = 1_000_000;
 
-/** How a call is recorded here. */
 const RECORD_FIELDS = Object.freeze({
   format: /** @type {ChoiceField} */ ({ type: "choice", initial: "auto", choices: ["auto", ...FORMATS.map(({ id }) => id)] }),
   bitrate: /** @type {ChoiceField} */ ({ type: "choice", initial: String(BITRATES[1]), choices: BITRATES.map(String) }),

@@ -22,7 +22,6 @@ const FILE_CODES = new Set(["undecodable", "too_long", "empty"]);
 /** @param {number} initial @returns {NumberField} */
 const padding = (initial) => ({ type: "number", initial, min: 0, max: PADDING_MAX_S, step: 1 });
 
-/** Settings this choice keeps. */
 export const SOURCE_FIELDS = Object.freeze({
   source: /** @type {ChoiceField} */ ({ type: "choice", initial: "mic", choices: Object.keys(KIND_ICONS) }),
   pad_before_s: padding(0),
@@ -128,7 +127,6 @@ const paddingField = (id, setting, labelKey) =>
  * Its inputs carry `data-setting`: bind the settings on a root around it afterwards.
  * @param {HTMLElement} el
  * @param {{accept: string, take: (file: File) => void, look: () => FileBoxLook}} options
- * @returns {FileBox}
  */
 export function mountFileBox(el, { accept, take, look }) {
   /** @param {{target: HTMLInputElement}} event */

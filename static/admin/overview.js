@@ -2,7 +2,7 @@
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
 import { t, tn } from "../shared/texts.js";
-import { icon, html, live, nothing, repeat } from "../shared/lit.js";
+import { icon, html, live, nothing, repeat, textButton } from "../shared/lit.js";
 import { fetchNote, toast } from "../shared/notice.js";
 import { appTitle } from "../shared/page.js";
 import { changesOf, ETA_FIELDS, fieldProblem, overviewOf, savedValue } from "./admin-facts.js";
@@ -246,9 +246,7 @@ export function makeDurations({ api, draw }) {
           <div class="admin-eta">${ETA_FIELDS.map(card)}</div>
           <div class="row">
             <button type="submit" class="button button-primary">${t("common.save")}</button>
-            <button type="button" class="button button-quiet" ?hidden=${count === 0} @click=${discard}>
-              ${t("admin.discard")}
-            </button>
+            ${textButton(t("admin.discard"), discard, { style: "button-quiet", isShown: count > 0 })}
             <p id="eta-state" class="small" role="status" data-tone=${count > 0 ? "caution" : "good"}>${state}</p>
           </div>
         </form>`;

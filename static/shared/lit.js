@@ -38,6 +38,25 @@ export const iconButton = (name, words, run, { label = words, action, style = "b
   </button>`;
 
 /**
+ * @param {unknown} words
+ * @param {(event: Event) => void} run
+ * @param {{sign?: string, label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean}} [more] `sign`
+ *   stands before the words, `label` says them in full
+ */
+export const textButton = (words, run, { sign, label, action, style = "", isShown = true, isOff = false } = {}) =>
+  html`<button
+    type="button"
+    class="button ${style}"
+    aria-label=${label ?? nothing}
+    data-action=${action ?? nothing}
+    ?hidden=${!isShown}
+    ?disabled=${isOff}
+    @click=${run}
+  >
+    ${sign ? icon(sign) : nothing}${words}
+  </button>`;
+
+/**
  * Renders a view in the place of what an element holds: now, with each change of the language, and whenever the result is
  * called.
  * @param {HTMLElement} el

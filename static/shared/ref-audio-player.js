@@ -5,7 +5,7 @@ import { VoiceError, listLibraryVoices, loadDefaultVoice, loadLibraryVoice, read
 import { find } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
 import { problemWords, t } from "./texts.js";
-import { html, icon, live, mountView } from "./lit.js";
+import { html, icon, live, mountView, textButton } from "./lit.js";
 import { encodeWav } from "./pcm.js";
 import { VOICE_RATE_HZ, voiceLengthS } from "./prompt.js";
 import { makeSoundPlayer } from "./sound-player.js";
@@ -106,21 +106,16 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
           ${icon("upload")}${t(voice ? "voice.other_file" : "voice.choose")}
         </button>
         <input type="file" accept="audio/*,video/*" hidden tabindex="-1" @change=${onFile} />
-        <button
-          type="button"
-          class="button button-quiet"
-          ?hidden=${voice?.origin === "default"}
-          @click=${() => void take(loadDefaultVoice)}
-        >
-          ${icon("retry")}${t("voice.use_default")}
-        </button>
+        ${textButton(t("voice.use_default"), () => void take(loadDefaultVoice), {
+          sign: "retry",
+          style: "button-quiet",
+          isShown: voice?.origin !== "default",
+        })}
         <select class="voice-library" ?hidden=${library.length === 0} aria-label=${t("voice.library")} @change=${onLibrary}>
           <option value="">${t("voice.library")}</option>
           ${library.map(({ id, name }) => html`<option value=${id}>${name}</option>`)}
         </select>
-        <button type="button" class="button button-quiet" ?hidden=${voice === null} @click=${remove}>
-          ${icon("trash")}${t("common.remove")}
-        </button>
+        ${textButton(t("common.remove"), remove, { sign: "trash", style: "button-quiet", isShown: voice !== null })}
       </div>
       <p class="hint" id=${hintId}>${t("voice.hint", limitTexts(limits))}</p>
       <p class="field-error" role="alert" .textContent=${problem}></p>`;

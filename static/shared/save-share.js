@@ -3,7 +3,7 @@
 
 import { ApiError, sendJson } from "./api.js";
 import { formatBytes, formatNumber } from "./formats.js";
-import { html, icon, live, mountView, nothing } from "./lit.js";
+import { html, icon, live, mountView, nothing, textButton } from "./lit.js";
 import { noticeView, toast } from "./notice.js";
 import { addRecent, ownerHeaders } from "./recent-sessions.js";
 import { serverDefaults } from "./i18n.js";
@@ -150,24 +150,16 @@ function view(id, state, maxBytes, change, run) {
         ${tooMuch ? t(`share.upload_problem_${tooMuch}`, { max: formatBytes(maxBytes) }) : nothing}
       </p>
       <div class="row">
-        <button
-          type="button"
-          class="button ${phase === "shared" ? "" : "button-primary"}"
-          data-action="share"
-          ?disabled=${isSending}
-          @click=${run}
-        >
-          ${icon("share")}${t(goKey)}
-        </button>
+        ${textButton(t(goKey), run, {
+          ...{ sign: "share", action: "share", style: phase === "shared" ? "" : "button-primary", isOff: isSending },
+        })}
       </div>
       <div class="share-progress" ?hidden=${!isSending}>
         <progress max="1" .value=${done} aria-label=${t("share.sending")}></progress>
         <span class="small soft number"
           >${t("share.sent", { percent: formatNumber(100 * done), total: formatBytes(totalBytes) })}</span
         >
-        <button type="button" class="button" data-action="cancel-share" @click=${() => state.sending?.abort()}>
-          ${t("common.cancel")}
-        </button>
+        ${textButton(t("common.cancel"), () => state.sending?.abort(), { action: "cancel-share" })}
       </div>
     </div>
     <div role="alert" data-code=${problem?.code ?? nothing} ?hidden=${problem === null}>
@@ -246,19 +238,11 @@ const shareLink = ({ id, url }) =>
       />
     </div>
     <div class="row">
-      <button type="button" class="button" data-action="copy-share-link" @click=${() => void copyLink(url ?? "", id)}>
-        ${icon("copy")}${t("share.copy")}
-      </button>
+      ${textButton(t("share.copy"), () => void copyLink(url ?? "", id), { sign: "copy", action: "copy-share-link" })}
       <a class="button" data-action="open-share-link" href=${url ?? ""}>${icon("play")}${t("share.open")}</a>
-      <button
-        type="button"
-        class="button"
-        data-action="pass-on"
-        ?hidden=${typeof navigator.share !== "function"}
-        @click=${() => void passOn(url ?? "")}
-      >
-        ${icon("share")}${t("share.pass_on")}
-      </button>
+      ${textButton(t("share.pass_on"), () => void passOn(url ?? ""), {
+        ...{ sign: "share", action: "pass-on", isShown: typeof navigator.share === "function" },
+      })}
     </div>
   </div>`;
 

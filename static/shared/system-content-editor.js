@@ -2,7 +2,7 @@
 /** Edits the system content of a conversation: an ordered list of texts, voices, pictures. */
 
 import { t } from "./texts.js";
-import { html, icon, iconButton, live, mountView, repeat } from "./lit.js";
+import { html, icon, iconButton, live, mountView, repeat, textButton } from "./lit.js";
 import { bytesToBase64 } from "./pcm.js";
 import { mountRefAudioPlayer } from "./ref-audio-player.js";
 import { emptyItem, moveItem } from "./prompt.js";
@@ -135,11 +135,8 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
           ${rows.length ? repeat(rows, (row) => row, rowView) : html`<li class="empty small">${t("content.empty")}</li>`}
         </ol>
         <div class="row">
-          ${KINDS.map(
-            (kind) =>
-              html`<button type="button" class="button" ?disabled=${rows.length >= MOST_ITEMS} @click=${() => add(kind)}>
-                ${icon("plus")}${t(`content.add_${kind}`)}
-              </button>`,
+          ${KINDS.map((kind) =>
+            textButton(t(`content.add_${kind}`), () => add(kind), { sign: "plus", isOff: rows.length >= MOST_ITEMS }),
           )}
         </div>
         <p class="visually-hidden" role="status">${spoken}</p>`,

@@ -3,7 +3,7 @@
 
 import { formatBytes, formatClock } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
-import { html, icon, iconButton, live, nothing } from "../shared/lit.js";
+import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
 import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
 
@@ -167,10 +167,8 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
       <textarea aria-label=${t("chat.edit")} rows=${rows} .value=${live(words)} @input=${onInput} @keydown=${onKey}></textarea>
       <p class="small soft">${t("chat.edit_hint")}</p>
       <div class="row">
-        <button type="button" class="button button-primary" ?disabled=${isEmpty()} @click=${submit}>
-          ${t("chat.ask_again")}
-        </button>
-        <button type="button" class="button" @click=${cancel}>${t("common.cancel")}</button>
+        ${textButton(t("chat.ask_again"), submit, { style: "button-primary", isOff: isEmpty() })}
+        ${textButton(t("common.cancel"), cancel)}
       </div>
     </div>`;
 }

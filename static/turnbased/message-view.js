@@ -3,7 +3,7 @@
 
 import { formatDateTime, formatNumber } from "../shared/formats.js";
 import { problemText, t } from "../shared/texts.js";
-import { html, icon, iconButton, nothing } from "../shared/lit.js";
+import { html, icon, iconButton, nothing, textButton } from "../shared/lit.js";
 import { toast } from "../shared/notice.js";
 import { copyText } from "../shared/save-share.js";
 import { figuresOf, messageTextOf, problemOf, voiceOf } from "./conversation.js";
@@ -88,9 +88,8 @@ function progress({ message, phase }) {
 function problemView({ message, isBusy, isUnanswered }, actions) {
   const problem = problemOf(message);
   if (!problem && !isUnanswered) return nothing;
-  const again = html`<button type="button" class="button" ?disabled=${isBusy} @click=${() => actions.answerAgain(message.id)}>
-    ${icon("retry")}${t(problem ? "common.retry" : "chat.answer_now")}
-  </button>`;
+  const words = t(problem ? "common.retry" : "chat.answer_now");
+  const again = textButton(words, () => actions.answerAgain(message.id), { sign: "retry", isOff: isBusy });
   if (!problem) return html`<div class="row message-note"><span class="small soft">${t("chat.unanswered")}</span>${again}</div>`;
   const { title, nextStep, detail } = problemText(problem);
   return html`<div class="notice message-problem" data-kind="bad" data-code=${problem.code}>

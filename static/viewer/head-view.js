@@ -7,7 +7,7 @@ import { commentField, copyText, linkOf } from "../shared/save-share.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { formatDateTime } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, mountView, nothing, render } from "../shared/lit.js";
+import { html, icon, mountView, nothing, render, textButton } from "../shared/lit.js";
 import { noticeView, toast } from "../shared/notice.js";
 import { ownerHeaders } from "../shared/recent-sessions.js";
 import { appOf } from "./recording.js";
@@ -27,20 +27,15 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   let meta = null;
   let isAllowed = false;
 
-  const buttons = () =>
+  const buttons = () => [
     html`<a class="button" href=${pathOf(recordingId, "download")} download data-action="download"
-        >${icon("download")}${t("viewer.download")}</a
-      ><button type="button" class="button" data-action="copy-link" @click=${() => void copyLink(linkOf(recordingId))}>
-        ${icon("link")}${t("viewer.copy_link")}</button
-      ><button
-        type="button"
-        class="button button-danger"
-        data-action="delete"
-        ?hidden=${!isAllowed}
-        @click=${() => dialog.showModal()}
-      >
-        ${icon("trash")}${t("common.delete")}
-      </button>`;
+      >${icon("download")}${t("viewer.download")}</a
+    >`,
+    textButton(t("viewer.copy_link"), () => void copyLink(linkOf(recordingId)), { sign: "link", action: "copy-link" }),
+    textButton(t("common.delete"), () => dialog.showModal(), {
+      ...{ sign: "trash", action: "delete", style: "button-danger", isShown: isAllowed },
+    }),
+  ];
   const draw = () => {
     render(buttons(), actions);
     if (!meta) return;
@@ -121,9 +116,9 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
     return html`<div class="comment-shown" ?hidden=${isEditing}>
         ${icon("chat")}
         <p class="comment-text ${comment ? "" : "soft"}">${comment || t("viewer.no_comment")}</p>
-        <button type="button" class="button" data-action="edit-comment" ?hidden=${!isAllowed} @click=${edit}>
-          ${icon("edit")}${t(comment ? "common.edit" : "viewer.add_comment")}
-        </button>
+        ${textButton(t(comment ? "common.edit" : "viewer.add_comment"), edit, {
+          ...{ sign: "edit", action: "edit-comment", isShown: isAllowed },
+        })}
       </div>
       <div class="stack-tight" ?hidden=${!isEditing}>
         ${commentField({
@@ -135,12 +130,8 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
         })}
         <div role="alert" ?hidden=${problem === null}>${problem ? noticeView(problem) : nothing}</div>
         <div class="row">
-          <button type="button" class="button button-primary" data-action="save-comment" ?disabled=${isSaving} @click=${save}>
-            ${icon("check")}${t("common.save")}
-          </button>
-          <button type="button" class="button" data-action="cancel-comment" @click=${() => setEditing(false)}>
-            ${t("common.cancel")}
-          </button>
+          ${textButton(t("common.save"), save, { sign: "check", action: "save-comment", style: "button-primary", isOff: isSaving })}
+          ${textButton(t("common.cancel"), () => setEditing(false), { action: "cancel-comment" })}
         </div>
       </div>`;
   };

@@ -4,7 +4,7 @@
 import { find, on, setText } from "../shared/dom.js";
 import { formatClock, formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/texts.js";
-import { html, icon, live, nothing, render, repeat } from "../shared/lit.js";
+import { html, icon, iconButton, live, nothing, render, repeat, textButton } from "../shared/lit.js";
 import { SPEEDS } from "./replay-clock.js";
 import { KEY_HELP, figureTexts, preciseClock, speedText, tenthsOfSeconds } from "./time-axis.js";
 
@@ -101,13 +101,9 @@ export function makeUnitsPanel({ plan, onJump, playFile, draw }) {
         </tbody>
       </table>
       <div class="row" ?hidden=${pages === 1}>
-        <button type="button" class="button" data-action="page-back" ?disabled=${at.page === 0} @click=${turn(-1)}>
-          ${icon("back")}${t("common.back")}
-        </button>
+        ${textButton(t("common.back"), turn(-1), { sign: "back", action: "page-back", isOff: at.page === 0 })}
         <span class="number small soft" role="status">${where}</span>
-        <button type="button" class="button" data-action="page-forward" ?disabled=${at.page === pages - 1} @click=${turn(1)}>
-          ${icon("forward")}${t("common.more")}
-        </button>
+        ${textButton(t("common.more"), turn(1), { sign: "forward", action: "page-forward", isOff: at.page === pages - 1 })}
       </div>`;
   };
   return () =>
@@ -131,23 +127,11 @@ function unitRow({ number, startS, endS, mode, text, wallMs, isLate, gapMs, chun
   ];
   const file = (/** @type {string | undefined} */ path, /** @type {string} */ key) =>
     path
-      ? html`<button
-          type="button"
-          class="button button-quiet"
-          aria-label=${t(`viewer.hear_${key}`, { n })}
-          @click=${() => playFile(path)}
-        >
-          ${icon("play")}${t(`common.${key}`)}
-        </button>`
+      ? textButton(t(`common.${key}`), () => playFile(path), {
+          ...{ sign: "play", style: "button-quiet", label: t(`viewer.hear_${key}`, { n }) },
+        })
       : nothing;
-  const jump = html`<button
-    type="button"
-    class="button button-quiet"
-    aria-label=${t("viewer.jump_to_unit", { n })}
-    @click=${() => onJump(startS)}
-  >
-    ${n}
-  </button>`;
+  const jump = textButton(n, () => onJump(startS), { style: "button-quiet", label: t("viewer.jump_to_unit", { n }) });
   const cells = [
     jump,
     t("viewer.from_to", { from: formatNumber(startS, 1), to: formatNumber(endS, 1) }),
@@ -261,31 +245,14 @@ export function mountTransport(el, { clock, stepUnit, zoom, copyMoment }) {
     showsKeys = !showsKeys;
     draw();
   };
-  const button = (/** @type {string} */ action, /** @type {string} */ iconName, /** @type {() => void} */ run) => {
-    const label = t(`viewer.${action.replaceAll("-", "_")}`);
-    return html`<button
-      type="button"
-      class="button button-icon"
-      data-action=${action}
-      title=${label}
-      aria-label=${label}
-      @click=${run}
-    >
-      ${icon(iconName)}
-    </button>`;
-  };
+  const button = (/** @type {string} */ action, /** @type {string} */ sign, /** @type {() => void} */ run) =>
+    iconButton(sign, t(`viewer.${action.replaceAll("-", "_")}`), run, { action, style: "" });
   const play = () => {
-    const label = t(clock.isPlaying ? "common.pause" : "common.play");
-    return html`<button
-      type="button"
-      class="button button-primary button-icon transport-play"
-      data-action="play"
-      title=${label}
-      aria-label=${label}
-      @click=${() => clock.toggle()}
-    >
-      ${icon(clock.isPlaying ? "pause" : "play")}
-    </button>`;
+    const sign = clock.isPlaying ? "pause" : "play";
+    return iconButton(sign, t(`common.${sign}`), () => clock.toggle(), {
+      action: "play",
+      style: "button-primary transport-play",
+    });
   };
   const speed = () =>
     html`<select

@@ -5,7 +5,7 @@ import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared
 import { find, on } from "../../shared/dom.js";
 import { formatClock } from "../../shared/formats.js";
 import { t } from "../../shared/texts.js";
-import { html, icon, mountView, nothing } from "../../shared/lit.js";
+import { html, icon, mountView, nothing, textButton } from "../../shared/lit.js";
 import { levelShare } from "../../shared/pcm.js";
 import { STATE_COLOURS } from "../lib/call-state.js";
 
@@ -121,9 +121,7 @@ export function mountTalkList(el, { labelKey, emptyKey, newestKey }, turns) {
       <ol class="talk" tabindex="0" aria-live="off" aria-label=${t(labelKey)} ?hidden=${isEmpty}>
         ${rows}
       </ol>
-      <button type="button" class="button talk-jump" ?hidden=${!hasJump} @click=${() => goToEnd()}>
-        ${icon("down")}${t(newestKey)}
-      </button>`;
+      ${textButton(t(newestKey), () => goToEnd(), { sign: "down", style: "talk-jump", isShown: hasJump })}`;
   });
   const list = find(el, "ol", HTMLOListElement);
   // An empty list is not measured: that would lay the whole page out before it is first shown.

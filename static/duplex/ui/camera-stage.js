@@ -3,7 +3,7 @@
 
 import { CodedError } from "../../shared/coded-error.js";
 import { on } from "../../shared/dom.js";
-import { html, icon, mountView, nothing } from "../../shared/lit.js";
+import { html, icon, mountView, nothing, textButton } from "../../shared/lit.js";
 import { t } from "../../shared/texts.js";
 import { cameraCode, createFrameGrabber, openCamera } from "../lib/camera.js";
 
@@ -45,15 +45,11 @@ export function mountCameraStage(el, options) {
     return html`<p>
         ${t(isFile() ? "omni.no_file" : isOpening ? "omni.opening" : hasLost ? "omni.no_picture" : "omni.no_camera")}
       </p>
-      <button
-        type="button"
-        class="button"
-        data-action="camera-on"
-        ?hidden=${isFile() || isOpening}
-        @click=${() => options.onPreview()}
-      >
-        ${icon("camera")}${t("omni.camera_on")}
-      </button>`;
+      ${textButton(t("omni.camera_on"), () => options.onPreview(), {
+        sign: "camera",
+        action: "camera-on",
+        isShown: !isFile() && !isOpening,
+      })}`;
   });
   const close = () => {
     camera?.close();

@@ -5,7 +5,7 @@ import { find, on, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { problemWords, t } from "../../shared/texts.js";
 import { mixSettingsOf } from "../lib/call-settings.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { html, icon, mountView, textButton } from "../../shared/lit.js";
 import { bindSettings, radioPills } from "../../shared/settings-form.js";
 import { VIDEO_MAX_S } from "../lib/file-source.js";
 import { automaticGains, openMixerBench } from "../lib/mixer-controller.js";
@@ -224,10 +224,7 @@ function mountMixerPanel(el, options) {
   let doing = "idle";
   let problem = "";
   /** @param {string} action @param {string} sign @param {string} key @param {boolean} isOff @param {() => void} run */
-  const button = (action, sign, key, isOff, run) =>
-    html`<button type="button" class="button" data-action=${action} ?disabled=${isOff} @click=${run}>
-      ${icon(sign)}${t(`omni.${key}`)}
-    </button>`;
+  const button = (action, sign, key, isOff, run) => textButton(t(`omni.${key}`), run, { sign, action, isOff });
   const measure = (/** @type {boolean} */ hasVoice) =>
     hasVoice
       ? button(

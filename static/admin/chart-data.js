@@ -52,7 +52,9 @@ const LOOKS = {
 /** @param {Http.History} history @returns {Chart[]} */
 export function chartsOf(history) {
   const names = Object.keys(history.series);
-  const sessions = names.filter((name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || isUsed(history, name)));
+  const sessions = names.filter(
+    (name) => name.startsWith(SESSIONS) && (name !== OLDER_KIND || history.series[name].some(Boolean)),
+  );
   return [
     chart("sessions", history, sessions),
     chart("queue", history, ["queue.length", "queue.oldest_wait_s"]),
@@ -86,11 +88,6 @@ function lookOf(name, index) {
   const isRight = name === "queue.oldest_wait_s";
   const [tone, isDashed] = LOOKS[name] ?? [TONES[index % TONES.length], index >= TONES.length];
   return { tone, isDashed, side: isRight ? "right" : "left" };
-}
-
-/** @param {Http.History} history @param {string} name */
-function isUsed(history, name) {
-  return history.series[name].some((value) => (value ?? 0) > 0);
 }
 
 /**
@@ -247,7 +244,10 @@ export function optionsOf(chart, { css, tick, tell, size, font }) {
         side: side === "left" ? 3 : 1,
         size: widthOf,
         space: TICK_SPACE_PX,
-        incrs: isWhole(line) ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] : undefined,
+        incrs:
+          line.name.startsWith(SESSIONS) || line.name === "queue.length"
+            ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
+            : undefined,
         values: (/** @type {Plot} */ _, /** @type {number[]} */ splits) => splits.map((value) => tick(line, value)),
       }
     );
@@ -283,11 +283,6 @@ export function optionsOf(chart, { css, tick, tell, size, font }) {
 /** @param {Plot} _ @param {number} first @param {number} last @returns {[number, number]} */
 function spanOf(_, first, last) {
   return [Math.min(first, last - LEAST_SPAN_S), last];
-}
-
-/** @param {Line} line */
-function isWhole({ name }) {
-  return name.startsWith("sessions.") || name === "queue.length";
 }
 
 /** @param {Plot} _ @param {number[]} splits Unix seconds */

@@ -3,7 +3,7 @@
 
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { openMicrophone } from "../duplex/lib/microphone.js";
-import { codeOf } from "../shared/coded-error.js";
+import { codeOf, reasonOf } from "../shared/coded-error.js";
 import { networkOf } from "../shared/network.js";
 import { newSessionId, openLiveSocket } from "../shared/live-socket.js";
 import { medianOf } from "../shared/median.js";
@@ -47,18 +47,17 @@ export function createMicrophoneSession(results, { onLevel, onChange }) {
   };
   /** @param {unknown} problem */
   const fail = async (problem) => {
-    const detail = problem instanceof Error && problem.cause instanceof Error ? problem.cause.message : "";
     await close();
-    results.set("microphone", problemResult(codeOf(problem), { detail }));
+    results.set("microphone", problemResult(codeOf(problem), { detail: reasonOf(problem) }));
   };
   /** @param {Microphone} heard */
   const listen = (heard) => {
     const judge = createLevelJudge();
     const sinceMs = performance.now();
-    heard.addEventListener("ended", (event) => void fail(/** @type {CustomEvent} */ (event).detail));
-    heard.addEventListener("level", (event) => {
+    heard.on("ended", (problem) => void fail(problem));
+    heard.on("level", (level) => {
       const nowMs = performance.now();
-      const view = judge.measure(/** @type {CustomEvent} */ (event).detail, nowMs);
+      const view = judge.measure(level, nowMs);
       onLevel(view);
       const facts = { ...factsOf(heard), peak_db: Math.max(QUIETEST_DB, Math.round(view.peakDb)) };
       const result = microphoneResult(results.get("microphone"), view, nowMs - sinceMs, facts);

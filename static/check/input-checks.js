@@ -4,6 +4,7 @@
 import { cameraCode, openCamera } from "../duplex/lib/camera.js";
 import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { reasonOf } from "../shared/coded-error.js";
 import { byId, find, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/texts.js";
 import { createRateCounter } from "../shared/median.js";
@@ -150,11 +151,6 @@ function mountClipRecorder(session) {
 
 const SLOW_FPS = 8; // ours: below it a picture looks broken to the one who is seen
 const SETTLE_PICTURES = 20; // the first ones come as the camera wakes up
-
-/** @param {unknown} error @returns {string} what the browser said */
-function reasonOf(error) {
-  return error instanceof Error && error.cause instanceof Error ? error.cause.message : "";
-}
 
 /**
  * @param {Camera} camera

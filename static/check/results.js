@@ -194,23 +194,14 @@ export function serverResult(trips, socketMs, report) {
   }
   const status = report?.status;
   if (status && status.idle_workers + status.busy_workers === 0) {
-    return problemResult(status.loading_workers > 0 ? "worker_loading" : "no_worker", {
-      state: status.loading_workers > 0 ? "caution" : "bad",
-      facts,
-    });
+    const isLoading = status.loading_workers > 0;
+    return problemResult(isLoading ? "worker_loading" : "no_worker", { state: isLoading ? "caution" : "bad", facts });
   }
   const params = { median: medianMs, worst: worstMs };
-  if (trips.failed > 0)
-    return {
-      state: "caution",
-      text: { key: "check.server_lossy", n: trips.failed, params },
-      next: { key: "check.server_far_next" },
-      facts,
-    };
-  if (medianMs > FAR_MS)
-    return { state: "caution", text: { key: "check.server_far", params }, next: { key: "check.server_far_next" }, facts };
-  if (worstMs > UNEVEN_MS)
-    return { state: "caution", text: { key: "check.server_uneven", params }, next: { key: "check.server_far_next" }, facts };
+  const far = /** @type {const} */ ({ state: "caution", next: { key: "check.server_far_next" }, facts });
+  if (trips.failed > 0) return { ...far, text: { key: "check.server_lossy", n: trips.failed, params } };
+  if (medianMs > FAR_MS) return { ...far, text: { key: "check.server_far", params } };
+  if (worstMs > UNEVEN_MS) return { ...far, text: { key: "check.server_uneven", params } };
   return { state: "good", text: { key: "check.server_good", params }, facts };
 }
 

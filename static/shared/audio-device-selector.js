@@ -19,11 +19,7 @@ const ALIASES = ["default", "communications"];
  * @property {readonly DeviceKind[]} [kinds]
  * @property {(kind: DeviceKind, deviceId: string) => void} [onChange] "" is the system's own choice
  *
- * @typedef {Object} DeviceSelector
- * @property {string} micId what to open now; "" is the system's own choice
- * @property {string} speakerId
- * @property {string} cameraId
- * @property {() => Promise<void>} refresh look again, for example after the microphone was allowed
+ * @typedef {ReturnType<typeof mountAudioDeviceSelector>} DeviceSelector
  */
 
 /** @returns {boolean} whether a page may choose the speaker in this browser */
@@ -39,7 +35,7 @@ async function listDevices() {
 
 let lastId = 0;
 
-/** @param {HTMLElement} el @param {DeviceSelectorOptions} options @returns {DeviceSelector} */
+/** @param {HTMLElement} el @param {DeviceSelectorOptions} options */
 export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"], onChange }) {
   const own = ++lastId;
   /** @type {Partial<Record<DeviceKind, string>>} */
@@ -104,6 +100,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
   if (navigator.mediaDevices) on(navigator.mediaDevices, "devicechange", () => void refresh());
   void refresh();
   return {
+    /** What to open now; "" is the system's own choice. */
     get micId() {
       return idOf("mic");
     },
@@ -113,7 +110,7 @@ export function mountAudioDeviceSelector(el, { prefix, kinds = ["mic", "speaker"
     get cameraId() {
       return idOf("camera");
     },
-    refresh,
+    refresh, // for example after the microphone was allowed
   };
 }
 

@@ -9,6 +9,11 @@ export class CodedError extends Error {
   }
 }
 
+/** @param {unknown} error @returns {string} what the browser said */
+export function reasonOf(error) {
+  return error instanceof Error && error.cause instanceof Error ? error.cause.message : "";
+}
+
 /** @param {unknown} error @param {string} [fallback] */
 export function codeOf(error, fallback = "unsupported") {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : fallback;

@@ -20,10 +20,6 @@ import { remember, remembered } from "./memory.js";
  * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without
  * @property {() => Promise<void>} [loadEditors] brings in the editors when they are shown; done before is done
  * @property {() => void} [onEdit] in the place of `advanced`: a button that leads to the editors
- *
- * @typedef {Object} PresetSelector
- * @property {Promise<void>} ready the first preset was applied, or there is none
- * @property {(isEdited: boolean) => void} setEdited say that what the preset set was changed since
  */
 
 /** @type {Map<string, Promise<Record<string, Http.Preset[]>>>} */
@@ -37,7 +33,7 @@ function soundsOf(mode, preset) {
   return kept(sounds, path, () => getJson(path));
 }
 
-/** @param {HTMLElement} el @param {PresetSelectorOptions} options @returns {PresetSelector} */
+/** @param {HTMLElement} el @param {PresetSelectorOptions} options */
 export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEditors, onEdit }) {
   /** @type {Http.Preset[]} */
   let presets = [];
@@ -138,7 +134,8 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   };
   showEditors();
   return {
-    ready: load(),
+    ready: load(), // the first preset was applied, or there is none
+    /** @param {boolean} value what the preset set was changed since */
     setEdited(value) {
       isEdited = value;
       draw();

@@ -20,7 +20,10 @@ export function bindSettings(root, store) {
   for (const input of inputs) prepare(input, store);
   const update = () => {
     for (const input of inputs) show(input, store);
-    for (const output of root.querySelectorAll("[data-value-of]")) showValue(output, store);
+    for (const output of root.querySelectorAll("[data-value-of]")) {
+      const name = output.getAttribute("data-value-of") ?? "";
+      setText(output, display(store.get(name), store.fields[name]));
+    }
   };
   for (const input of inputs) on(input, "change", () => store.set(input.dataset.setting ?? "", valueOf(input)));
   on(store, "change", update);
@@ -60,12 +63,6 @@ function show(input, store) {
   const value = store.get(input.dataset.setting ?? "");
   if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value === true;
   else input.value = String(value);
-}
-
-/** @param {Element} output @param {AnyStore} store */
-function showValue(output, store) {
-  const name = output.getAttribute("data-value-of") ?? "";
-  setText(output, display(store.get(name), store.fields[name]));
 }
 
 /** @param {HTMLElement} root @param {EventTarget | null} target */

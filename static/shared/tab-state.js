@@ -3,17 +3,10 @@
 
 /** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
 
-/** @typedef {Object} Tab
- * @property {(state: TabState, prefix?: string) => void} show `prefix` stands before the title, such
- *   as "(2) " or "● "; without one, the state's own sign does.
- * @property {(title: string) => void} setTitle The page's own title, for instance after a change of language.
- * @property {() => void} restore
- */
-
 /** Signs before the title; they need no translation. @type {Readonly<Record<TabState, string>>} */
 const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", paused: "⏸ ", error: "⚠ " };
 
-/** Take over the tab of a page. @param {Document} [page] @returns {Tab} */
+/** @param {Document} [page] */
 export function claimTab(page = document) {
   let title = page.title;
   /** @type {TabState} */
@@ -29,12 +22,14 @@ export function claimTab(page = document) {
   }
 
   return {
+    /** @param {TabState} nextState @param {string} [nextPrefix] in the place of the state's sign, such as "(2) " */
     show(nextState, nextPrefix) {
-      if (state !== nextState || link.getAttribute("href") === null) link.href = iconUrl(nextState);
+      if (state !== nextState || link.getAttribute("href") === null) link.href = `/static/shared/icons/favicon-${nextState}.svg`;
       state = nextState;
       prefix = nextPrefix;
       render();
     },
+    /** @param {string} nextTitle the page's own, after a change of language */
     setTitle(nextTitle) {
       title = nextTitle;
       render();
@@ -56,11 +51,6 @@ export function tabStateOf({ phase, activity, end }) {
     return activity === "speaking" ? "speaking" : "listening";
   }
   return phase === "ended" && end && !end.isByUser ? "error" : "idle";
-}
-
-/** @param {TabState} state */
-function iconUrl(state) {
-  return `/static/shared/icons/favicon-${state}.svg`;
 }
 
 /** @param {Document} page @returns {HTMLLinkElement} */

@@ -86,16 +86,10 @@ export function mountKeptChats({ session, store, onBegin, onOpen }) {
 // The conversations kept in this browser: open, rename, delete; a drawer on small screens.
 
 /**
- * @typedef {Object} HistoryOptions
- * @property {() => Promise<Head[]>} list
- * @property {() => string} currentId
- * @property {(head: Head) => void} onOpen
- * @property {(head: Head, title: string) => void} onRename
- * @property {(head: Head) => void} onDelete
- * @property {() => void} onDeleteAll
+ * @param {HTMLElement} el
+ * @param {{list: () => Promise<Head[]>, currentId: () => string, onOpen: (head: Head) => void,
+ *   onRename: (head: Head, title: string) => void, onDelete: (head: Head) => void, onDeleteAll: () => void}} options
  */
-
-/** @param {HTMLElement} el @param {HistoryOptions} options */
 function mountHistoryPanel(el, options) {
   const list = byId("history-list", HTMLOListElement);
   const about = byId("history-about", HTMLElement);

@@ -229,11 +229,11 @@ export class SoundRecorder extends Emitter {
     super();
     this.#microphone = microphone;
     this.#maxSamples = Math.floor(maxS * RATE_HZ);
-    microphone.addEventListener("chunk", (event) => this.#keep(detail(event).audio));
-    microphone.addEventListener("level", (event) => this.emit("level", { rms: detail(event).rms }));
-    microphone.addEventListener("silent", () => this.emit("silent", null));
-    microphone.addEventListener("audible", () => this.emit("audible", null));
-    microphone.addEventListener("ended", (event) => this.emit("ended", { code: detail(event).code }));
+    microphone.on("chunk", ({ audio }) => this.#keep(audio));
+    microphone.on("level", ({ rms }) => this.emit("level", { rms }));
+    microphone.on("silent", () => this.emit("silent", null));
+    microphone.on("audible", () => this.emit("audible", null));
+    microphone.on("ended", ({ code }) => this.emit("ended", { code }));
     microphone.start();
   }
 
@@ -262,11 +262,6 @@ export class SoundRecorder extends Emitter {
     this.#microphone.recycle(audio);
     if (this.#lengthSamples >= this.#maxSamples) this.emit("limit", null);
   }
-}
-
-/** The microphone's events carry what its own file says. @param {Event} event */
-function detail(event) {
-  return /** @type {CustomEvent} */ (event).detail;
 }
 
 /** @param {{maxS: number, deviceId?: string}} options @returns {Promise<SoundRecorder>} @throws {CodedError} */

@@ -120,7 +120,9 @@ function readMessage(message, nowMs) {
   const stopped = message.status === "stopped" ? "stopped" : "done";
   return {
     role: /** @type {ChatMessage["role"]} */ (role),
-    items: isAnswer ? toItems(text, []) : inOrder(read),
+    items: isAnswer
+      ? toItems(text, [])
+      : read.flatMap(({ text, part, picturesPerS }) => toItems(text, part ? [part] : [], picturesPerS)),
     status: message.status === "failed" ? "failed" : stopped,
     createdAtMs: Date.parse(textOf(message.created_at)) || nowMs,
     extra: {
@@ -132,11 +134,6 @@ function readMessage(message, nowMs) {
 }
 
 /** @typedef {{text: string, part: MediaPart | null, picturesPerS: number}} ReadItem */
-
-/** @param {ReadItem[]} read @returns {ContentItem[]} */
-function inOrder(read) {
-  return read.flatMap(({ text, part, picturesPerS }) => toItems(text, part ? [part] : [], picturesPerS));
-}
 
 /** @param {Record<string, unknown>} item @param {Record<string, unknown>[]} facts of the media still to come */
 function readItem(item, facts) {

@@ -245,7 +245,7 @@ export async function openSoundFile(options) {
 /** One source of both: what the microphone says counts for the file, too. @param {FileSource} source @param {Microphone | null} microphone */
 export function withMicrophone(source, microphone) {
   for (const type of ["silent", "audible", "ended"]) {
-    microphone?.addEventListener(type, (event) => source.emit(type, /** @type {CustomEvent} */ (event).detail));
+    microphone?.on(type, (detail) => source.emit(type, detail));
   }
   const closeFile = source.close.bind(source);
   return Object.assign(source, {

@@ -7,6 +7,7 @@
  * `ended` CodedError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
  */
 import { CodedError } from "../../shared/coded-error.js";
+import { Emitter } from "../../shared/emitter.js";
 import { keepRunning } from "./audio-context.js";
 import { createCapture } from "./capture.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
@@ -34,7 +35,8 @@ function connectStream(stream, { context: given }) {
   }
 }
 
-export class Microphone extends EventTarget {
+/** @extends {Emitter<Record<string, any>>} `any`: each event has its own detail */
+export class Microphone extends Emitter {
   #stream;
   #context;
   #source;
@@ -75,15 +77,15 @@ export class Microphone extends EventTarget {
   /** Called by `openMicrophone` only. @param {number} chunkSamples */
   async connect(chunkSamples) {
     this.#capture = await createCapture(this.#context, chunkSamples, {
-      onChunk: (chunk) => this.#emit("chunk", chunk),
+      onChunk: (chunk) => this.emit("chunk", chunk),
       onLevel: (level) => this.#hearLevel(level),
-      onFeature: (frame) => this.#emit("feature", frame),
-      onWindow: (audio) => this.#emit("window", audio),
+      onFeature: (frame) => this.emit("feature", frame),
+      onWindow: (audio) => this.emit("window", audio),
     });
     this.#source.connect(this.#capture.node);
     const [track] = this.#stream.getAudioTracks();
-    track?.addEventListener("ended", () => this.#handleUnplug());
-    const reportState = () => this.#emit(this.#context.state === "running" ? "resumed" : "suspended", null);
+    track?.addEventListener("ended", () => this.emit("ended", new CodedError("unplugged")));
+    const reportState = () => this.emit(this.#context.state === "running" ? "resumed" : "suspended", null);
     this.#context.addEventListener("statechange", reportState);
     const endKeeping = keepRunning(this.#context);
     this.#endWatch = () => {
@@ -126,9 +128,9 @@ export class Microphone extends EventTarget {
     if (this.#isOwnContext && this.#context.state !== "closed") await this.#context.close();
   }
 
-  /** @param {string} type @param {unknown} detail */
-  #emit(type, detail) {
-    if (!this.#isClosed) this.dispatchEvent(new CustomEvent(type, { detail }));
+  /** @param {string} type @param {unknown} detail @override */
+  emit(type, detail) {
+    if (!this.#isClosed) super.emit(type, detail);
   }
 
   /** @param {CaptureLevel} level */
@@ -136,12 +138,8 @@ export class Microphone extends EventTarget {
     const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
     this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;
     const isSilent = this.#silentMs >= SILENT_AFTER_MS;
-    this.#emit("level", level);
-    if (isSilent !== wasSilent) this.#emit(isSilent ? "silent" : "audible", null);
-  }
-
-  #handleUnplug() {
-    this.#emit("ended", new CodedError("unplugged"));
+    this.emit("level", level);
+    if (isSilent !== wasSilent) this.emit(isSilent ? "silent" : "audible", null);
   }
 }
 

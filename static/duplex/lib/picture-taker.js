@@ -9,18 +9,11 @@ import { LEVELS_PER_S } from "./capture-format.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
 
-/**
- * @typedef {Object} PictureTaker
- * @property {(source: EventTarget, send: (base64: string) => boolean) => void} attach follow a source: its
- *   `frame-due` where it has them, else its levels; `send` returns whether a picture went out
- * @property {() => {rateHz: number, frame: Frame | null}} sent what really went out; `frame` is the last one
- * @property {() => void} clear
- */
+/** @typedef {ReturnType<typeof createPictureTaker>} PictureTaker */
 
 /**
  * @param {{grab: () => Promise<Frame | null>, isFile: () => boolean, nowMs?: () => number}} options `grab`
  *   gives null while there is no picture
- * @returns {PictureTaker}
  */
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
   let rate = createRateCounter();
@@ -50,35 +43,34 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
     rateHz = rate.count(nowMs()).rate;
   };
   return {
+    /**
+     * Follows a source: its `frame-due` where it has them, else its levels.
+     * @param {EventTarget} source
+     * @param {(base64: string) => boolean} send whether a picture went out
+     */
     attach(source, send) {
       following?.abort();
       following = new AbortController();
       const { signal } = following;
       const tempo = new PictureTempo();
       isUnitServed = false;
-      source.addEventListener(
-        "chunk",
-        () => {
-          isUnitServed = false;
-          tempo.beginUnit();
-        },
-        { signal },
-      );
+      const beginUnit = () => {
+        isUnitServed = false;
+        tempo.beginUnit();
+      };
       const want = () => {
         isWanted = true;
         void shoot(send);
       };
+      const countLevel = () => {
+        const isDue = tempo.countLevel() && !isFile();
+        if (isWanted || isDue) want();
+      };
+      source.addEventListener("chunk", beginUnit, { signal });
       source.addEventListener("frame-due", want, { signal });
-      source.addEventListener(
-        "level",
-        () => {
-          const isDue = tempo.countLevel() && !isFile();
-          if (isWanted || isDue) want();
-        },
-        { signal },
-      );
+      source.addEventListener("level", countLevel, { signal });
     },
-    sent: () => ({ rateHz, frame: sent }),
+    sent: () => ({ rateHz, frame: sent }), // what really went out; `frame` is the last one
     clear() {
       round += 1;
       sent = null;

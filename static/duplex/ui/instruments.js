@@ -114,15 +114,8 @@ const LEGEND = [
   ["gap", "live.timeline.gap"],
 ];
 
-/**
- * @typedef {Object} Scene
- * @property {CanvasRenderingContext2D} ctx
- * @property {number} width
- * @property {number} height
- * @property {ReturnType<typeof themeColours>} colours
- * @property {UnitColumn[]} columns
- * @property {number} chunkMs
- * @property {number | null} picked
+/** @typedef {{ctx: CanvasRenderingContext2D, width: number, height: number, colours: ReturnType<typeof themeColours>,
+ *   columns: UnitColumn[], chunkMs: number, picked: number | null}} Scene
  */
 
 /** @param {Scene} scene */

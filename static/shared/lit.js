@@ -19,22 +19,30 @@ export const icon = (name) =>
   html`<svg class="icon" aria-hidden="true" focusable="false"><use href=${`${SPRITE}#${name}`}></use></svg>`;
 
 /**
- * @param {string} name of the picture
+ * @param {string | View} sign the name of an icon, or what stands in its place
  * @param {string} words what it does, also as its label
  * @param {(event: Event) => void} run
- * @param {{label?: string, action?: string, style?: string, isOff?: boolean}} [more] `label` says it in full
+ * @param {{label?: string, action?: string, style?: string, isShown?: boolean, isOff?: boolean, isPressed?: boolean}} [more]
+ *   `label` says it in full; without `isPressed` it is no switch
  */
-export const iconButton = (name, words, run, { label = words, action, style = "button-quiet", isOff = false } = {}) =>
+export const iconButton = (
+  sign,
+  words,
+  run,
+  { label = words, action, style = "button-quiet", isShown = true, isOff = false, isPressed } = {},
+) =>
   html`<button
     type="button"
     class="button button-icon ${style}"
     aria-label=${label}
     title=${words}
+    aria-pressed=${isPressed === undefined ? nothing : String(isPressed)}
     data-action=${action ?? nothing}
+    ?hidden=${!isShown}
     ?disabled=${isOff}
     @click=${run}
   >
-    ${icon(name)}
+    ${typeof sign === "string" ? icon(sign) : sign}
   </button>`;
 
 /**

@@ -2,7 +2,7 @@
 /** Notes of the live pages: that no call can begin yet, what the demonstration model is, why headphones help. */
 
 import { t } from "../../shared/texts.js";
-import { html, icon, mountView } from "../../shared/lit.js";
+import { html, icon, iconButton, mountView } from "../../shared/lit.js";
 import { remember, remembered } from "../../shared/memory.js";
 import { mountNotice } from "../../shared/notice.js";
 import { createQueueChimes, createQueueCountdown, placeText, waitText } from "../lib/queue-chimes.js";
@@ -95,16 +95,9 @@ export function mountQueueBanner(el, { onCancel } = {}) {
         <p class="queue-wait number">${view && waitText(view)}</p>
       </div>
       <div class="row">
-        <button
-          type="button"
-          class="button button-icon"
-          aria-pressed=${String(isMuted)}
-          aria-label=${t("queue.mute")}
-          title=${t(isMuted ? "queue.sounds_off" : "queue.sounds_on")}
-          @click=${toggleMute}
-        >
-          ${icon(isMuted ? "bell-off" : "bell")}
-        </button>
+        ${iconButton(isMuted ? "bell-off" : "bell", t(isMuted ? "queue.sounds_off" : "queue.sounds_on"), toggleMute, {
+          ...{ label: t("queue.mute"), style: "", isPressed: isMuted },
+        })}
         <button type="button" class="button" ?hidden=${!onCancel} @click=${() => onCancel?.()}>${t("queue.cancel")}</button>
       </div>`;
   });

@@ -3,12 +3,13 @@
 
 import { CodedError } from "../../shared/coded-error.js";
 import { on } from "../../shared/dom.js";
-import { html, icon, mountView, nothing, textButton } from "../../shared/lit.js";
+import { html, iconButton, mountView, textButton } from "../../shared/lit.js";
 import { t } from "../../shared/texts.js";
 import { cameraCode, createFrameGrabber, openCamera } from "../lib/camera.js";
 
 /** @import { Frame } from "../../../types/devices.js" */
 /** @import { Camera } from "../lib/camera.js" */
+/** @import { View } from "../../shared/lit.js" */
 /** @import { OmniStore } from "../lib/call-settings.js" */
 
 /**
@@ -130,29 +131,17 @@ export function mountScreenTools({ bar, corner }, { store, hasCamera, flip, full
   /**
    * @param {string} action
    * @param {() => void} run
-   * @param {{sign?: unknown, key?: string, isOn?: boolean, isShown?: boolean, isOff?: boolean}} [look] without `isOn`: no switch
+   * @param {{sign?: string | View, key?: string, isOn?: boolean, isShown?: boolean, isOff?: boolean}} [look] without `isOn`: no switch
    */
-  const tool = (action, run, { sign = icon(action), key = `omni.${action}`, isOn, isShown = true, isOff = false } = {}) =>
-    html`<button
-      type="button"
-      class="button button-icon"
-      data-action=${action}
-      aria-label=${t(key)}
-      title=${t(key)}
-      aria-pressed=${isOn === undefined ? nothing : String(isOn)}
-      ?hidden=${!isShown}
-      ?disabled=${isOff}
-      @click=${run}
-    >
-      ${sign}
-    </button>`;
+  const tool = (action, run, { sign = action, key = `omni.${action}`, isOn, ...look } = {}) =>
+    iconButton(sign, t(key), run, { action, style: "", isPressed: isOn, ...look });
   /** @param {"hd" | "mirror" | "subtitles"} name */
   const turn = (name) => () => store.set(name, !store.get(name));
   const drawBar = mountView(bar, () => {
     const isShown = store.get("source") === "live";
     bar.setAttribute("aria-label", t("omni.tools"));
     return [
-      tool("hd", turn("hd"), { sign: "HD", isOn: store.get("hd") }),
+      tool("hd", turn("hd"), { sign: html`HD`, isOn: store.get("hd") }),
       tool("flip", flip, { isShown, isOff: !hasCamera() }),
       tool("mirror", turn("mirror"), { isShown, isOn: store.get("mirror") }),
       tool("subtitles", turn("subtitles"), { isOn: store.get("subtitles") }),

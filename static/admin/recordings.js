@@ -45,7 +45,7 @@ export function makeRecordings({ api, draw, page }) {
     const id = encodeURIComponent(recording.id);
     const [title, confirm] = [t("admin.delete_ask", { name }), t("common.delete")];
     const text = t("admin.recording_delete_text", { id: recording.id, size: formatBytes(recording.bytes) });
-    const deed = {
+    const operation = {
       about: "recording",
       question: () => ({ title, text, confirm }),
       run: () => api.send("DELETE", `/api/sessions/${id}`),
@@ -71,7 +71,7 @@ export function makeRecordings({ api, draw, page }) {
         title=${t("common.download")}
         >${icon("download")}</a
       >
-      ${actionButton({ ...look, label: confirm, name, deed })}
+      ${actionButton({ ...look, label: confirm, name, operation })}
     </div>`;
   };
   /** @type {TableColumn<Http.ListedRecording>[]} */

@@ -34,14 +34,14 @@ export function makeVoices({ api, draw, page, after }) {
   /** @param {Http.RefAudio} voice */
   const deleteButton = ({ id, name }) => {
     const title = t("admin.delete_ask", { name });
-    const deed = {
+    const operation = {
       about: "voice",
       question: () => ({ title, text: t("admin.voice_delete_text"), confirm: t("common.delete") }),
       run: () => (player.stop(), api.send("DELETE", addressOf(id))),
       done: () => t("admin.deleted", { name }),
       after,
     };
-    return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, deed });
+    return actionButton({ icon: "trash", kind: "danger", label: t("common.delete"), name, operation });
   };
   /** @type {TableColumn<Http.RefAudio>[]} */
   const columns = [

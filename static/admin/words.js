@@ -58,7 +58,7 @@ export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
 /** @typedef {{title: string, text: string, confirm: string}} Question `text` says what becomes of it */
 
 /**
- * @typedef {Object} Deed
+ * @typedef {Object} Operation
  * @property {string} about what it is done to, for the words when it fails
  * @property {() => Question} [question] asked first
  * @property {() => Promise<unknown>} run
@@ -66,7 +66,7 @@ export function table({ captionKey, emptyKey, keyOf, columns, rows }) {
  * @property {() => Promise<unknown>} [after] bring the figures up to date
  */
 
-/** @param {Deed} deed @returns {Promise<boolean>} whether it was done */
+/** @param {Operation} operation @returns {Promise<boolean>} whether it was done */
 export async function act({ about, question, run, done, after }) {
   if (question && !(await ask(question()))) return false;
   try {
@@ -89,15 +89,15 @@ export function reportFailure(error, about) {
 }
 
 /**
- * @param {{icon: string, label: string, name: string, kind?: "danger", isIconOnly?: boolean, isPossible?: boolean, deed: Deed}} look
+ * @param {{icon: string, label: string, name: string, kind?: "danger", isIconOnly?: boolean, isPossible?: boolean, operation: Operation}} look
  *   `name` tells screen readers what it is done to
  */
-export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, deed }) {
+export function actionButton({ icon: picture, label, name, kind, isIconOnly = false, isPossible = true, operation }) {
   /** @param {MouseEvent & {currentTarget: HTMLButtonElement}} event */
   const press = async ({ currentTarget: button }) => {
     if (!isPossible || button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
-    await act(deed);
+    await act(operation);
     button.setAttribute("aria-busy", "false");
   };
   return html`<button

@@ -47,8 +47,8 @@ export function makeWorkers({ api, draw, after }) {
     };
     return html`<div class="stack-tight admin-worker-buttons">
       <div class="row">
-        ${actionButton({ icon: "pause", label: t(isDraining ? "admin.undrain" : "admin.drain"), name, deed: drain })}
-        ${actionButton({ icon: "retry", kind: "danger", label: t("admin.restart"), name, isPossible: block === null, deed: restart })}
+        ${actionButton({ icon: "pause", label: t(isDraining ? "admin.undrain" : "admin.drain"), name, operation: drain })}
+        ${actionButton({ icon: "retry", kind: "danger", label: t("admin.restart"), name, isPossible: block === null, operation: restart })}
       </div>
       ${block === null ? nothing : html`<p class="small soft">${t(`admin.no_restart_${block}`)}</p>`}
     </div>`;
@@ -170,8 +170,8 @@ export function makeQueue({ api, draw, after }) {
     const [title, text, confirm] = [t("admin.cancel_ask", { name }), t("admin.cancel_ask_text"), t("admin.cancel_place")];
     const run = () => cancel(id);
     const done = () => t("admin.cancelled", { name });
-    const deed = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
-    return actionButton({ icon: "close", kind: "danger", label: confirm, name, deed });
+    const operation = { about: "ticket", question: () => ({ title, text, confirm }), run, done, after };
+    return actionButton({ icon: "close", kind: "danger", label: confirm, name, operation });
   };
   /** @type {TableColumn<Http.QueueItem>[]} */
   const columns = [
@@ -216,8 +216,8 @@ export function makeConversations({ api, draw, after }) {
     const [title, text, confirm] = [t("admin.stop_ask", { name }), t("admin.stop_ask_text"), t("admin.stop")];
     const run = () => api.send("POST", `/api/admin/sessions/${encodeURIComponent(row.sessionId ?? "")}/stop`);
     const done = () => t("admin.stopped", { name });
-    const deed = { about: "session", question: () => ({ title, text, confirm }), run, done, after };
-    return actionButton({ icon: "stop", kind: "danger", label: confirm, name, deed });
+    const operation = { about: "session", question: () => ({ title, text, confirm }), run, done, after };
+    return actionButton({ icon: "stop", kind: "danger", label: confirm, name, operation });
   };
   /** @param {SessionRow} row */
   const remaining = ({ remainingS: s }) =>

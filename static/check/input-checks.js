@@ -28,7 +28,7 @@ function mountLevelMeter(el, words) {
   const hold = find(el, ".meter-hold", HTMLElement);
   /** @type {LevelWord | "off"} */
   let word = "off";
-  let toldAtMs = 0;
+  let announcedAtMs = 0;
   const draw = () => {
     el.dataset.word = word;
     setText(words, t(`check.level_${word}`));
@@ -41,8 +41,8 @@ function mountLevelMeter(el, words) {
       bar.style.setProperty("scale", `${view.bar} 1`);
       hold.style.setProperty("left", `${view.hold * PERCENT}%`);
       const nowMs = performance.now();
-      if (nowMs - toldAtMs >= READER_INTERVAL_MS) {
-        toldAtMs = nowMs;
+      if (nowMs - announcedAtMs >= READER_INTERVAL_MS) {
+        announcedAtMs = nowMs;
         el.setAttribute("aria-valuenow", String(Math.round(view.bar * PERCENT)));
       }
       if (view.word === word) return;

@@ -5,7 +5,7 @@
  * HTML says `data-t="key"` for text and `data-t-attr="aria-label:key;title:key"` for attributes.
  */
 
-import { pickLanguage, setTexts, t, tellLangChange } from "./texts.js";
+import { pickLanguage, setTexts, t, notifyLangChange } from "./texts.js";
 import { getJson } from "./api.js";
 import { remember, remembered } from "./memory.js";
 
@@ -71,7 +71,7 @@ function show(lang, texts) {
   setTexts(lang, texts);
   document.documentElement.lang = t("language.tag");
   translateTree(document.documentElement);
-  tellLangChange();
+  notifyLangChange();
 }
 
 /** Translates an element and all below it. @param {Element} root */

@@ -95,15 +95,15 @@ export async function startPage({ titleKey, statusIntervalMs = INTERVAL_MS }) {
   const listeners = new Set([nav.showStatus]);
   /** @type {StatusReport | null} */
   let latest = null;
-  const tell = (/** @type {StatusReport} */ report) => {
+  const notify = (/** @type {StatusReport} */ report) => {
     latest = report;
     for (const listener of listeners) listener(report);
   };
-  const refreshStatus = () => askStatus().then(tell);
+  const refreshStatus = () => askStatus().then(notify);
   const refreshIfSeen = () => {
     if (document.visibilityState === "visible") void refreshStatus();
   };
-  void firstReport.then(tell);
+  void firstReport.then(notify);
   setInterval(refreshIfSeen, statusIntervalMs);
   document.addEventListener("visibilitychange", refreshIfSeen);
   await new Promise((done) => setTimeout(done)); // so that the page's own parts are another task

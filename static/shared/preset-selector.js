@@ -44,12 +44,12 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
   let problem = "";
   /** Sounds that are fetched: the pills are covered meanwhile. */
   let loading = 0;
-  /** Latest wish; what an earlier one brings is dropped. */
-  let wish = 0;
+  /** Latest request; what an earlier one brings is dropped. */
+  let request = 0;
 
   /** @param {Http.Preset} preset @param {boolean} isChosen */
   const apply = async (preset, isChosen) => {
-    const mine = ++wish;
+    const own = ++request;
     const before = current;
     const needsSounds = hasSounds(preset);
     current = preset;
@@ -59,11 +59,11 @@ export function mountPresetSelector(el, { mode, page, onApply, advanced, loadEdi
     draw();
     try {
       const loaded = needsSounds ? await soundsOf(mode, preset) : null;
-      if (mine !== wish) return;
+      if (own !== request) return;
       if (isChosen) remember(`${page}_preset`, preset.id);
       onApply(applyPreset(preset, loaded, isChosen));
     } catch (error) {
-      if (mine !== wish) return;
+      if (own !== request) return;
       current = before;
       problem = `${t("preset.failed")} ${problemWords(error)}`;
     } finally {

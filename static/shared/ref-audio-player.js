@@ -47,27 +47,27 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       });
     draw();
   };
-  /** The last wish counts; what an earlier one brings later is dropped. */
-  let wish = 0;
+  /** The last request counts; what an earlier one brings later is dropped. */
+  let request = 0;
   /** @param {() => Promise<Voice | null>} load */
   const take = async (load) => {
-    const mine = ++wish;
+    const own = ++request;
     el.setAttribute("aria-busy", "true");
     try {
       const loaded = await load();
-      if (mine !== wish) return;
+      if (own !== request) return;
       show(loaded);
       onChange?.(loaded);
       if (!loaded) problem = t("voice.no_default");
     } catch (error) {
-      if (mine === wish) problem = voiceProblem(error, limits);
+      if (own === request) problem = voiceProblem(error, limits);
     } finally {
-      if (mine === wish) el.removeAttribute("aria-busy");
+      if (own === request) el.removeAttribute("aria-busy");
       draw();
     }
   };
   const remove = () => {
-    wish += 1;
+    request += 1;
     show(null);
     onChange?.(null);
     find(el, "button", HTMLButtonElement).focus();
@@ -132,7 +132,7 @@ export function mountRefAudioPlayer(el, { limits, label = () => t("voice.label")
       return voice;
     },
     set(next) {
-      wish += 1;
+      request += 1;
       el.removeAttribute("aria-busy");
       show(next);
     },

@@ -32,7 +32,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   let rows = [];
   let spoken = "";
   const items = () => rows.map(({ item }) => item);
-  const tell = () => {
+  const changed = () => {
     draw();
     onChange?.(items());
   };
@@ -47,7 +47,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
       label: () => nameOf(row),
       onChange(voice) {
         row.item = { type: "audio", voice };
-        tell();
+        changed();
       },
     });
     player.set(item.voice);
@@ -64,7 +64,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   /** @param {ItemKind} kind */
   const add = (kind) => {
     rows = [...rows, makeRow(emptyItem(kind))];
-    tell();
+    changed();
     focusIn(rows.length - 1, "textarea, .voice-actions button, .row > button");
   };
   /** @param {Row} row @param {number} step @param {string} [goTo] what is focused afterwards */
@@ -72,7 +72,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     rows = moveItem(rows, rows.indexOf(row), step);
     const target = rows.indexOf(row);
     spoken = t("content.moved", { n: target + 1, of: rows.length });
-    tell();
+    changed();
     focusIn(target, goTo);
   };
   /** @param {Row} row */
@@ -81,7 +81,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
     row.close();
     rows = rows.toSpliced(index, 1);
     spoken = t("content.removed");
-    tell();
+    changed();
     if (rows.length) focusIn(Math.min(index, rows.length - 1), "[data-action=remove]");
     else el.querySelector("button")?.focus();
   };
@@ -113,7 +113,7 @@ export function mountSystemContentEditor(el, { limits, onChange }) {
   };
   /** @param {Row} row @param {string} name */
   const bodyOf = (row, name) => {
-    if (row.item.type === "image") return imageBody(row.item, (item) => ((row.item = item), tell()));
+    if (row.item.type === "image") return imageBody(row.item, (item) => ((row.item = item), changed()));
     /** @param {{target: HTMLTextAreaElement}} event */
     const onInput = ({ target }) => {
       row.item = { type: "text", text: target.value };

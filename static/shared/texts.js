@@ -13,7 +13,7 @@ export function setTexts(lang, texts) {
 }
 
 /** Has all draw anew that shows texts. */
-export const tellLangChange = () => changes.dispatchEvent(new Event(CHANGED));
+export const notifyLangChange = () => changes.dispatchEvent(new Event(CHANGED));
 
 /** @returns {string} the language shown now */
 export function getLang() {

@@ -58,7 +58,7 @@ export function mountAttachmentTray(el, options) {
         ${problems.map((problem) => problemView(problem, options.limits, () => forget(problem)))}
       </div>`;
   });
-  const tell = () => {
+  const changed = () => {
     draw();
     options.onChange(parts);
   };
@@ -66,7 +66,7 @@ export function mountAttachmentTray(el, options) {
   const remove = (part) => {
     parts = parts.filter((one) => one !== part);
     problems = [];
-    tell();
+    changed();
   };
   /** @param {TrayProblem} problem */
   const forget = (problem) => {
@@ -74,16 +74,16 @@ export function mountAttachmentTray(el, options) {
     draw();
   };
   /** @param {string} code @param {string} fileName @param {string | null} [kind] */
-  const complain = (code, fileName, kind = null) => void (problems = [...problems, { code, fileName, kind }]);
+  const addProblem = (code, fileName, kind = null) => void (problems = [...problems, { code, fileName, kind }]);
   /** @param {readonly MediaPart[]} added */
   const addParts = (added) => {
     for (const part of added) {
       const used = options.sentChars() + wireChars(parts);
-      if (parts.length >= options.limits.itemsMax) complain("too_many", part.name);
-      else if (!fitsRequest(used, part.data.length, options.limits)) complain("request_big", part.name);
+      if (parts.length >= options.limits.itemsMax) addProblem("too_many", part.name);
+      else if (!fitsRequest(used, part.data.length, options.limits)) addProblem("request_big", part.name);
       else parts = [...parts, part];
     }
-    tell();
+    changed();
   };
   /** @param {Reading} reading */
   const end = (reading) => void (readings = readings.filter((one) => one !== reading));
@@ -108,8 +108,8 @@ export function mountAttachmentTray(el, options) {
       if (!reading.abort.signal.aborted) addParts([part]);
     } catch (error) {
       end(reading);
-      if (error instanceof MediaError) complain(error.code, file.name, error.kind);
-      else if (!reading.abort.signal.aborted) complain("unreadable", file.name);
+      if (error instanceof MediaError) addProblem(error.code, file.name, error.kind);
+      else if (!reading.abort.signal.aborted) addProblem("unreadable", file.name);
       draw();
       options.onChange(parts);
     }

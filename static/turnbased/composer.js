@@ -82,9 +82,10 @@ export function mountComposer(el, options) {
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, MOST_LINES_PX)}px`;
   };
-  const clear = () => {
-    area.value = "";
-    tray.set([]);
+  /** @param {string} text @param {readonly MediaPart[]} [media] */
+  const fill = (text, media = []) => {
+    area.value = text;
+    tray.set(media);
     grow();
     draw();
     keep();
@@ -92,7 +93,7 @@ export function mountComposer(el, options) {
   const submit = () => {
     isSendWished = tray.isReading;
     if (isBusy || isSendWished || isEmpty()) return;
-    if (options.onSend(area.value, tray.parts)) clear();
+    if (options.onSend(area.value, tray.parts)) fill("");
   };
   /** @param {Iterable<File>} files */
   const take = (files) => void tray.addFiles([...files]);
@@ -130,14 +131,7 @@ export function mountComposer(el, options) {
       isBusy = isNowBusy;
       draw();
     },
-    /** @param {string} text @param {readonly MediaPart[]} [media] */
-    fill(text, media = []) {
-      area.value = text;
-      tray.set(media);
-      grow();
-      draw();
-      keep();
-    },
+    fill,
     focus: () => area.focus(),
   };
 }

@@ -26,7 +26,7 @@ export class ReplayClock extends EventTarget {
     this.#audio = audio;
     this.#durationS = durationS;
     this.#requestFrame = requestFrame;
-    for (const type of ["play", "pause", "seeked", "ratechange"]) audio.addEventListener(type, () => this.#heard());
+    for (const type of ["play", "pause", "seeked", "ratechange"]) audio.addEventListener(type, () => this.#onMediaEvent());
     audio.addEventListener("ended", () => this.#end());
   }
 
@@ -103,7 +103,7 @@ export class ReplayClock extends EventTarget {
   }
 
   /** The sound element was used by its own controls or ended by itself. */
-  #heard() {
+  #onMediaEvent() {
     const { paused, currentTime, ended } = this.#audio;
     if (!this.#hasSound) return;
     if (this.#isRunning && paused && !ended) this.pause();

@@ -71,13 +71,13 @@ export class BargeIn extends EventTarget {
 
   /** Listen to a source of frames instead of the last one. @param {FrameSource | null} source */
   attach(source) {
-    this.#source?.removeEventListener("feature", this.#hearFrame);
-    this.#source?.removeEventListener("window", this.#hearWindow);
+    this.#source?.removeEventListener("feature", this.#onFrame);
+    this.#source?.removeEventListener("window", this.#onWindow);
     this.#source?.setFeatures(false);
     this.#source?.setWindows(false);
     this.#source = source;
-    source?.addEventListener("feature", this.#hearFrame);
-    source?.addEventListener("window", this.#hearWindow);
+    source?.addEventListener("feature", this.#onFrame);
+    source?.addEventListener("window", this.#onWindow);
     source?.setFeatures(true);
     source?.setWindows(this.#detector !== null);
   }
@@ -96,12 +96,12 @@ export class BargeIn extends EventTarget {
   }
 
   /** @type {(event: Event) => void} */
-  #hearWindow = (event) => {
+  #onWindow = (event) => {
     this.#detector?.push(/** @type {CustomEvent<Float32Array>} */ (event).detail);
   };
 
   /** @type {(event: Event) => void} */
-  #hearFrame = (event) => {
+  #onFrame = (event) => {
     const { detail } = /** @type {CustomEvent<SpeechFrame>} */ (event);
     const action = this.#gate.push(detail, {
       isPlaying: this.#player.isPlaying && this.#isEnabled,

@@ -78,7 +78,7 @@ export class Microphone extends Emitter {
   async connect(chunkSamples) {
     this.#capture = await createCapture(this.#context, chunkSamples, {
       onChunk: (chunk) => this.emit("chunk", chunk),
-      onLevel: (level) => this.#hearLevel(level),
+      onLevel: (level) => this.#onLevel(level),
       onFeature: (frame) => this.emit("feature", frame),
       onWindow: (audio) => this.emit("window", audio),
     });
@@ -134,7 +134,7 @@ export class Microphone extends Emitter {
   }
 
   /** @param {CaptureLevel} level */
-  #hearLevel(level) {
+  #onLevel(level) {
     const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
     this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;
     const isSilent = this.#silentMs >= SILENT_AFTER_MS;

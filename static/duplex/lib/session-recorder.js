@@ -37,7 +37,7 @@ export class SessionRecorder extends EventTarget {
     this.#startedAtMs = this.#now();
     this.#isRecording = true;
     this.#source = source;
-    source.addEventListener("chunk", this.#hearUser);
+    source.addEventListener("chunk", this.#onUserChunk);
     if (answer === null) return;
     this.#answer = answer;
     this.#capture = await this.#createCapture(answer.context, RIGHT_CHUNK_SAMPLES, {
@@ -48,7 +48,7 @@ export class SessionRecorder extends EventTarget {
   }
 
   /** @type {(event: Event) => void} */
-  #hearUser = (event) => {
+  #onUserChunk = (event) => {
     const { detail } = /** @type {CustomEvent<CaptureChunk>} */ (event);
     this.#append("left", detail.audio);
   };
@@ -67,7 +67,7 @@ export class SessionRecorder extends EventTarget {
     if (this.#source === null) return;
     await this.#capture?.stop();
     this.#isRecording = false;
-    this.#source?.removeEventListener("chunk", this.#hearUser);
+    this.#source?.removeEventListener("chunk", this.#onUserChunk);
     this.#source = null;
     if (this.#capture !== null) this.#answer?.disconnect(this.#capture.node);
     this.#capture?.close();

@@ -109,14 +109,14 @@ function mountVoices(parts, { limits, onEdited }) {
     void (given ? Promise.resolve() : editors.heard.reset()).finally(() => (isApplying = false));
   };
   /** Changes with each preset; what comes for an earlier one is dropped. */
-  let wish = 0;
+  let request = 0;
   const takeServerVoice = async () => {
-    const mine = wish;
+    const own = request;
     // A server that gives none speaks with its own all the same; the editor says what is wrong.
     const voice = await loadServerVoices()
       .then(({ loadDefaultVoice }) => loadDefaultVoice())
       .catch(() => null);
-    if (mine === wish) given = voice;
+    if (own === request) given = voice;
   };
   return {
     get heard() {
@@ -127,7 +127,7 @@ function mountVoices(parts, { limits, onEdited }) {
     },
     /** @param {Voice | null} voice null: the server's own */
     set(voice) {
-      wish += 1;
+      request += 1;
       given = voice;
       if (!voice && !editors) void takeServerVoice();
       apply();

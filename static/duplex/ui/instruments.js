@@ -38,7 +38,7 @@ function mountUnitTimeline(el) {
   let chunkMs = 1_000;
 
   el.classList.add("timeline");
-  const tell = mountView(el, () => {
+  const drawReadout = mountView(el, () => {
     const column = columns.find((one) => one.step === picked) ?? columns.at(-1);
     const words = column ? describe(column, chunkMs) : t("live.timeline.empty");
     return html`<div
@@ -74,7 +74,7 @@ function mountUnitTimeline(el) {
   function pick(step) {
     if (picked === step) return;
     picked = step;
-    tell();
+    drawReadout();
     painter.request();
   }
   /** @param {PointerEvent} event */
@@ -98,7 +98,7 @@ function mountUnitTimeline(el) {
       chunkMs = state.chunkMs;
       columns = columnsOf(state.units, { chunkMs, maxKvTokens });
       if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
-      tell();
+      drawReadout();
       painter.request();
     },
   };

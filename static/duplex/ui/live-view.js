@@ -144,7 +144,7 @@ function buttonsOf(call, start, startKey) {
 
 const TRANSCRIPT_MS = 200;
 /** Warnings shown for a moment; lasting ones are shown by `problem`. */
-const TOLD_WARNINGS = new Set([
+const SHOWN_WARNINGS = new Set([
   "reconnecting",
   "reconnected",
   "late_chunk",
@@ -157,7 +157,7 @@ const TOLD_WARNINGS = new Set([
   "too_big",
   "voice_cut",
 ]);
-const TOLD_AGAIN_MS = 20_000;
+const SHOWN_AGAIN_MS = 20_000;
 
 /** @param {DuplexCall} call @param {LiveViewOptions} options */
 export function mountLiveView(call, options) {
@@ -226,30 +226,30 @@ export function mountLiveView(call, options) {
     if (state.queue !== shownPlace) queue.update((shownPlace = state.queue));
     update();
   });
-  call.on("devices", update);
   call.on("devices", ({ isStarting }) => {
+    update();
     if (isStarting) byId("stage", HTMLElement).scrollIntoView({ block: "nearest" });
   });
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => {
     pictures = [];
     queue.playReady();
+    loadInstruments().catch(toastProblem);
   });
-  call.on("prepared", () => loadInstruments().catch(toastProblem));
   call.on("heard", drawTranscript);
-  call.on("warning", warningTeller());
+  call.on("warning", showWarnings());
   update();
   return { update, loadInstruments, notice };
 }
 
 /** @returns {(warning: {code: string}) => void} tells each kind of warning now and then only */
-function warningTeller() {
+function showWarnings() {
   /** @type {Map<string, number>} */
-  const toldAtMs = new Map();
+  const shownAtMs = new Map();
   return ({ code }) => {
     const nowMs = performance.now();
-    if (!TOLD_WARNINGS.has(code) || nowMs - (toldAtMs.get(code) ?? -Infinity) < TOLD_AGAIN_MS) return;
-    toldAtMs.set(code, nowMs);
+    if (!SHOWN_WARNINGS.has(code) || nowMs - (shownAtMs.get(code) ?? -Infinity) < SHOWN_AGAIN_MS) return;
+    shownAtMs.set(code, nowMs);
     toastProblem(code);
   };
 }

@@ -106,7 +106,7 @@ function kindOf({ activity, isMicMuted }) {
 const FALL_PER_FRAME = 0.02;
 const PEAK_HOLD_MS = 1_200;
 /** Screen readers need the value now and then only. */
-const SPOKEN_EVERY_MS = 1_000;
+const ANNOUNCED_EVERY_MS = 1_000;
 
 /**
  * @param {HTMLElement} el
@@ -131,7 +131,7 @@ export function mountLevelMeter(el, { labelKey, iconName, kind }) {
   let shown = -1;
   let peakShare = 0;
   let peakAtMs = 0;
-  let spokenAtMs = 0;
+  let announcedAtMs = 0;
   return {
     update(rms, nowMs) {
       const share = levelShare(rms);
@@ -146,8 +146,8 @@ export function mountLevelMeter(el, { labelKey, iconName, kind }) {
         bar.style.setProperty("--level", String(next));
       }
       const isMoving = next > 0 || share > 0;
-      if (isMoving && nowMs - spokenAtMs < SPOKEN_EVERY_MS) return true;
-      spokenAtMs = nowMs;
+      if (isMoving && nowMs - announcedAtMs < ANNOUNCED_EVERY_MS) return true;
+      announcedAtMs = nowMs;
       track.setAttribute("aria-valuenow", String(Math.round(next * 100)));
       const levelDb = shareToDb(next);
       setText(value, next > 0 ? `${formatNumber(levelDb)} dB` : "—");

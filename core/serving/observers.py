@@ -319,11 +319,13 @@ class UnitTime:
     Attributes:
         share: of its own length that the engine took for it.
         active: sessions that had units at that time.
+        has_picture: it had one, which makes it far dearer.
     """
 
     at_s: float
     share: float
     active: int
+    has_picture: bool
 
 
 class UnitTimes:
@@ -334,12 +336,16 @@ class UnitTimes:
         self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
         self._last_s: dict[str, float] = {}  # by session: when it had a unit
 
-    def note(self, session_id: str, share: float) -> None:
+    def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
         now_s = self._now_s()
         self._last_s[session_id] = now_s
         active = {name: s for name, s in self._last_s.items() if s > now_s - ACTIVE_S}
         self._last_s = active
-        self._units.append(UnitTime(now_s, share, len(active)))
+        self._units.append(UnitTime(now_s, share, len(active), has_picture))
+
+    def end(self, session_id: str) -> None:
+        """Count a session no longer: its successors would seem to be served beside it."""
+        self._last_s.pop(session_id, None)
 
     def recent(self) -> Sequence[UnitTime]:
         """Return the units of the last `MEMORY_S`."""
@@ -358,7 +364,11 @@ class CapacityObserver:
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Result):
-                self._units.note(self._session_id, effect.message.cost_all_ms / UNIT_MS)
+                self._units.note(
+                    self._session_id,
+                    effect.message.cost_all_ms / UNIT_MS,
+                    has_picture=effect.message.vision_slices > 0,
+                )
 
     async def close(self) -> None:
-        """Nothing is held."""
+        self._units.end(self._session_id)

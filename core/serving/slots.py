@@ -72,7 +72,9 @@ class Capacity:
         if slow > SLOW_SHARE * len(units):
             self._proven, self._proven_s = min(self._proof(), bound), self._now_s()
             return max(1, bound)
-        most_active = max(unit.active for unit in units)
+        # What was expected is for units with pictures: those without prove nothing beyond it.
+        dear = [u.active for u in units if u.has_picture or self._costs is None]
+        most_active = max(dear, default=0)
         if most_active >= self._proof():
             self._proven, self._proven_s = most_active, self._now_s()
         return max(1, self._proof(), min(bound, growth))

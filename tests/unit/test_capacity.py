@@ -33,12 +33,20 @@ def worker() -> tuple[Capacity, Clock]:
     return Capacity(lambda: clock.now_s), clock
 
 
-def talk(made: Capacity, clock: Clock, sessions: int, share: float, seconds: int = 25) -> None:
+def talk(
+    made: Capacity,
+    clock: Clock,
+    sessions: int,
+    share: float,
+    seconds: int = 25,
+    *,
+    has_picture: bool = True,
+) -> None:
     """Let sessions have a unit each second, each as long as a share of it."""
     for _ in range(seconds):
         clock.now_s += 1.0
         for index in range(sessions):
-            made.units.note(f"s{index}", share)
+            made.units.note(f"s{index}", share, has_picture=has_picture)
 
 
 def allowed(made: Capacity, sessions: int) -> int:
@@ -107,6 +115,26 @@ def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() 
     assert made.sessions([]) == 19
 
 
+def test_voice_calls_prove_nothing_for_video_calls() -> None:
+    made, clock = worker()
+    made.expect({1: 0.0625, 33: 1.0625})
+    talk(made, clock, 40, share=0.15, seconds=40, has_picture=False)
+    assert allowed(made, 40) == 61, "there may be more of them"
+    clock.now_s += 2 * observers.MEMORY_S
+    assert made.sessions([]) == 19, "whoever comes next may send pictures"
+
+
+def test_sessions_that_follow_others_are_not_counted_with_them() -> None:
+    made, clock = worker()
+    talk(made, clock, 20, share=0.3)
+    for index in range(20):
+        asyncio.run(CapacityObserver(made.units, f"s{index}").close())
+    clock.now_s += 1.0
+    for index in range(20):
+        made.units.note(f"next {index}", 0.3, has_picture=True)
+    assert max(unit.active for unit in made.units.recent()) == 20
+
+
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
     made, _ = worker()
     made.expect({1: 0.3, 3: 0.8})
@@ -158,7 +186,7 @@ def test_a_single_slow_unit_decides_nothing() -> None:
     made, clock = worker()
     talk(made, clock, 4, share=0.1)
     before = allowed(made, 4)
-    made.units.note("s0", 5.0)
+    made.units.note("s0", 5.0, has_picture=True)
     assert allowed(made, 4) == before
 
 
@@ -193,6 +221,9 @@ def test_units_are_learnt_from_their_results() -> None:
         clock.now_s += 1.0
         observer.observe(Opened(at_s=0.0), effects)
     assert allowed(made, 1) == 2
+    assert not any(unit.has_picture for unit in made.units.recent())
+    observer.observe(Opened(at_s=0.0), [Send(Result(is_listen=True, vision_slices=1))])
+    assert made.units.recent()[-1].has_picture
 
 
 def test_a_client_s_own_backlog_changes_nothing() -> None:

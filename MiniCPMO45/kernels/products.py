@@ -95,6 +95,24 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return flat.unflatten(0, x.shape[:-1])
 
 
+def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
+    """Convolve x [B, f, inputs] by one product: [B, T, outputs].
+
+    PyTorch's convolution lays the weight out anew in every call; the product reads it as it is
+    if `lay_out_windows` was called.
+    """
+    [kernel], [stride], [pad] = conv.kernel_size, conv.stride, conv.padding
+    padded = F.pad(x, (0, 0, int(pad), int(pad)))
+    windows = padded.unfold(1, kernel, stride)  # [B, T, inputs, kernel]
+    weight = conv.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
+    return F.linear(windows.transpose(2, 3).flatten(2), weight, conv.bias)
+
+
+def lay_out_windows(conv: nn.Conv1d) -> None:
+    """Let the weight's inputs be neighbours in memory; its shape and values stay."""
+    conv.weight.data = conv.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
+
+
 def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
     """Return a matrix as [outputs, inputs] of a floating dtype; one that is dense as it is."""
     return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)

@@ -164,7 +164,9 @@ def _scan(
     recent = tl.load(word + N_WORDS + place, mask=place < tl.load(word + 6), other=-1)
     inside = recent - block * BLOCK
     is_inside = (recent >= 0) & (inside >= 0) & (inside < BLOCK)
-    is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
+    is_recent = token < 0
+    if tl.max(is_inside.to(tl.int32), 0) > 0:  # few blocks hold one, and counting takes long
+        is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
     value = _adjusted(raw, token, is_barred, is_recent, word, N_INTEGERS)
     tl.store(adjusted + at * BLOCK + tl.arange(0, BLOCK), value)
     groups = tl.max(tl.reshape(value, [BLOCK // GROUP, GROUP]), 1)

@@ -21,7 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.kernels import stream_memory
-from MiniCPMO45.kernels.device import Capturable
+from MiniCPMO45.kernels.device import Capturable, runs_kernels
+from MiniCPMO45.kernels.products import lay_out_windows, multiply_windows
 from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.model.transformer import (
     DenseAttention,
@@ -116,7 +117,13 @@ class AudioEncoder(nn.Module):
         Returns:
             [B, (f - 1) // 2 + 1, width] in the weights' dtype.
         """
-        hidden = F.gelu(self.conv1(mel.to(self.conv1.weight.dtype)))
+        mel = mel.to(self.conv1.weight.dtype)
+        if runs_kernels(mel):
+            hidden = F.gelu(multiply_windows(mel.transpose(1, 2), self.conv1))
+            if is_sound is not None:
+                hidden = hidden * is_sound[:, :, None]
+            return F.gelu(multiply_windows(hidden, self.conv2))
+        hidden = F.gelu(self.conv1(mel))
         if is_sound is not None:
             hidden = hidden * is_sound[:, None]
         return F.gelu(self.conv2(hidden)).transpose(1, 2)
@@ -309,6 +316,9 @@ class AudioEmbedder:
         self._inputs: dict[int, UnitInputs] = {}
         self._graphs: dict[int, Capturable[Tensor]] = {}
         fuse_attention(encoder)
+        if is_on_card:
+            for conv in (encoder.conv1, encoder.conv2):
+                lay_out_windows(conv)
 
     @torch.no_grad()
     def embed_clips(self, mels: Sequence[Tensor], block_frames: int | None) -> list[Tensor]:

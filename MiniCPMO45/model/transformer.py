@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
+from MiniCPMO45.kernels.dense_attention import attend_dense
 from MiniCPMO45.kernels.device import runs_kernels
 from MiniCPMO45.kernels.products import (
     Embedding,
@@ -191,9 +192,7 @@ class DenseAttention:
         """Nothing is kept."""
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        q, k, v = qkv.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)  # [B, heads, T, d]
-        return mixed.transpose(1, 2).flatten(2)
+        return attend_dense(qkv, self.heads, self.mask)
 
 
 class SelfAttention(nn.Module):

@@ -33,8 +33,9 @@ def by_kernel(qkv: Tensor, mask: Tensor | None, monkeypatch: pytest.MonkeyPatch)
 
 
 @DEVICES
-@pytest.mark.parametrize("rows", [ROWS, KEYS, 5])
-@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "is_padded"), [(ROWS, False), (ROWS, True), (KEYS, True), (5, False), (5, True)]
+)
 @pytest.mark.parametrize("size", [72, 24])
 @torch.no_grad()
 def test_uneven_heads(
@@ -61,12 +62,15 @@ def test_many_programs_take_more_queries_each(monkeypatch: pytest.MonkeyPatch) -
     torch.testing.assert_close(answer.float(), wanted, atol=2e-3, rtol=2e-3)
 
 
-@pytest.mark.parametrize("size, kind", [(64, torch.float16), (72, torch.float32)])
+@pytest.mark.parametrize(
+    ("size", "kind", "rows"),
+    [(64, torch.float16, 5), (72, torch.float32, 5), (72, torch.float16, KEYS)],
+)
 @torch.no_grad()
-def test_other_heads_are_left_to_the_library(
-    size: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_other_heads_and_whole_tiles_are_left_to_the_library(
+    size: int, kind: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dense_attention, "runs_kernels", lambda _: True)
     monkeypatch.delattr(dense_attention, "_launch_attend")
-    qkv = torch.randn(1, 5, 3 * HEADS * size).to(kind)
-    assert attend_dense(qkv, HEADS, None).shape == (1, 5, HEADS * size)
+    qkv = torch.randn(1, rows, 3 * HEADS * size).to(kind)
+    assert attend_dense(qkv, HEADS, None).shape == (1, rows, HEADS * size)

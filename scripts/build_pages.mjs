@@ -156,6 +156,7 @@ async function buildPage(page, folder, version) {
     entryPoints: { [`pages/${page.name}`]: join(STATIC, page.script) },
     ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, minify: true, outdir: folder, splitting: true },
     chunkNames: `pages/${page.name}-[hash]`,
+    legalComments: "linked", // licences beside the scripts, so that pages open with less
     plugins: [litHtml, addresses(version), oneLatePart(late)],
     target: "es2022",
   });

@@ -1,19 +1,18 @@
 // @ts-check
 /** The attachments of the question that is being written: chips, progress while files are read, problems in words. */
 
-import { t } from "../shared/texts.js";
 import { late } from "../shared/late.js";
-import { html, iconButton, mountView, nothing, repeat } from "../shared/lit.js";
+import { html, mountView, repeat } from "../shared/lit.js";
 import { toastProblem } from "../shared/notice.js";
-import { fitsRequest, wireChars, fileProblemWords } from "./media-part.js";
+import { fitsRequest, wireChars } from "./media-part.js";
 
 /** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
-/** @import { TrayProblem } from "./media-part.js" */
+/** @import { Reading, TrayProblem } from "./media-view.js" */
 
 const loadReaders = () => import("./media-input.js");
-const loadChips = late(
+const loadViews = late(
   () => import("./media-view.js"),
-  ({ chipView, createShelf }) => ({ chipView, shelf: createShelf() }),
+  ({ chipView, createShelf, problemView, readingView }) => ({ chipView, problemView, readingView, shelf: createShelf() }),
 );
 
 /**
@@ -22,8 +21,6 @@ const loadChips = late(
  * @property {() => number} sentChars Base64 that is sent along anyway: of the conversation so far
  * @property {() => number} picturesPerS
  * @property {(parts: readonly MediaPart[]) => void} onChange
- *
- * @typedef {{file: File, abort: AbortController, done: number | null}} Reading
  */
 
 /** @param {HTMLElement} el @param {TrayOptions} options */
@@ -35,27 +32,27 @@ export function mountAttachmentTray(el, options) {
   let readings = [];
   /** @type {TrayProblem[]} */
   let problems = [];
-  /** @type {Awaited<ReturnType<typeof loadChips>> | null} */
-  let chips = null;
-  const needChips = async () => {
-    if (chips || parts.length === 0) return;
-    chips = await loadChips();
+  /** @type {Awaited<ReturnType<typeof loadViews>> | null} */
+  let views = null;
+  const needViews = async () => {
+    if (views || parts.length + readings.length + problems.length === 0) return;
+    views = await loadViews();
     draw();
   };
   el.classList.add("tray");
   const draw = mountView(el, () => {
     const picturesPerS = options.picturesPerS();
-    chips?.shelf.keepOnly(parts);
-    needChips().catch(toastProblem);
+    views?.shelf.keepOnly(parts);
+    needViews().catch(toastProblem);
     return html`<ul class="chips" ?hidden=${parts.length + readings.length === 0}>
         ${repeat(
           parts,
           (part) => part,
-          (part) => chips?.chipView(part, chips.shelf, { picturesPerS, onRemove: () => remove(part) }),
-        )}${readings.map(readingView)}
+          (part) => views?.chipView(part, views.shelf, { picturesPerS, onRemove: () => remove(part) }),
+        )}${readings.map((reading) => views?.readingView(reading))}
       </ul>
       <div class="tray-problems" role="alert">
-        ${problems.map((problem) => problemView(problem, options.limits, () => forget(problem)))}
+        ${problems.map((problem) => views?.problemView(problem, options.limits, () => forget(problem)))}
       </div>`;
   });
   const changed = () => {
@@ -143,20 +140,3 @@ export function mountAttachmentTray(el, options) {
     },
   };
 }
-
-/** @param {TrayProblem} problem @param {MediaLimits} limits @param {() => void} onClose */
-const problemView = (problem, limits, onClose) =>
-  html`<div class="notice tray-problem" data-kind="bad" data-code=${problem.code}>
-    <p>${fileProblemWords(problem, limits)}</p>
-    ${iconButton("close", t("common.close"), onClose)}
-  </div>`;
-
-/** @param {Reading} reading */
-const readingView = ({ file, abort, done }) =>
-  html`<li class="chip" data-kind="reading">
-    <span class="spinner"></span
-    ><span class="chip-words"
-      ><span class="chip-name">${file.name}</span
-      ><progress max="1" value=${done ?? nothing} aria-label=${t("chat.reading", { name: file.name })}></progress></span
-    >${iconButton("close", t("common.cancel"), () => abort.abort())}
-  </li>`;

@@ -156,25 +156,8 @@ export function fitsRequest(sentChars, newChars, limits) {
 
 const S_PER_MINUTE = 60;
 
-/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
-
-/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
-export function fileProblemWords({ code, fileName, kind }, limits) {
-  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
-  return t(`chat.file_${code}`, {
-    name,
-    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
-    video: formatBytes(limits.videoMaxBytes),
-    image: formatBytes(limits.imageMaxBytes),
-    side: formatNumber(limits.imageMaxSidePx),
-    mega: formatNumber(limits.imageMaxPixels / 1e6),
-    request: formatBytes(limits.requestMaxBytes),
-    count: formatNumber(limits.itemsMax),
-  });
-}
-
 /** @param {number} seconds */
-function minutes(seconds) {
+export function minutes(seconds) {
   return formatNumber(seconds / S_PER_MINUTE, seconds % S_PER_MINUTE === 0 ? 0 : 1);
 }
 

@@ -1,14 +1,14 @@
 // @ts-check
 /** Shows attachments: in a message in full, as a chip while they wait to be sent; and the editor of a question with both. */
 
-import { formatBytes, formatClock } from "../shared/formats.js";
+import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
 import { t, tn } from "../shared/texts.js";
 import { html, icon, iconButton, live, nothing, textButton } from "../shared/lit.js";
 import { makeSoundPlayer } from "../shared/sound-player.js";
-import { partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
+import { minutes, partBytes, partFile, soundLengthS, videoPictures } from "./media-part.js";
 
 /** @import { Sound } from "../shared/sound-player.js" */
-/** @import { MediaPart } from "../../types/chat.js" */
+/** @import { MediaLimits, MediaPart } from "../../types/chat.js" */
 
 const ICONS = { audio: "wave", image: "image", video: "film" };
 
@@ -172,3 +172,40 @@ export function openQuestionEditor(text, media, { draw, onSend, onCancel }) {
       </div>
     </div>`;
 }
+
+// What a file is that is still read, or cannot be attached.
+
+/** @typedef {{file: File, abort: AbortController, done: number | null}} Reading */
+/** @typedef {{code: string, fileName: string, kind: string | null}} TrayProblem */
+
+/** Names the limit and what to do. @param {TrayProblem} problem @param {MediaLimits} limits */
+function fileProblemWords({ code, fileName, kind }, limits) {
+  const name = fileName || t(`chat.kind_${kind ?? "audio"}`);
+  return t(`chat.file_${code}`, {
+    name,
+    minutes: minutes(kind === "video" ? limits.videoMaxS : limits.audioMaxS),
+    video: formatBytes(limits.videoMaxBytes),
+    image: formatBytes(limits.imageMaxBytes),
+    side: formatNumber(limits.imageMaxSidePx),
+    mega: formatNumber(limits.imageMaxPixels / 1e6),
+    request: formatBytes(limits.requestMaxBytes),
+    count: formatNumber(limits.itemsMax),
+  });
+}
+
+/** @param {TrayProblem} problem @param {MediaLimits} limits @param {() => void} onClose */
+export const problemView = (problem, limits, onClose) =>
+  html`<div class="notice tray-problem" data-kind="bad" data-code=${problem.code}>
+    <p>${fileProblemWords(problem, limits)}</p>
+    ${iconButton("close", t("common.close"), onClose)}
+  </div>`;
+
+/** @param {Reading} reading */
+export const readingView = ({ file, abort, done }) =>
+  html`<li class="chip" data-kind="reading">
+    <span class="spinner"></span
+    ><span class="chip-words"
+      ><span class="chip-name">${file.name}</span
+      ><progress max="1" value=${done ?? nothing} aria-label=${t("chat.reading", { name: file.name })}></progress></span
+    >${iconButton("close", t("common.cancel"), () => abort.abort())}
+  </li>`;

@@ -14,8 +14,8 @@ from config import Settings
 from core.protocols.events import Event
 from core.schemas.worker import WORKER_SECRET_HEADER
 from core.worker_tls import SNI, client_context
-from gateway_modules.admin.kept_settings import EtaStore
 from gateway_modules.admin.security import AccessPolicy
+from gateway_modules.admin.state import EtaStore
 from gateway_modules.desk.client import DeskAwayError, DeskClient
 from gateway_modules.desk.link import DeskLink
 from gateway_modules.queue.scheduling import EtaTracker

@@ -24,9 +24,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.admin.kept_settings import AppRegistry, EtaStore, take_over_files
-from gateway_modules.admin.logs import AuditLog, LogTail
-from gateway_modules.admin.periodic import CleanupSchedule, Trends
+from gateway_modules.admin.logs import LogTail
 from gateway_modules.admin.security import (
     ADMIN_HEADER,
     AccessPolicy,
@@ -36,6 +34,7 @@ from gateway_modules.admin.security import (
     ensure_admin_token,
     mark_admin,
 )
+from gateway_modules.admin.state import AppRegistry, AuditLog, EtaStore, Trends
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
 from gateway_modules.openai.worker_request import Transcripts
@@ -65,7 +64,7 @@ from gateway_modules.web.pages import Languages, Pages, find_pages
 from gateway_modules.web.responses import WebFiles
 from recording.bucket import Bucket, open_store
 from recording.objects import ObjectStore, RecordingStore, RunningRecordings
-from recording.store import FolderStore
+from recording.store import CleanupSchedule, FolderStore
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
@@ -163,6 +162,7 @@ class Gateway:
             await self.desk.close()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
+        self.voices.close()
         self.recordings.close()
         self.store.close()
         if self.role is not Role.DOOR and not self.pool.tickets.has_holders:
@@ -196,7 +196,7 @@ def build_gateway(
     the settings.
 
     Raises:
-        OSError: The administrator's token, or what an earlier version kept, is out of reach.
+        OSError: The administrator's token can be neither read nor written.
         ValueError: Something that is configured cannot be used, or is missing.
     """
     timing, limits = timing or Timing(), settings.limits
@@ -205,7 +205,6 @@ def build_gateway(
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
     store = Store(data_dir)
-    take_over_files(store, data_dir)
     voices, registry = _voices(settings, store, SoundDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
     metrics, connections = GatewayMetrics(registry), _connections(limits, access)

@@ -1,10 +1,12 @@
 """Recordings of the data folder as clients read and change them; their files over HTTP.
 
-Blocks: an event loop calls it in a thread.
+Blocks, but for the schedule of the cleanup: an event loop calls it in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -33,7 +35,12 @@ from recording.listing import (
 from recording.names import DIAGNOSTICS_FILE, UPLOAD_PART_FILE, asset_path, recording_folder
 from recording.records import Record
 
+logger: Final = logging.getLogger(__name__)
+
 BLOCK_BYTES: Final = 64 * 1024  # of a file, read and sent at a time
+FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
+LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
+LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
 
 Blocks = Callable[[int, int], Generator[bytes, None, None]]
 """Yields bytes [start, stop)."""
@@ -163,6 +170,35 @@ def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredF
                 yield file.read(min(BLOCK_BYTES, stop - begin))
 
     return StoredFile(name, found.st_size, f"{found.st_mtime_ns:x}-{found.st_size:x}", blocks)
+
+
+class CleanupSchedule:
+    """Runs soon after the start, after sessions have ended, and every hour."""
+
+    def __init__(self, clean: Callable[[], CleanupReport]) -> None:
+        self._clean = clean
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Run within a minute: a session has ended."""
+        self._requested.set()
+
+    async def run(self) -> None:
+        """Clean up in a thread, repeatedly, until cancelled. The caller owns the task."""
+        await asyncio.sleep(FIRST_RUN_S)
+        while True:
+            self._requested.clear()
+            try:
+                report = await asyncio.to_thread(self._clean)
+            except Exception:  # whatever is wrong with one run, the disk needs the next one
+                logger.exception("cleanup of recordings failed")
+            else:
+                level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
+                logger.log(level, "cleanup of recordings: %s", report.to_json())
+            await asyncio.sleep(LEAST_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
+                    await self._requested.wait()
 
 
 ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)

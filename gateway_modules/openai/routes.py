@@ -27,7 +27,7 @@ from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
 from gateway_modules.queue.worker_view import loaded_model
-from gateway_modules.routes.chat import reply
+from gateway_modules.routes.chat import check_chat, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices.voice_library import (
     NAME_MAX_CHARS,
@@ -134,8 +134,7 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
 @router.post("/chat/completions")
 async def create(request: Request, gateway: GatewayHere) -> Response:
     """Answer a conversation: whole, or in server-sent events; disconnecting ends it."""
-    if not gateway.is_open:
-        raise NoWorkerError()
+    check_chat(gateway)
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     params, sent = await voices.run(_parsed, text, voices, transcripts)
     check_model(gateway, params.model)

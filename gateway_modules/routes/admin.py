@@ -15,10 +15,9 @@ from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
-from gateway_modules.admin.kept_settings import AppInfo, AppState
-from gateway_modules.admin.logs import LINES_MAX, AuditList, LogPart
-from gateway_modules.admin.periodic import History
+from gateway_modules.admin.logs import LINES_MAX, LogPart
 from gateway_modules.admin.security import SESSION_AGE_S, mark_admin
+from gateway_modules.admin.state import AppInfo, AppState, AuditList, History
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool

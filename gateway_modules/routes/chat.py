@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, Response
 from websockets.exceptions import ConnectionClosed
 
 from core.errors import (
-    AppDisabledError,
     CloseCode,
     NotFoundError,
     NoWorkerError,
@@ -38,8 +37,8 @@ from core.schemas.chat import (
 )
 from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER, ErrorMessage, RequestType
-from gateway_modules.admin.kept_settings import TURN_BASED
 from gateway_modules.admin.security import mark_admin
+from gateway_modules.admin.state import TURN_BASED
 from gateway_modules.desk.client import STOP
 from gateway_modules.desk.server import DoorSession
 from gateway_modules.queue.worker_answer import ERROR_OF_CODE
@@ -121,15 +120,19 @@ class StopSomeAnswer(WireModel):
 )
 async def chat(request: Request, gateway: GatewayHere) -> Response:
     """Answer one request, waiting for a worker if need be; disconnecting cancels it."""
-    if not gateway.apps.is_enabled(TURN_BASED):
-        raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
-    if not gateway.is_open:
-        raise NoWorkerError()
+    check_chat(gateway)
     text = await text_of(request)
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
     client = gateway.access.limited_client(request)
     answer = await unless_disconnected(request, _answer(gateway, prepared, client))
     return JSONResponse(answer.model_dump(mode="json"))
+
+
+def check_chat(gateway: Gateway) -> None:
+    """Raises what every request for a chat gets now, if it would be refused."""
+    gateway.apps.check(TURN_BASED)
+    if not gateway.is_open:
+        raise NoWorkerError()
 
 
 def _prepared(text: str, voices: VoiceLibrary) -> str:

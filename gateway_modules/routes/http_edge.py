@@ -32,8 +32,8 @@ from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.admin.logs import BodyStart, entry_of
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
+from gateway_modules.admin.state import BodyStart, entry_of
 from gateway_modules.desk.link import DOOR_PATH
 from gateway_modules.desk.server import Doors
 from gateway_modules.routes import admin, pages, queue, sessions

@@ -10,7 +10,6 @@ from typing import Final
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from core.errors import (
-    AppDisabledError,
     NoWorkerError,
     OmniError,
     RateLimitedError,
@@ -30,7 +29,7 @@ from core.schemas.queue import (
     check_session_id,
     read_seq,
 )
-from gateway_modules.admin.kept_settings import app_of_request
+from gateway_modules.admin.state import app_of_request
 from gateway_modules.queue.worker_pool import new_session_secret
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
@@ -162,9 +161,7 @@ def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
 
 
 def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
-    app_id = app_of_request(kind.request_type(session_id))
-    if not gateway.apps.is_enabled(app_id):
-        raise AppDisabledError(f"{gateway.apps.name_of(app_id)} is currently disabled")
+    gateway.apps.check(app_of_request(kind.request_type(session_id)))
     if not gateway.is_open:
         raise NoWorkerError()
 

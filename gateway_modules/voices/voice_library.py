@@ -266,6 +266,10 @@ class VoiceLibrary:
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
+    def close(self) -> None:
+        """End the threads, each after what it is decoding; returns at once."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     @property
     def default_path(self) -> Path | None:
         return self._default if self._default is not None and self._default.is_file() else None

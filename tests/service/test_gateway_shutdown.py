@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -30,6 +31,14 @@ async def test_what_runs_may_finish(stage: Stage) -> None:
         await running.say("stop")
         await running.expect("stopped")
         assert await running.expect_end() == (1000, "")
+
+
+@on_stage()
+async def test_the_threads_that_decode_voices_end_with_the_gateway(stage: Stage) -> None:
+    thread = await stage.gateway.voices.run(threading.current_thread)
+    assert thread.is_alive()
+    await stage.stop_gateway()
+    await until(lambda: not thread.is_alive())
 
 
 @on_stage()

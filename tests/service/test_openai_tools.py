@@ -204,3 +204,13 @@ async def test_what_does_not_fit_names_its_field(
             await client.chat.completions.create(**{"model": "x", "messages": HELLO, **fields})
     assert (raised.value.param or "").startswith(param)
     assert stage.worker.told == []
+
+
+@on_stage()
+async def test_a_switched_off_app_completes_no_chat(stage: Stage) -> None:
+    off = {"app_id": "turnbased", "enabled": False}
+    assert (await stage.http.put("/api/admin/apps", json=off)).is_success
+    async with client_of(stage) as client:
+        with pytest.raises(openai.PermissionDeniedError, match="currently disabled"):
+            await client.chat.completions.create(model="x", messages=HELLO)
+    assert stage.worker.told == []

@@ -21,9 +21,8 @@ ROUTE = "routes/sockets.py"
 BELOW = "web"  # the server and the client's socket, which knows no ticket
 # What a ticket does not pass, though it runs meanwhile, and why.
 BESIDE = {
-    "admin/kept_settings.py": "says whether the page's app is switched on, before there is one",
     "admin/security.py": "says whom a wait counts against, before there is one",
-    "admin/periodic.py": "samples now and then, whoever waits",
+    "admin/state.py": "says whether its app is switched on, and samples now and then",
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
     "queue/models.py": "is what they answered",
     "queue/worker_answer.py": "reads their answers",

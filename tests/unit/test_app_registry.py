@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from core.errors import AppDisabledError
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.admin.kept_settings import AppRegistry, app_of_request
+from gateway_modules.admin.state import AppRegistry, app_of_request
 
 
 def test_every_request_depends_on_an_app(tmp_path: Path) -> None:
@@ -36,4 +39,5 @@ def test_an_unknown_app_is_off(tmp_path: Path) -> None:
     with store.transaction() as state:
         state.execute("INSERT INTO apps VALUES ('gone', 1)")
     assert not apps.is_enabled("gone") and len(apps.get_all_apps()) == 4
-    assert apps.name_of("gone") == "gone"
+    with pytest.raises(AppDisabledError, match="gone is currently disabled"):
+        apps.check("gone")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.store import Store
-from gateway_modules.admin import logs
-from gateway_modules.admin.logs import (
+from gateway_modules.admin import state
+from gateway_modules.admin.state import (
     BODY_READ_BYTES,
     AuditLog,
     BodyStart,
@@ -43,7 +43,7 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_log_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "ENTRIES_MAX", 10)
+    monkeypatch.setattr(state, "ENTRIES_MAX", 10)
     store = Store(tmp_path)
     for number in range(30):
         write(AuditLog(store), str(number))

@@ -54,7 +54,7 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/session_handler.py": "a view's edge: counted, and becomes the project's error",
     "gateway_modules/relay/relay.py": "the edge of a client's socket: logged, told, given back",
     "recording/uploads.py": "the edge of the uploader: logged, the next round comes all the same",
-    "gateway_modules/admin/periodic.py": "the edge of the cleanup: logged, the next run comes",
+    "recording/store.py": "the edge of the cleanup: logged, the next run comes",
     "recording/jobs.py": "the edge of the recorder's threads: logged, the session never notices",
     "tests/goldens/runner.py": "one broken comparer must not hide the others; it is reported",
     "tests/goldens/resizing.py": "raised again when the other order does not fit either",

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import session_cleanup
 from core.errors import SessionInUseError
 from core.store import Store
-from gateway_modules.admin.periodic import CleanupSchedule
 from recording import listing, names
 from recording.folder import GIGABYTE, RecordingLock, folder_size_bytes, read_meta, write_meta
 from recording.listing import CleanupReport, cleanup_sessions, delete_recording
 from recording.records import Meta, SessionLine, Status, encode_line
+from recording.store import CleanupSchedule
 from tests.fakes.virtual_time import in_virtual_time
 
 NOW = datetime(2031, 6, 1, tzinfo=UTC)

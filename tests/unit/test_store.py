@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from config import ServiceSettings
 from core import store as store_module
 from core.store import STATE_FILE, Store
-from gateway_modules.admin.kept_settings import AppRegistry, EtaStore, take_over_files
-from gateway_modules.admin.logs import AuditLog
-from gateway_modules.voices.voice_library import RefAudioRegistry
-from recording.listing import last_accesses
-from recording.names import recording_folder
+from gateway_modules.admin.state import AppRegistry
 
 INSERT = "INSERT INTO apps VALUES (?, ?)"
 SELECT = "SELECT * FROM apps ORDER BY app_id"
@@ -129,102 +123,3 @@ def test_the_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(OSError, match="newer version"):
         keep(Store(tmp_path), "b")
-
-
-# What earlier versions kept in files of their own.
-
-VOICE = {
-    "id": "5f",
-    "name": "Ann",
-    "filename": "5f.wav",
-    "source_type": "upload",
-    "duration_ms": 1_000,
-    "sample_rate": 16_000,
-    "created_at": "2030-01-01T00:00:00Z",
-}
-ENTRY = {"time": "2030-01-01T00:00:00Z", "action": "PUT /x", "status": 200}
-
-
-def write_earlier(data_dir: Path) -> Path:
-    """Write a data folder as it was before there was a store."""
-    voices = data_dir / "assets" / "ref_audio"
-    recording = recording_folder(data_dir, "adx_1")
-    for folder in (voices, recording):
-        folder.mkdir(parents=True)
-    (data_dir / "app_state.json").write_text('{"enabled": {"omni": false, "turnbased": true}}')
-    (data_dir / "eta_settings.json").write_text('{"eta_chat_s": 5.5}')
-    (voices / "registry.json").write_text(json.dumps({"ref_audios": [VOICE]}))
-    (voices / "5f.wav").write_bytes(b"RIFF")
-    for name, targets in (("audit.jsonl.1", "ab"), ("audit.jsonl", "c")):
-        lines = [json.dumps(ENTRY | {"target": target}) for target in targets]
-        (data_dir / name).write_text("\n".join(lines) + "\n{half a li")
-    (recording / ".accessed").touch()
-    return recording
-
-
-def test_what_earlier_versions_kept_is_taken_over_once(tmp_path: Path) -> None:
-    recording = write_earlier(tmp_path)
-    looked_s = (recording / ".accessed").stat().st_mtime
-    store = Store(tmp_path)
-    take_over_files(store, tmp_path)
-    for _ in range(2):
-        assert [app.app_id for app in AppRegistry(store).get_all_apps() if not app.enabled] == [
-            "omni"
-        ]
-        assert EtaStore(store, ServiceSettings()).load().eta_chat_s == 5.5
-        voices = RefAudioRegistry(tmp_path / "assets" / "ref_audio", store).list_all()
-        assert [voice.name for voice in voices] == ["Ann"]
-        assert [entry.target for entry in AuditLog(store).newest(9)] == ["c", "b", "a"]
-        assert last_accesses(store)["adx_1"].timestamp() == pytest.approx(looked_s)
-        take_over_files(store, tmp_path)
-    store.close()
-    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {STATE_FILE, "assets/ref_audio/5f.wav"}
-
-
-def test_files_that_come_back_change_nothing_that_was_set_since(tmp_path: Path) -> None:
-    """As after a power cut between keeping them and deleting them, or with a second gateway."""
-    write_earlier(tmp_path / "a")
-    store = Store(tmp_path / "a")
-    take_over_files(store, tmp_path / "a")
-    AppRegistry(store).set_enabled("omni", True)
-    recording_folder(tmp_path / "a", "adx_1").rmdir()
-    (tmp_path / "a" / "assets" / "ref_audio" / "5f.wav").unlink()
-    for folder in (tmp_path / "a" / "assets" / "ref_audio",):
-        folder.rmdir()
-        folder.parent.rmdir()
-    (tmp_path / "a" / "sessions").rmdir()
-    write_earlier(tmp_path / "a")
-    take_over_files(store, tmp_path / "a")
-    assert AppRegistry(store).is_enabled("omni")
-    assert [entry.target for entry in AuditLog(store).newest(9)] == ["c", "b", "a"]
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"enabled": {"omni": "perhaps"}}', "\xff"])
-def test_an_earlier_file_that_cannot_be_understood_is_put_aside(
-    tmp_path: Path, content: str
-) -> None:
-    path = tmp_path / "app_state.json"
-    path.write_text(content, encoding="latin-1")
-    (tmp_path / "eta_settings.json").write_text('{"eta_chat_s": 5.5}')
-    store = Store(tmp_path)
-    take_over_files(store, tmp_path)
-    assert len(AppRegistry(store).get_enabled_apps()) == 4
-    assert EtaStore(store, ServiceSettings()).load().eta_chat_s == 5.5
-    assert path.with_name("app_state.json.damaged").read_text("latin-1") == content
-    assert not path.exists()
-
-
-def test_earlier_files_stay_when_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_earlier(tmp_path)
-    before = sorted(path for path in tmp_path.rglob("*"))
-
-    def refuse(*_: object, **__: object) -> sqlite3.Connection:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(store_module, "_connect", refuse)
-    with pytest.raises(OSError, match="No space"):
-        take_over_files(Store(tmp_path), tmp_path)
-    assert sorted(path for path in tmp_path.rglob("*")) == before

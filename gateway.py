@@ -73,16 +73,8 @@ def create_app(
 ) -> FastAPI:
     """Make the app; nothing runs until it is served.
 
-    Args:
-        settings: The configuration.
-        worker_addresses: As `service.workers`; None takes those of the configuration.
-        timing: How long and how often; tests are in more of a hurry.
-        host_names: What this server is called, beyond the settings.
-        role: What of the gateway this is.
-
-    Raises:
-        OSError: The administrator's token can be neither read nor written.
-        ValueError: See `build_gateway`.
+    `worker_addresses` are as in `service.workers`; None takes those of the configuration.
+    `host_names` are those of this server, beyond the settings. Raises as `build_gateway` does.
     """
     if role is Role.DESK:
         settings = behind_doors(settings)
@@ -255,18 +247,13 @@ def _refuse(error: Exception) -> NoReturn:
 
 
 def _listed(workers: str | None) -> list[str] | None:
-    """Read a flag; an empty one is a list too: its workers are named later, over HTTP."""
     if workers is None:
         return None
     return [part.strip() for part in workers.split(",") if part.strip()]
 
 
 def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
-    """Return certificate and key: the configured ones, else self-made ones; none without TLS.
-
-    Raises:
-        OSError: One cannot be made.
-    """
+    """Return certificate and key: the configured ones, else self-made ones; none without TLS."""
     service = settings.service
     if not service.https or service.ssl_certfile is not None:
         return (service.ssl_certfile, service.ssl_keyfile) if service.https else (None, None)
@@ -275,12 +262,7 @@ def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
 
 
 def served_names(certfile: Path | None) -> list[str]:
-    """Return what clients may call this server: its certificate's names, without TLS the host's.
-
-    Raises:
-        OSError: The certificate cannot be read.
-        ValueError: It is none.
-    """
+    """Return the names of this server: its certificate's, without TLS the host's."""
     return certificate_names(certfile) if certfile is not None else [socket.gethostname()]
 
 
@@ -291,15 +273,7 @@ def run(
     keyfile: Path | None,
     tls: ssl.SSLContext | None,
 ) -> None:
-    """Serve until a signal comes, then let running sessions finish.
-
-    Args:
-        app: What is served.
-        settings: The configuration.
-        certfile: For browsers; None: without TLS, or with `tls`.
-        keyfile: Of the certificate.
-        tls: What a desk serves its doors with.
-    """
+    """Serve until a signal comes, then let running sessions finish; `tls` is of a desk."""
     service = settings.service
     gateway: Gateway = app.state.gateway
     config = server_config(

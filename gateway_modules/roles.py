@@ -17,7 +17,7 @@ from core.worker_tls import SNI, client_context
 from gateway_modules.admin.security import AccessPolicy
 from gateway_modules.admin.state import EtaStore
 from gateway_modules.desk.client import DeskAwayError, DeskClient
-from gateway_modules.desk.link import DeskLink
+from gateway_modules.desk.wire import DeskLink
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S, WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool, opened_tickets
@@ -44,12 +44,6 @@ def pool_of(
     eta: EtaStore,
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
-    """Return the pool of a gateway whose sessions are in `live`.
-
-    Raises:
-        OSError: The key of return tickets can be neither read nor written.
-        ValueError: An address cannot be read or comes twice; or no desk or secret is configured.
-    """
     if role is Role.DOOR:
         return _remote_pool(settings, live)
     return _local_pool(settings, worker_addresses, eta)
@@ -98,11 +92,6 @@ def desk_place(settings: Settings) -> WorkerPlace:
 
 
 def shared_secret(settings: Settings) -> str:
-    """Return what desk, doors and workers show each other.
-
-    Raises:
-        ValueError: There is none.
-    """
     if settings.security.worker_secret is None:
         raise ValueError("security.worker_secret: a desk and its doors need one, the same for all")
     return settings.security.worker_secret.get_secret_value()
@@ -128,14 +117,7 @@ CLIENT_HEADERS: Final = frozenset(
 
 
 class DeskHttp:
-    """Passes requests of a door's clients on to its desk."""
-
     def __init__(self, settings: Settings, access: AccessPolicy) -> None:
-        """Connect when first asked.
-
-        Raises:
-            ValueError: No desk or secret is configured.
-        """
         tls = client_context(settings)
         self._access = access
         self._url = f"{'https' if tls else 'http'}://{desk_place(settings).netloc}"

@@ -24,16 +24,8 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
+from gateway_modules.admin import security
 from gateway_modules.admin.logs import LogTail
-from gateway_modules.admin.security import (
-    ADMIN_HEADER,
-    AccessPolicy,
-    Answer,
-    ClientSecrets,
-    Masks,
-    ensure_admin_token,
-    mark_admin,
-)
 from gateway_modules.admin.state import AppRegistry, AuditLog, EtaStore, Trends
 from gateway_modules.desk.client import Pool
 from gateway_modules.desk.server import Doors
@@ -75,15 +67,7 @@ LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
 
 @dataclass(frozen=True)
 class Timing:
-    """How long and how often; tests are in more of a hurry.
-
-    Attributes:
-        queueing: Of the wait for a worker.
-        takeover_grace_s: How long to wait for a session id that is still in use.
-        patience_s: How long to queue while there is no worker at all.
-        connect_tries: How often to try to reach an assigned worker.
-        pace: How fast a client may send.
-    """
+    """How long and how often; tests are in more of a hurry."""
 
     queueing: QueueingLimits = field(default_factory=QueueingLimits)
     takeover_grace_s: float = TAKEOVER_GRACE_S
@@ -94,8 +78,6 @@ class Timing:
 
 @dataclass(frozen=True)
 class Gateway:
-    """Everything the routes share."""
-
     settings: Settings
     timing: Timing
     role: Role
@@ -105,7 +87,7 @@ class Gateway:
     live: LiveSessions
     connections: Connections
     bytes_held: ByteBudget
-    access: AccessPolicy
+    access: security.AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
     presets: PresetLibrary
@@ -123,8 +105,8 @@ class Gateway:
     tracing: Tracing | None
     refusals: RefusalLog = field(default_factory=RefusalLog)
     transcripts: Transcripts = field(default_factory=Transcripts)
-    client_secrets: ClientSecrets = field(default_factory=ClientSecrets)
-    masks: Masks = field(default_factory=Masks)
+    client_secrets: security.ClientSecrets = field(default_factory=security.ClientSecrets)
+    masks: security.Masks = field(default_factory=security.Masks)
     uploads: UploadCounts = field(default_factory=UploadCounts)
     web_files: WebFiles = field(default_factory=WebFiles)
 
@@ -134,7 +116,6 @@ class Gateway:
 
     @property
     def pool(self) -> WorkerPool:
-        """The pool, which is everywhere but at a door."""
         assert isinstance(self.relay_pool, WorkerPool), "a door has no pool"
         return self.relay_pool
 
@@ -151,12 +132,11 @@ class Gateway:
         return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
 
     async def start(self) -> None:
-        """Begin to serve; who waited at the gateway before may come back first."""
         self.relay_pool.gather(self.settings.service.gathering_s)
         await self.relay_pool.start()
 
     async def stop(self) -> None:
-        """End; where nobody was left waiting, the next gateway need not wait for anybody."""
+        """Where nobody was left waiting, the next gateway need not wait for anybody."""
         await self.relay_pool.stop()
         if self.desk is not None:
             await self.desk.close()
@@ -169,10 +149,9 @@ class Gateway:
             (self.data_dir / TICKET_FILE).unlink(missing_ok=True)
 
     async def drain(self, limit_s: float) -> None:
-        """Take nothing new, let what runs finish, then close what is left.
+        """Take nothing new, let what runs finish for `limit_s`, then close what is left.
 
-        Args:
-            limit_s: How long sessions may continue; a desk does not wait for those of its doors.
+        A desk does not wait for the sessions of its doors.
         """
         if self.doors is not None:
             self.pool.tickets.has_holders |= self.pool.queue_length > 0
@@ -192,15 +171,14 @@ def build_gateway(
 ) -> Gateway:
     """Make the gateway's parts; nothing runs yet.
 
-    `worker_addresses` are as in `service.workers`; `host_names` are those of this server, beyond
-    the settings.
+    `host_names` are those of this server, beyond the settings.
 
     Raises:
         OSError: The administrator's token can be neither read nor written.
         ValueError: Something that is configured cannot be used, or is missing.
     """
     timing, limits = timing or Timing(), settings.limits
-    access = AccessPolicy(settings.security, admin_token(settings), host_names)
+    access = security.AccessPolicy(settings.security, admin_token(settings), host_names)
     languages = Languages(STATIC / "i18n")
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
@@ -251,7 +229,7 @@ GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 
 
 ADMIN_TOKEN: Final = APIKeyHeader(
-    name=ADMIN_HEADER,
+    name=security.ADMIN_HEADER,
     scheme_name="AdminToken",
     description="The administrator's token; a browser that has logged in sends a cookie instead.",
     auto_error=False,
@@ -262,13 +240,9 @@ def only_admins(
     connection: HTTPConnection,
     _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
 ) -> None:
-    """Let administrators pass, and have the audit note what they change; a dependency of routes.
-
-    Raises:
-        OmniError: Somebody else asks.
-    """
+    """Let administrators pass, and have the audit note what they change; a dependency of routes."""
     gateway_of(connection).access.check_admin(connection)
-    mark_admin(connection.scope)
+    security.mark_admin(connection.scope)
 
 
 AdminOnly: Final = Depends(only_admins)
@@ -277,17 +251,12 @@ AdminOnly: Final = Depends(only_admins)
 
 @dataclass(frozen=True)
 class View:
-    """What of other people's conversations a caller may see.
+    """What of other conversations a caller may see: `masks` replace ids, except its `own`."""
 
-    Attributes:
-        masks: Stand for their ids; None for an administrator.
-        own: Ids of the caller's own sessions.
-    """
-
-    masks: Masks | None
+    masks: security.Masks | None
     own: frozenset[str] = frozenset()
 
-    def of(self, answer: Answer) -> Answer:
+    def of(self, answer: security.Answer) -> security.Answer:
         return answer if self.masks is None else self.masks.masked(answer, self.own)
 
 
@@ -315,7 +284,7 @@ def admin_token(settings: Settings) -> str:
     configured = settings.security.admin_token
     if configured is not None:
         return configured.get_secret_value()
-    return ensure_admin_token(settings.service.data_dir)
+    return security.ensure_admin_token(settings.service.data_dir)
 
 
 def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
@@ -332,7 +301,7 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     return ObjectStore(bucket, running, data_dir, state, is_direct=is_direct)
 
 
-def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:
+def _connections(limits: LimitSettings, access: security.AccessPolicy) -> Connections:
     return Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,

@@ -39,11 +39,7 @@ class BucketError(OSError):
 
 
 def open_store(url: str) -> ObjectStore:
-    """Open a store with credentials of the environment.
-
-    Raises:
-        ValueError: obstore is not installed, or the URL or the environment does not suit it.
-    """
+    """Open a store with credentials of the environment; ValueError if that cannot be done."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import LocalStore, from_url
@@ -114,13 +110,11 @@ class Bucket:
             return self._library.sign(self._store, "GET", name, SIGNED_URL_AGE)
 
     def read(self, name: str) -> bytes | None:
-        """Return a small object; None if it is not there."""
         with _refusals(), contextlib.suppress(*self._missing):
             return bytes(self._library.get(self._store, name).bytes())
         return None
 
     def blocks(self, name: str, start: int, stop: int) -> Generator[bytes, None, None]:
-        """Yield bytes [start, stop) of an object, a block a request."""
         for begin in range(start, stop, BLOCK_BYTES):
             end = min(begin + BLOCK_BYTES, stop)
             with _refusals():
@@ -144,7 +138,6 @@ class Bucket:
         return folders, {one["path"].rpartition("/")[2] for one in found["objects"]}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, one after the other; one that is not there is fine."""
         for name in names:
             with _refusals(), contextlib.suppress(*self._missing):
                 self._library.delete(self._store, name)
@@ -210,7 +203,6 @@ def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
 
 
 def is_whole(bucket: Bucket, recording_id: str, seal: Seal) -> bool:
-    """Whether the store lists every file with its size."""
     found = bucket.objects(object_name(recording_id))
     sizes = {name: one.size_bytes for name, one in found.items()}
     return all(sizes.get(one.name) == one.size_bytes for one in seal.files)

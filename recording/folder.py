@@ -45,7 +45,6 @@ _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 
 
 def read_meta(folder: Path) -> Meta | None:
-    """Return `meta.json`; None if it is missing or damaged."""
     try:
         return parse_meta((folder / META_FILE).read_bytes())
     except OSError:
@@ -53,7 +52,6 @@ def read_meta(folder: Path) -> Meta | None:
 
 
 def parse_meta(content: bytes | None) -> Meta | None:
-    """Return None if it is missing or damaged."""
     try:
         return None if content is None else Meta.model_validate_json(content)
     except ValidationError:
@@ -65,7 +63,6 @@ def write_meta(folder: Path, meta: Meta) -> None:
 
 
 def read_recording(folder: Path) -> Recording | None:
-    """Return `recording.json`; None if it is missing or damaged."""
     try:
         return _RECORDING.validate_json((folder / RECORDING_FILE).read_bytes())
     except (OSError, ValidationError):
@@ -89,7 +86,6 @@ def total_size_bytes(folder: Path, meta: Meta | None) -> int:
 
 
 def _added_size_bytes(folder: Path) -> int:
-    """Return the size of `meta.json`, the comment and the uploads."""
     total_bytes = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -100,7 +96,6 @@ def _added_size_bytes(folder: Path) -> int:
 
 
 def write_owner(folder: Path, secret: str) -> None:
-    """Store the hash of the owner's secret."""
     atomic_write(folder / OWNER_FILE, _hash(secret))
 
 
@@ -117,7 +112,6 @@ class RecordingLock:
     """Held by the process that writes a recording."""
 
     def __init__(self, folder: Path) -> None:
-        """Lock a new recording."""
         self._path = folder / LOCK_FILE
         self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
         try:

@@ -221,7 +221,6 @@ class RecordingJobs:
             return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
 
     def _is_next(self, job: _Job) -> bool:
-        """Queue a job of those in order; True if it can run now. Under the lock."""
         if job.in_order:
             self._ordered.append(job)
         return not job.in_order or len(self._ordered) == 1
@@ -335,11 +334,9 @@ class RecorderOptions:
     """What a recorder works with.
 
     Attributes:
-        threads: What writes; the recorders of a process share one. Without it a recorder has its
-            own until it ends.
+        threads: What writes; without it a recorder has its own until it ends.
         on_warning: Called at most once, when the recording stops early, usually on a writing
             thread: pass it to a loop with `call_soon_threadsafe`.
-        clock: Where the time comes from.
         min_free_gb: With less of the disk free the recording stops, GB; 0: never.
         owner_secret: With it the recording's owner may comment, replace and delete it.
     """
@@ -365,6 +362,5 @@ class Problem:
         return is_first
 
     def stopped(self, text: str) -> None:
-        """Notify the session, the first time only."""
         if self.note(text) and self.on_warning is not None:
             self.on_warning(RecordingStoppedError(text))

@@ -172,10 +172,7 @@ def list_folder(folder: Path) -> ListedRecording:
 
 
 def touch_access(store: Store, recording_id: str) -> None:
-    """Record an access, so that the recording is deleted later than others.
-
-    Reading a recording must not fail for this, so errors of the disk are ignored.
-    """
+    """Record an access. Reading must not fail for this, so errors of the disk are ignored."""
     now_s = time.time()
     sql = "SELECT 1 FROM accesses WHERE recording_id = ? AND at_s > ?"
     if not store.rows(sql, (recording_id, now_s - ACCESS_STEP_S)):
@@ -242,7 +239,6 @@ class _Cleanup:
     recovered: int = 0
 
     def examine(self, folder: Path) -> None:
-        """List a folder, after recovery; one that is no recording any more is deleted at once."""
         self.scanned += 1
         try:
             if needs_recovery(folder) and not self.is_dry:
@@ -256,7 +252,6 @@ class _Cleanup:
             self._delete(one, "orphan")
 
     def finish(self, days: float, gigabytes: float, state: Store) -> CleanupReport:
-        """Delete by age, then by last use; forget the accesses of what is gone."""
         accesses = last_accesses(state)
         if days > 0:
             oldest = self.now - timedelta(days=days)
@@ -327,11 +322,7 @@ class _Cleanup:
 
 
 def delete_recording(folder: Path) -> None:
-    """Delete a recording; at no moment can half of it be seen.
-
-    Raises:
-        SessionInUseError: It is still being written.
-    """
+    """Delete a recording, never half visible; SessionInUseError while it is written."""
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
     deleting = folder.with_name(DELETING_PREFIX + folder.name)

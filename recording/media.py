@@ -99,7 +99,6 @@ def video_suffix(requested: str) -> str:
 
 
 def content_bytes(content: Picture) -> bytes:
-    """Raises PictureError if the text is not Base64."""
     if isinstance(content, bytes):
         return content
     try:

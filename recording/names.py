@@ -71,7 +71,6 @@ TURN_AUDIO_NAME: Final = re.compile(r"turn_(\d+)\.wav", re.ASCII)
 
 
 def check_recording_id(recording_id: str) -> str:
-    """Raises InvalidSessionIdError if an id is empty, too long or has other characters."""
     if RECORDING_ID_PATTERN.fullmatch(recording_id) is None:
         raise InvalidSessionIdError(
             "A recording's id has 1 to 96 characters out of A-Z, a-z, 0-9, _ and -."
@@ -86,11 +85,7 @@ def generate_session_id(prefix: str) -> str:
 
 
 def generate_recording_id(client_session_id: str, now: datetime) -> str:
-    """Return a new id that holds the client's session id and sorts by time.
-
-    Raises:
-        InvalidSessionIdError: The client's id may not be used.
-    """
+    """Return a new id that holds the client's session id and sorts by time."""
     return generate_session_id(f"{now:%Y%m%d_%H%M%S}_{check_session_id(client_session_id)}")
 
 

@@ -118,17 +118,12 @@ class RunningRecordings:
         ]
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        """Ignored if the recording is not being written."""
         held = self._holding(recording_id)
         if held is not None:
             self._call("POST", f"{held.url}/recordings/{recording_id}/diagnostics", line)
 
     def delete(self, recording_id: str) -> None:
-        """Delete a recording from every worker's disk; an unreachable one keeps a copy.
-
-        Raises:
-            SessionInUseError: It is being written.
-        """
+        """Delete a recording from every worker's disk; an unreachable one keeps a copy."""
         answers = self._ask_all("DELETE", f"/recordings/{recording_id}").values()
         if any(answer.status_code == HTTPStatus.CONFLICT for answer in answers):
             raise SessionInUseError("This recording is still being written.")
@@ -218,8 +213,7 @@ class ObjectStore:
     ) -> None:
         """`data_dir` holds uploads in progress; `state` caches the list.
 
-        Raises:
-            ValueError: `is_direct`, but the store's credentials cannot sign.
+        ValueError if `is_direct`, but the store's credentials cannot sign.
         """
         self._bucket = bucket
         self._running = running

@@ -16,34 +16,8 @@ from typing import Any, Final
 from core.files import append, atomic_write
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import media, names
-from recording.folder import (
-    LowDiskError,
-    RecordingLock,
-    check_room,
-    wav_header,
-    write_meta,
-    write_owner,
-)
-from recording.jobs import (
-    Problem,
-    RecorderOptions,
-    RecorderThreads,
-    RecordingJobs,
-    ReplayProcess,
-)
+from recording import folder, jobs, media, names, records
 from recording.media import Picture, Sound
-from recording.records import (
-    ConfigLine,
-    EndLine,
-    EndReason,
-    EventLine,
-    Line,
-    Meta,
-    SessionLine,
-    TimelineEvent,
-    encode_line,
-)
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
 
 logger: Final = logging.getLogger(__name__)
@@ -72,29 +46,27 @@ class SessionRecorder:
         worker_id: str,
         config_snapshot: Mapping[str, Any] | None,
         data_dir: Path | str,
-        options: RecorderOptions | None = None,
+        options: jobs.RecorderOptions | None = None,
     ) -> None:
         """Begin; the folder, its lock and `meta.json` are written by the threads.
 
         The id is made by `generate_session_id` or `generate_recording_id`; a folder of this name
-        must not exist. The settings are plain JSON values; sound in them is not kept.
-
-        Raises:
-            InvalidSessionIdError: The id may not be used.
-            ValueError: There is no such kind of conversation.
+        must not exist. Audio in the settings, plain JSON, is not kept.
         """
         self.session_id = session_id
         self.folder = names.recording_folder(data_dir, session_id)
         self._app_type = _one_name(RequestType(app_type))
-        chosen = options or RecorderOptions()
+        chosen = options or jobs.RecorderOptions()
         self._owns_threads = chosen.threads is None
-        self._threads = chosen.threads or RecorderThreads(ReplayProcess())
+        self._threads = chosen.threads or jobs.RecorderThreads(jobs.ReplayProcess())
         self._options = chosen
         self._started_s = chosen.clock.monotonic_s()
-        self._problem = Problem(chosen.on_warning)
-        self._jobs = RecordingJobs(self._threads, self._on_disk_error)
-        self._lock: RecordingLock | None = None  # from when the folder is there until the end
-        self._ended: Future[Meta | None] | None = None
+        self._problem = jobs.Problem(chosen.on_warning)
+        self._jobs = jobs.RecordingJobs(self._threads, self._on_disk_error)
+        self._lock: folder.RecordingLock | None = (
+            None  # from when the folder is there until the end
+        )
+        self._ended: Future[records.Meta | None] | None = None
         started = chosen.clock.now()
         settings = dict(config_snapshot or {})
         self._jobs.open(lambda: self._open(worker_id, started, settings))
@@ -107,32 +79,27 @@ class SessionRecorder:
         return 1_000 * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
-        """Write what the user said in a chunk or turn, at 16 kHz.
+        """Write what the user said in a chunk or turn, at 16 kHz; further pieces are `extra`.
 
-        The caller may change an array afterwards. Pieces of sound after the first have an `extra`
-        from 1. Returns the file's name inside the folder; None if it is left out.
+        Returns the file's name inside the folder; None if it is left out.
         """
         return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
 
     def save_ai_audio(self, turn: int, chunk: int, sound: Sound) -> str | None:
-        """Write what the model said in one unit, at 24 kHz; see `save_user_audio`."""
+        """Write what the model said in one unit, at 24 kHz."""
         return self._save_sound(names.unit_audio(turn, chunk), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_ai_audio_turn(self, turn: int, sound: Sound) -> str | None:
-        """Write what the model said in a whole turn, at 24 kHz; see `save_user_audio`."""
+        """Write what the model said in a whole turn, at 24 kHz."""
         return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
-        """Write a camera picture of a chunk as it came; see `save_user_audio`.
-
-        None also if it is no picture.
-        """
+        """Write a camera picture of a chunk as it came; None also if it is no picture."""
         extension = media.picture_suffix(picture)
         name = names.user_frame(index, extra, extension) if extension else None
         return self._save_content(name, picture)
 
     def save_user_image(self, index: int, picture: Picture) -> str | None:
-        """Write a picture the user attached; see `save_user_frame`."""
         extension = media.picture_suffix(picture)
         name = names.user_image(index, extension) if extension else None
         return self._save_content(name, picture)
@@ -143,12 +110,12 @@ class SessionRecorder:
 
     def update_config(self, extra: Mapping[str, Any]) -> None:
         """Add settings learned later, plain JSON values; they replace those of the same name."""
-        self._add_line(ConfigLine(extra=media.without_media(extra)))
+        self._add_line(records.ConfigLine(extra=media.without_media(extra)))
 
     def record_event(self, kind: str, ts_ms: float | None = None) -> None:
         """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
         at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
-        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind)))
+        self._add_line(records.EventLine(event=records.TimelineEvent(ts_ms=at_ms, type=kind)))
 
     def record_words(
         self, kind: str, text: str, ts_ms: float, duration_ms: int = 0, turn: int | None = None
@@ -158,22 +125,24 @@ class SessionRecorder:
         The kind is `user_transcript` for what was said, `text_added` for what was typed.
         """
         length_ms = duration_ms or None
-        event = TimelineEvent(
+        event = records.TimelineEvent(
             ts_ms=ts_ms, type=kind, text=text, duration_ms=length_ms, turn_index=turn
         )
-        self._add_line(EventLine(event=event))
+        self._add_line(records.EventLine(event=event))
 
     def checkpoint(self) -> None:
         """Write `recording.json` as it would be now, while the session continues."""
         self._jobs.submit(lambda: write_checkpoint(self.folder), 0, in_order=True)
 
-    def note_end(self, end_reason: EndReason) -> EndLine:
+    def note_end(self, end_reason: records.EndReason) -> records.EndLine:
         """Record that the session ends now unless another turn follows; return that end."""
         line = self._ending(end_reason)
         self._add_line(line)
         return line
 
-    def finalize(self, end: EndReason | str | EndLine = EndReason.STOPPED) -> Future[Meta | None]:
+    def finalize(
+        self, end: records.EndReason | str | records.EndLine = records.EndReason.STOPPED
+    ) -> Future[records.Meta | None]:
         """End the recording; returns at once, and doing so twice is fine.
 
         The future resolves when `recording.json`, `meta.json` and the replay are there, to what
@@ -185,7 +154,7 @@ class SessionRecorder:
             self._ended = Future()
             if self._owns_threads:
                 self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
-            line = end if isinstance(end, EndLine) else self._ending(EndReason(end))
+            line = end if isinstance(end, records.EndLine) else self._ending(records.EndReason(end))
             ending = self._threads.finalize(lambda: self._end(line))
             if ending is None:  # what waits is still written; the lock goes with the process
                 self._resolve(None)
@@ -196,9 +165,9 @@ class SessionRecorder:
     def _before_end(self) -> None:
         """Write down what is not written yet; for subclasses."""
 
-    def _add_line(self, line: Line) -> None:
+    def _add_line(self, line: records.Line) -> None:
         path = self.folder / names.TIMELINE_FILE
-        encoded = encode_line(line)
+        encoded = records.encode_line(line)
         is_taken = self._jobs.submit(
             lambda: self._in_room(lambda: append(path, encoded)),
             len(encoded),
@@ -214,7 +183,7 @@ class SessionRecorder:
 
         def write() -> None:
             body = media.encode_pcm16(kept, rate_hz)
-            atomic_write(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
+            atomic_write(self.folder / name, folder.wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, media.size_bytes(kept))
 
@@ -237,27 +206,27 @@ class SessionRecorder:
 
     def _in_room(self, write: Callable[[], None]) -> None:
         """On a writing thread: write unless the disk is nearly full."""
-        check_room(self.folder.parent, self._options.min_free_gb)
+        folder.check_room(self.folder.parent, self._options.min_free_gb)
         write()
 
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """On a writing thread: make the folder; it must not exist, or it would be overwritten."""
         config = media.without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        check_room(self.folder.parent, self._options.min_free_gb)
+        folder.check_room(self.folder.parent, self._options.min_free_gb)
         self.folder.mkdir()
-        self._lock = RecordingLock(self.folder)
+        self._lock = folder.RecordingLock(self.folder)
         if self._options.owner_secret is not None:
-            write_owner(self.folder, self._options.owner_secret)
-        line = SessionLine(
+            folder.write_owner(self.folder, self._options.owner_secret)
+        line = records.SessionLine(
             session_id=self.session_id,
             app_type=self._app_type,
             worker_id=worker_id,
             start_ts=started,
             config=config,
         )
-        append(self.folder / names.TIMELINE_FILE, encode_line(line))
-        meta = Meta(
+        append(self.folder / names.TIMELINE_FILE, records.encode_line(line))
+        meta = records.Meta(
             session_id=self.session_id,
             app_type=self._app_type,
             created_at=started,
@@ -265,19 +234,19 @@ class SessionRecorder:
             title=title_of(started),
             config=config,
         )
-        write_meta(self.folder, meta)
+        folder.write_meta(self.folder, meta)
 
     def _on_disk_error(self, error: OSError) -> None:
         logger.warning("recording %s stopped: %s", self.session_id, error)
-        is_low = isinstance(error, LowDiskError)
+        is_low = isinstance(error, folder.LowDiskError)
         self._problem.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
 
-    def _ending(self, reason: EndReason) -> EndLine:
+    def _ending(self, reason: records.EndReason) -> records.EndLine:
         duration_s = self.elapsed_ms() / 1_000
         ended_at = self._options.clock.now()
-        return EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
+        return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 
-    def _end(self, line: EndLine) -> None:
+    def _end(self, line: records.EndLine) -> None:
         """On the ending thread: write the results, then have the replay made."""
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
             self._problem.note(BACKLOG_TEXT)
@@ -292,7 +261,7 @@ class SessionRecorder:
         line = line.model_copy(update=known)
         try:
             # A line torn by a full disk must not take this one with it.
-            append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))
+            append(self.folder / names.TIMELINE_FILE, b"\n" + records.encode_line(line))
             write_results(self.folder)
         except OSError as error:
             logger.warning("recording %s is left for recovery: %s", self.session_id, error)
@@ -328,14 +297,13 @@ class SessionRecorder:
             meta = None
         self._close(meta)
 
-    def _close(self, meta: Meta | None) -> None:
-        """Release the folder, then resolve the future."""
+    def _close(self, meta: records.Meta | None) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
         self._resolve(meta)
 
-    def _resolve(self, meta: Meta | None) -> None:
+    def _resolve(self, meta: records.Meta | None) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(meta)
 

@@ -89,10 +89,7 @@ def write_checkpoint(folder: Path) -> None:
 
 
 def mark_ready(folder: Path) -> Meta | None:
-    """Set the final status and size; return `meta.json`, None if there is none to read.
-
-    The status becomes failed where there is nothing to show though the session was cut off.
-    """
+    """Set the final status and size: failed where nothing can be shown of a cut-off session."""
     _remove_unfinished(folder)
     meta = read_meta(folder)
     if meta is not None:
@@ -121,12 +118,8 @@ def needs_recovery(folder: Path) -> bool:
 def recover_session(folder: Path) -> Meta:
     """Make a recording readable whose process was killed at any moment.
 
-    Reads what is whole of the timeline and of the media files, repairs truncated audio, and writes
-    `recording.json` and `meta.json` anew. A recording that is whole comes out as it was.
-
-    Raises:
-        SessionInUseError: It is still being written.
-        OSError: The folder cannot be read, or the disk is full.
+    Repairs truncated audio, and writes `recording.json` and `meta.json` anew; a recording that is
+    whole comes out as it was. SessionInUseError while it is still being written.
     """
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
@@ -178,7 +171,6 @@ def _presumed_end(folder: Path, created: datetime) -> EndLine:
 
 
 def title_of(created: datetime) -> str:
-    """Month, day and time, UTC."""
     return f"{created.astimezone(UTC):%m-%d %H:%M}"
 
 
@@ -202,12 +194,10 @@ class MediaFiles:
         return readable_wav(path) if path is not None else None
 
     def picture(self, name: str | None) -> str | None:
-        """Return the name of a picture that is whole, else None."""
         path = self._path(name)
         return name if path is not None and is_whole_picture(path) else None
 
     def video(self, name: str | None) -> str | None:
-        """Return the name of a video that is not empty, else None."""
         path = self._path(name)
         return name if path is not None and path.stat().st_size > 0 else None
 
@@ -371,7 +361,6 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
 
 
 def _checked(user_input: TurnInput, media: MediaFiles) -> TurnInput:
-    """Remove from a turn's input the files that are unusable."""
     sound = media.sound(user_input.audio)
     audio = user_input.audio if sound else None
     if isinstance(user_input, VoiceInput):

@@ -88,7 +88,6 @@ CHANNELS: Final = 2
 
 
 def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
-    """Write the WAV file of a replay, in place of an earlier one."""
     total = plan.samples
     with path.open("wb") as file:
         file.write(wav_header(REPLAY_RATE_HZ, CHANNELS, total * CHANNELS * SAMPLE_BYTES))
@@ -97,10 +96,7 @@ def write_replay_sound(path: Path, plan: ReplayPlan) -> None:
 
 
 def track(spans: Iterable[Span], total: int) -> Iterator[Pcm]:
-    """Yield one side of the replay in blocks of `BLOCK_SAMPLES`, the last one shorter.
-
-    The spans are in order and do not overlap; `total` counts samples at 16 kHz.
-    """
+    """Yield one side of the replay in blocks; the spans are in order and do not overlap."""
     held = np.zeros(0, np.int16)
     left = total
     for piece in _pieces(spans, total):
@@ -177,7 +173,6 @@ class VideoOptions:
 
 
 def best_codec() -> str:
-    """Return H.264 if this build of FFmpeg can write it, MPEG-4 otherwise."""
     return H264 if H264 in av.codec.codecs_available else PLAIN_CODEC
 
 
@@ -190,11 +185,7 @@ def write_replay_video(
 ) -> None:
     """Write the video; `sound` is the replay's WAV file, which gives the length.
 
-    Raises:
-        ReplayTooSlowError: It took longer than allowed; the file is not complete.
-        OSError: A file cannot be read, or the disk is full.
-        av.FFmpegError: The encoder failed.
-        av.codec.codec.UnknownCodecError: There is no such encoder.
+    After ReplayTooSlowError or an error of the encoder the file is not complete.
     """
     chosen = options or VideoOptions()
     deadline_s = chosen.monotonic_s() + chosen.limit_s

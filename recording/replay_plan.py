@@ -134,7 +134,6 @@ class _DuplexPlanner:
             self._end_turn()
 
     def finish(self, events: Iterable[TimelineEvent]) -> ReplayPlan:
-        """Return the plan, with what the user said or typed."""
         self._end_turn()
         for event in events:
             if event.text and event.text.strip() and self._starts:

@@ -54,11 +54,7 @@ class FilesListed(Record):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file of a recording.
-
-    `mark` changes when the file does; `signed_url` returns where clients may fetch it instead, and
-    blocks.
-    """
+    """`mark` changes when the file does; `signed_url` returns where clients may fetch it."""
 
     name: str
     size_bytes: int
@@ -68,12 +64,10 @@ class StoredFile:
 
 
 class FolderStore:
-    """All recordings, of a data folder; `ObjectStore` does the same for an object store.
+    """All recordings of a data folder; `ObjectStore` does the same for an object store.
 
-    What the disk or the network refuses is an OSError.
-
-    Attributes:
-        media_origin: Of the addresses that clients are redirected to; "" if they never are.
+    What the disk or the network refuses is an OSError. `media_origin` is of the addresses that
+    clients are redirected to; "" if they never are.
     """
 
     media_origin = ""
@@ -126,7 +120,6 @@ class FolderStore:
             (folder / other).unlink(missing_ok=True)
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
-        """Keep what a client measured while the recording is written."""
         append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
 
     def delete(self, recording_id: str) -> None:
@@ -134,7 +127,6 @@ class FolderStore:
         delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
-        """Return every recording, in no order."""
         return list_folders(self._data_dir, self._state)
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
@@ -173,14 +165,11 @@ def file_in(folder: Path, name: str, *, hidden: tuple[str, ...] = ()) -> StoredF
 
 
 class CleanupSchedule:
-    """Runs soon after the start, after sessions have ended, and every hour."""
-
     def __init__(self, clean: Callable[[], CleanupReport]) -> None:
         self._clean = clean
         self._requested = asyncio.Event()
 
     def request(self) -> None:
-        """Run within a minute: a session has ended."""
         self._requested.set()
 
     async def run(self) -> None:
@@ -205,8 +194,6 @@ ONE_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 
 
 class Download(StreamingResponse):
-    """A streamed response; its generator is closed when the client disconnects."""
-
     def __init__(
         self,
         blocks: Generator[bytes, None, None],
@@ -286,10 +273,8 @@ class _Sink(RawIOBase):
 def zipped(files: Iterable[StoredFile]) -> Generator[bytes, None, None]:
     """Yield a zip file of these files, a block at a time; nothing is compressed or kept.
 
-    Files that vanish meanwhile are left out. Source: the format streams
-    because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9). Readers that stream
-    have to find the end of such content themselves: deflate marks it, also at level 0, which
-    compresses nothing.
+    Files that vanish meanwhile are left out. Readers that stream have to find the end of content
+    whose size follows it (PKWARE APPNOTE 6.3, section 4.3.9): deflate marks it, also at level 0.
     """
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as archive:

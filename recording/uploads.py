@@ -77,10 +77,7 @@ class UploadRules:
 
 
 class Uploader:
-    """Seals the complete recordings of a data folder in an object store.
-
-    Nothing is queued in memory beyond the names of the folders there are.
-    """
+    """Seals the complete recordings of a data folder in an object store."""
 
     def __init__(
         self,
@@ -104,7 +101,6 @@ class Uploader:
         self.unsealed = Unsealed()
 
     def start(self) -> None:
-        """Called once, after recovery."""
         thread = threading.Thread(target=self._run, name="recording-upload", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -272,7 +268,6 @@ class _Checkpoint:
 
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[bool]:
-    """Hold a lock file for the block; False if another process does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -65,7 +65,6 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Parse what a client sent back; BadRequestError if it is no cursor."""
         found = CURSOR.fullmatch(text)
         if found is None:
             raise BadRequestError("This is no cursor of a log.")
@@ -145,7 +144,6 @@ def _part(
 
 
 def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
-    """Return whole lines from an offset on, and the offset behind them."""
     if limit <= 0:
         return [], offset
     block = _read(path, offset, READ_MAX_BYTES)
@@ -157,7 +155,6 @@ def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
 
 
 def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
-    """Return the last whole lines, and the offset behind them."""
     begin = max(0, _size(path) - READ_MAX_BYTES)
     block = _read(path, begin, READ_MAX_BYTES)
     whole, newline, _ = block.rpartition(b"\n")
@@ -170,7 +167,6 @@ def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
 
 
 def parse_line(line: bytes) -> LogLine:
-    """Parse a line of structlog's console or JSON format."""
     text = line.decode("utf8", "replace").rstrip("\r")
     if text.startswith("{"):
         try:

@@ -128,7 +128,6 @@ class AccessPolicy:
         return scheme in SECURE_SCHEMES
 
     def check_host(self, connection: HTTPConnection) -> None:
-        """Accept the names of this server, and addresses."""
         host, _ = _split_host(connection.headers.get("host", ""))
         parent = f"*.{host.partition('.')[2]}"
         if _address(host) is not None or self._hosts & {ANY, host, parent}:
@@ -139,7 +138,6 @@ class AccessPolicy:
         )
 
     def check_origin(self, connection: HTTPConnection) -> None:
-        """Accept requests of programs, of our own pages and of allowed origins."""
         origin = connection.headers.get("origin")
         if origin is None or self._origins & {ANY, origin_key(origin)}:
             return
@@ -156,7 +154,6 @@ class AccessPolicy:
     # --- administrators ---
 
     def check_admin(self, connection: HTTPConnection) -> None:
-        """Accept the token, or the cookie of an open session."""
         shown = connection.headers.get(ADMIN_HEADER)
         if self._is_admin_open or self.sessions.is_open(self.admin_cookie(connection)):
             return
@@ -171,14 +168,10 @@ class AccessPolicy:
         return True
 
     def check_token(self, shown: str | None, address: str) -> None:
-        """Compare a token with the right one, in constant time.
+        """Raises UnauthorizedError, or RateLimitedError after too many wrong tokens of an address.
 
-        The right one opens however many wrong ones came before it: others of the same address
+        The right one is accepted however many wrong ones came before it: others of the same address
         must not be able to lock an administrator out.
-
-        Raises:
-            UnauthorizedError: It is missing or wrong.
-            RateLimitedError: It is wrong, and so were too many of this address.
         """
         if not shown:
             raise UnauthorizedError()
@@ -189,7 +182,6 @@ class AccessPolicy:
         raise UnauthorizedError()
 
     def cookie_name(self, connection: HTTPConnection) -> str:
-        """The name depends on the scheme that the browser sees."""
         return HOST_PREFIX + ADMIN_COOKIE if self.is_secure(connection) else ADMIN_COOKIE
 
     def admin_cookie(self, connection: HTTPConnection) -> str:
@@ -209,7 +201,6 @@ def is_of_admin(scope: Scope) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one of this machine that no other can reach."""
     address = _address(host)
     return address is not None and address.is_loopback
 
@@ -245,7 +236,6 @@ def _split_host(netloc: str, default_port: int | None = None) -> tuple[str, int 
 
 
 def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
-    """Split an origin into scheme and address; what cannot be read has no host."""
     try:
         page = urlsplit(origin)
     except ValueError:
@@ -258,7 +248,6 @@ class Masks:
     """Replaces each id by the same mask for as long as the gateway runs."""
 
     def __init__(self) -> None:
-        """Make the key, without which a mask confirms no guess."""
         self._key = secrets.token_bytes(KEY_BYTES)
 
     def mask(self, name: str) -> str:
@@ -288,10 +277,7 @@ def ensure_admin_token(data_dir: Path) -> str:
 
 
 class AdminSessions:
-    """The administrators who are logged in; forgotten when the gateway ends.
-
-    Overflow: at most `SESSIONS_MAX`; one more ends the oldest.
-    """
+    """The administrators who are logged in; of more than `SESSIONS_MAX` the oldest is ended."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -337,7 +323,6 @@ class ClientSecrets:
         self._kept: dict[bytes, _KeptSecret] = {}
 
     def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
-        """Raises BadRequestError for long settings, RateLimitedError at too many secrets."""
         text = settings.model_dump_json(exclude_unset=True)
         if len(text) > SECRET_SESSION_MAX_CHARS:
             raise BadRequestError(

@@ -90,7 +90,6 @@ class AppRegistry:
             raise AppDisabledError(f"{name} is currently disabled.")
 
     def set_enabled(self, app_id: str, enabled: bool) -> AppState | None:
-        """Switch an app; running sessions continue. Return its state, None without such an app."""
         app = next((app for app in APPS if app.app_id == app_id), None)
         if app is None:
             return None
@@ -113,7 +112,6 @@ class EtaStore:
         self._settings = settings
 
     def load(self) -> EtaConfig:
-        """Return the first guesses, changed by what was set."""
         service = self._settings
         first = EtaConfig(
             eta_chat_s=service.eta_chat_s,
@@ -167,7 +165,6 @@ class AuditLog:
         self._store = store
 
     def append(self, entry: AuditEntry) -> None:
-        """Raises OSError: The disk is full, or refuses."""
         with self._store.transaction() as state:
             state.execute("INSERT INTO audit (entry) VALUES (?)", (entry.model_dump_json(),))
             state.execute(
@@ -185,8 +182,6 @@ class AuditLog:
 
 
 class BodyStart:
-    """The beginning of a request's body, as much as the audit may hold."""
-
     def __init__(self) -> None:
         self._kept = b""
         self._is_whole = True
@@ -225,7 +220,6 @@ def shown_address(address: str) -> str:
 def entry_of(
     now: datetime, address: str, action: str, target: str, body: BodyStart, status: int
 ) -> AuditEntry:
-    """Describe one request."""
     return AuditEntry(
         time=now,
         address=shown_address(address),
@@ -272,10 +266,7 @@ class _Point:
 
 
 class Trends:
-    """The last hour in points ten seconds apart, in memory; nothing says who spoke or about what.
-
-    Overflow: the oldest of more than 360 points is dropped.
-    """
+    """The last hour in points ten seconds apart, in memory; the oldest of more is dropped."""
 
     def __init__(
         self,

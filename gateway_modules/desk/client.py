@@ -11,17 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from core.errors import (
-    EndedByAdminError,
-    NoWorkerError,
-    OmniError,
-    QueueCancelledError,
-    ShuttingDownError,
-)
+from core import errors
 from core.protocols.events import ClientSaid, Event, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.desk.link import (
+from gateway_modules.desk.wire import (
     Adopt,
     Assigned,
     DeskLink,
@@ -50,13 +44,11 @@ STOP: Final = ClientSaid("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
 
 
-class DeskAwayError(NoWorkerError):
+class DeskAwayError(errors.NoWorkerError):
     """The queue cannot be reached at the moment. Please try again in a few seconds."""
 
 
 class DoorTicket(Ticket):
-    """A ticket whose worker is assigned at the desk."""
-
     send: Callable[[FromDoor], None]
 
     def update_status(self, status: WorkerStatus) -> None:
@@ -64,8 +56,6 @@ class DoorTicket(Ticket):
 
 
 class DoorWorkers(KnownWorkers):
-    """The workers as the desk says that they are."""
-
     def __init__(self, send: Callable[[FromDoor], None]) -> None:
         super().__init__()
         self._send = send
@@ -112,13 +102,7 @@ class DeskClient:
     def __init__(
         self, link: DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
     ) -> None:
-        """Know nothing yet; `start` connects.
-
-        Args:
-            link: To the desk.
-            client: Calls the workers; `stop` closes it.
-            post: Queues an event for a session of this door, if it has one of that id.
-        """
+        """`post` queues an event for a session of this door; `client` is closed by `stop`."""
         self.client = client
         self.tickets = ReturnTickets()
         self.directory = DoorWorkers(link.send)
@@ -164,7 +148,7 @@ class DeskClient:
 
     def close_intake(self) -> None:
         self.is_stopped = True
-        self._refuse_waiting(ShuttingDownError())
+        self._refuse_waiting(errors.ShuttingDownError())
         self._note_quiet()
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
@@ -176,7 +160,7 @@ class DeskClient:
 
     def check_intake(self, client: str | None) -> None:
         if self.is_stopped:
-            raise ShuttingDownError()
+            raise errors.ShuttingDownError()
         if not self.is_connected:
             raise DeskAwayError()
 
@@ -193,12 +177,7 @@ class DeskClient:
         owner: str = "",
         order: int | None = None,
     ) -> Ticket:
-        """Return a ticket; see `WorkerPool.enqueue`.
-
-        Raises:
-            DeskAwayError: The desk is away, and the client has no place that could be kept.
-            ShuttingDownError: The pool was stopped.
-        """
+        """See `WorkerPool.enqueue`; DeskAwayError without a position that could be kept."""
         if order is None or self.is_stopped:
             self.check_intake(client)
         ticket = self._made(RequestType(request_type), session_id, client, owner)
@@ -231,7 +210,7 @@ class DeskClient:
             )
         )
         if ticket.is_waiting:
-            ticket.end_wait(QueueCancelledError())
+            ticket.end_wait(errors.QueueCancelledError())
         self._note_quiet()
 
     def _made(
@@ -244,7 +223,7 @@ class DeskClient:
         self._quiet.clear()
         return ticket
 
-    def _refuse_waiting(self, error: OmniError) -> None:
+    def _refuse_waiting(self, error: errors.OmniError) -> None:
         for ticket in list(self._held.values()):
             if ticket.is_waiting:
                 ticket.end_wait(error)
@@ -286,7 +265,7 @@ class DeskClient:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
                 self._note_quiet()
             case EndSession(session_id=session_id):
-                self._post(session_id, Rejected(EndedByAdminError()))
+                self._post(session_id, Rejected(errors.EndedByAdminError()))
             case StopSession(session_id=session_id):
                 self._post(session_id, STOP)
 

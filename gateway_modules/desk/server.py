@@ -20,7 +20,7 @@ from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult
-from gateway_modules.desk.link import (
+from gateway_modules.desk.wire import (
     DOOR_ID,
     FROM_DESK,
     FROM_DOOR,
@@ -59,10 +59,7 @@ class DoorLostError(Exception):
 
 
 class Door:
-    """One door's connection."""
-
     def __init__(self, pool: WorkerPool, websocket: WebSocket) -> None:
-        """Hold nothing yet; `websocket` is accepted."""
         self._pool = pool
         self._websocket = websocket
         self._held: dict[str, Ticket] = {}
@@ -95,13 +92,7 @@ class Door:
         self._wake.set()
 
     async def serve(self) -> None:
-        """Serve the door until its connection ends.
-
-        Raises:
-            DoorLostError: It broke the rules.
-            OSError: It does not take what is sent.
-            WebSocketDisconnect: It is gone.
-        """
+        """Raises what ended it: DoorLostError, OSError or WebSocketDisconnect."""
         welcome = Welcome(ticket_key=self._pool.tickets.key.hex())
         await self._websocket.send_text(FROM_DESK.dump_json([welcome]).decode())
         writer = asyncio.create_task(self._write(), name="door writer")
@@ -192,7 +183,6 @@ class Door:
         self._answer(ticket)
 
     def _answer(self, ticket: Ticket) -> None:
-        """Say what a ticket came to, unless its door left meanwhile."""
         ticket_id = ticket.ticket_id
         self._sent_tickets.pop(ticket_id, None)
         if self._held.get(ticket_id) is not ticket:
@@ -234,7 +224,6 @@ class Door:
         return next((worker for worker in workers if worker.place.netloc == place), None)
 
     async def _write(self) -> None:
-        """Send answers at once, places ten times a second, and the rest once a second."""
         clock = asyncio.get_running_loop().time
         reported_s = placed_s = -REPORT_S
         while True:
@@ -286,8 +275,6 @@ class Door:
 
 @dataclass(frozen=True)
 class DoorSession:
-    """A session of a door, or its wait in the queue."""
-
     pool: WorkerPool
     door: Door
     ticket: Ticket
@@ -301,11 +288,7 @@ class DoorSession:
         return self.ticket.assigned.worker_id if self.ticket.assigned is not None else None
 
     async def request_stop(self) -> ActionResult:
-        """Stop what is running, as `Relay.request_stop` does.
-
-        Raises:
-            OmniError: The worker could not be reached.
-        """
+        """Stop what is running, as `Relay.request_stop` does."""
         worker = self.ticket.assigned
         if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
             return await self.pool.client.stop(worker, "half_duplex", self.session_id)
@@ -314,8 +297,6 @@ class DoorSession:
 
 
 class Doors:
-    """Every door that is connected."""
-
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
         self._doors: dict[str, Door] = {}
@@ -327,14 +308,12 @@ class Doors:
         return [info for door in self._doors.values() for info in door.infos()]
 
     def end_session(self, session_id: str) -> bool:
-        """Have its door end a session; return whether a door has it."""
         found = [door for door, ticket in self._held() if ticket.session_id == session_id]
         for door in found:
             door.send(EndSession(session_id=session_id))
         return bool(found)
 
     def ids_of(self, owner: str) -> frozenset[str]:
-        """Return the ids of the sessions whose owner's secret has this hash."""
         mine = (ticket for _, ticket in self._held() if ticket.owner == owner)
         return frozenset(ticket.session_id or "" for ticket in mine)
 

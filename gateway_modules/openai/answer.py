@@ -13,21 +13,13 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from core import tools
 from core.errors import ErrorCode, OmniError
 from core.protocols.realtime_answer import AUDIO_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.openai_errors import OpenAIError
 from core.stop_sequences import StopFilter
-from core.tools import (
-    CallArguments,
-    CallBegun,
-    CallDone,
-    CallEvent,
-    CallInvalid,
-    CallParser,
-    Said,
-)
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.speech import server_event, spoken
 from gateway_modules.openai.worker_request import Transcripts
@@ -49,8 +41,6 @@ class InvalidToolCallError(OpenAIError):
 
 @dataclass
 class Answer:
-    """Builds the client's response from the worker's messages."""
-
     request: CompletionRequest
     model: str
     voices: VoiceLibrary
@@ -62,9 +52,9 @@ class Answer:
 
     def __post_init__(self) -> None:
         self._stop = StopFilter(self.request.stop_sequences)
-        self._parser = CallParser(self.request.offer.names)
+        self._parser = tools.CallParser(self.request.offer.names)
         self._text = ""
-        self._calls: list[CallDone] = []
+        self._calls: list[tools.CallDone] = []
         self._call_ids: list[str] = []
         self._sound_bytes = 0
 
@@ -99,7 +89,6 @@ class Answer:
     async def events(
         self, first: ReplyMessage, messages: AsyncGenerator[ReplyMessage]
     ) -> AsyncGenerator[str]:
-        """Yield server-sent events; an error in the middle of the response is one too."""
         yield self._event({"role": "assistant", "content": None if self.request.speaks else ""})
         try:
             message: ReplyMessage | None = first
@@ -116,14 +105,12 @@ class Answer:
         yield DONE
 
     def _take(self, text: str) -> list[Json]:
-        """Add text; return the deltas that may be sent now."""
         return self._deltas_of(self._parser.feed(self._stop.feed(text)))
 
     async def _rest(self, done: ChatDone) -> list[Json]:
-        """Return the deltas held back. A call or an object that was cut is no error."""
         events = [*self._parser.feed(self._stop.flush()), *self._parser.flush()]
         if self._is_cut(done) or self._stop.has_stopped:
-            events = [event for event in events if not isinstance(event, CallInvalid)]
+            events = [event for event in events if not isinstance(event, tools.CallInvalid)]
         deltas, wanted = self._deltas_of(events), self.request.json_format
         if wanted is None:
             return deltas
@@ -135,26 +122,26 @@ class Answer:
             await asyncio.to_thread(wanted.check_answer, self._text)
         return [*deltas, self._text_delta(self._text)]
 
-    def _deltas_of(self, events: list[CallEvent]) -> list[Json]:
+    def _deltas_of(self, events: list[tools.CallEvent]) -> list[Json]:
         deltas: list[Json] = []
         for event in events:
             if self._has_its_call:
                 break
             match event:
-                case Said(text):
+                case tools.Said(text):
                     self._text += text
                     if self.request.json_format is None:  # such an answer is checked first
                         deltas.append(self._text_delta(text))
-                case CallBegun(name):
+                case tools.CallBegun(name):
                     self._call_ids.append(f"call_{secrets.token_hex(ID_BYTES)}")
                     called = {"name": name, "arguments": ""}
                     begun = {"id": self._call_ids[-1], "type": "function", "function": called}
                     deltas.append(self._call_delta(begun))
-                case CallArguments(text):
+                case tools.CallArguments(text):
                     deltas.append(self._call_delta({"function": {"arguments": text}}))
-                case CallDone():
+                case tools.CallDone():
                     self._calls.append(event)
-                case CallInvalid(reason):
+                case tools.CallInvalid(reason):
                     raise InvalidToolCallError(f"The model made an invalid tool call: {reason}.")
         return deltas
 
@@ -204,7 +191,6 @@ class Answer:
         return events
 
     def _audio_end(self) -> Json:
-        """Keep the transcript of a spoken response, and say for how long."""
         expires_s = self.transcripts.keep(self.audio_id, self._text)
         return {"id": self.audio_id, "expires_at": expires_s}
 

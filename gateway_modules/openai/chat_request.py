@@ -58,7 +58,6 @@ class ResponseFormat(WireModel):
 
     @property
     def prompt(self) -> str:
-        """Text that is added to the system message."""
         if self.json_schema is None:
             return PROMPT
         about = self.json_schema.description or ""
@@ -66,7 +65,6 @@ class ResponseFormat(WireModel):
         return "\n".join(filter(None, (PROMPT, about, f"It fits this JSON Schema:\n{written}")))
 
     def check(self) -> None:
-        """Raises BadRequestError if the schema is missing, invalid, or has patterns."""
         if self.type != "json_schema":
             return
         if self.json_schema is None:
@@ -89,7 +87,6 @@ class ResponseFormat(WireModel):
             return 0
 
     def check_answer(self, text: str) -> None:
-        """Raises InvalidAnswerError if a response does not have the form."""
         try:
             value = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
@@ -296,7 +293,6 @@ class CompletionRequest(WireModel):
     response_format: ResponseFormat | None = None
 
     def check(self) -> None:
-        """Raises BadRequestError if fields contradict each other; the text names one of them."""
         names = [tool.function.name for tool in self.tools or []]
         if self.json_format is not None:
             self.json_format.check()
@@ -332,12 +328,10 @@ class CompletionRequest(WireModel):
 
     @property
     def reply_start(self) -> str:
-        """What the response has to begin with, "" for anything."""
         return "{" if self.json_format and not self.offer.functions else self.offer.reply_start
 
     @property
     def prompt(self) -> str:
-        """Text that is added to the system message."""
         wanted = self.json_format.prompt if self.json_format is not None else ""
         return "\n\n".join(filter(None, (self.offer.prompt, wanted)))
 

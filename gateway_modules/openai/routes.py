@@ -62,16 +62,12 @@ def check_key(connection: HTTPConnection) -> Grant:
 
 
 def check_api_key(connection: HTTPConnection) -> None:
-    """Do as `check_key`, but refuse client secrets."""
     if check_key(connection).session is not None:
         raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
 
 
 def shown_key(connection: HTTPConnection) -> str:
-    """Return the key of the Authorization header, or of Azure's `api-key`; "" without one.
-
-    A page cannot set headers of a WebSocket: it names its key among the subprotocols.
-    """
+    """A page cannot set headers of a WebSocket: it names its key among the subprotocols."""
     header = connection.headers.get("authorization", "")
     if header.lower().startswith(BEARER):
         return header[len(BEARER) :].strip()
@@ -213,7 +209,6 @@ def served_models(gateway: Gateway) -> tuple[str, ...]:
 
 
 def served_model(gateway: Gateway, requested: str = "") -> str:
-    """Return the name if it is one of ours, else the id of the loaded model."""
     names = served_models(gateway)
     return requested if requested in names else names[0]
 
@@ -231,7 +226,6 @@ def _model(name: str) -> Json:
 def _parsed(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, WorkerRequest]:
-    """Return the request and what the worker gets for it."""
     params = parse_body(REQUEST, text)
     params.check()
     try:
@@ -244,7 +238,6 @@ FIELDS_MAX: Final = 16  # ours: parts of a form beside the file
 
 
 async def uploaded_voice(request: Request) -> tuple[str, str]:
-    """Return name and audio of a voice, the latter as the Base64 of its file."""
     async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
         if form.get("type", "audio_sample") != "audio_sample":
             raise BadRequestError("type: voices are made from an audio_sample only.")

@@ -19,14 +19,7 @@ from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse, Response
 
-from core.errors import (
-    BadRequestError,
-    CloseCode,
-    NotAvailableError,
-    OmniError,
-    RateLimitedError,
-    WorkerUnreachableError,
-)
+from core import errors
 from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import ClientSaid
 from core.schemas.common import WireModel, check_json_shape
@@ -34,14 +27,7 @@ from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.openai.routes import (
-    Grant,
-    NeedsKey,
-    check_key,
-    check_model,
-    served_model,
-    shown_key,
-)
+from gateway_modules.openai import routes
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, serve
@@ -77,7 +63,7 @@ PARTS_MAX: Final = 4
 Json = dict[str, Any]  # Any: JSON
 
 sockets = APIRouter()
-calls = APIRouter(tags=["openai"], dependencies=[NeedsKey])
+calls = APIRouter(tags=["openai"], dependencies=[routes.NeedsKey])
 
 
 @sockets.websocket("/v1/realtime")
@@ -98,20 +84,20 @@ async def live(websocket: WebSocket) -> None:
 async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
     gateway = gateway_of(websocket)
     try:
-        grant = check_key(websocket)
+        grant = routes.check_key(websocket)
         _check_use(websocket)
-        requested = websocket.query_params.get("model", served_model(gateway))
-        check_model(gateway, requested)
+        requested = websocket.query_params.get("model", routes.served_model(gateway))
+        routes.check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
             _check_wait(gateway, websocket)
-    except OmniError as error:
+    except errors.OmniError as error:
         await deny(websocket, error)
         return
     sends_queue = websocket.query_params.get(VENDOR_EVENTS) == "1"
     offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
     handshake = Handshake(
         subprotocol=SUBPROTOCOL if offers else None,
-        query={**query, "model": served_model(gateway, requested)},
+        query={**query, "model": routes.served_model(gateway, requested)},
         deny=deny,
         traffic=EventTraffic(gateway.voices, sends_queue=sends_queue),
         first=_settings(grant) if kind is SocketKind.REALTIME else None,
@@ -121,16 +107,14 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     await serve(websocket, kind, session_id or generate_session_id(kind.value), handshake)
 
 
-def _settings(grant: Grant) -> str | None:
-    """Return the event with the settings of the client secret."""
+def _settings(grant: routes.Grant) -> str | None:
     if not grant.session:
         return None
     return json.dumps({"type": "session.update", "session": grant.session})
 
 
-async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Refuse the handshake; a full server says when to retry."""
-    if error.close_code is CloseCode.TRY_LATER:
+async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
+    if error.close_code is errors.CloseCode.TRY_LATER:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         body = openai_error(error)
         answer = JSONResponse(body, HTTPStatus.TOO_MANY_REQUESTS, headers)
@@ -148,20 +132,17 @@ def _is_beta(websocket: WebSocket) -> bool:
 def _check_use(websocket: WebSocket) -> None:
     for name in UNSUPPORTED:
         if name in websocket.query_params:
-            raise BadRequestError(f"{name}: this use of the address is not served.")
+            raise errors.BadRequestError(f"{name}: this use of the address is not served.")
 
 
 def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
-    """Refuse clients whose expected wait is too long."""
     pool = gateway.relay_pool
     pool.check_intake(gateway.access.limited_client(websocket))
     if pool.longest_wait_s > gateway.settings.openai.max_wait_s:
-        raise RateLimitedError("The server is busy. Please try again later.")
+        raise errors.RateLimitedError("The server is busy. Please try again later.")
 
 
 class EventTraffic(Traffic):
-    """A session of OpenAI's protocols, with one worker from its first event to its last."""
-
     def __init__(self, voices: VoiceLibrary, *, sends_queue: bool) -> None:
         self._voices = voices
         self._sends_queue = sends_queue
@@ -182,7 +163,6 @@ class EventTraffic(Traffic):
         return Upward(await self._voices.run(with_voice, text, self._voices))
 
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Note the start, and errors that end the session."""
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
         kind = event_type(text)
@@ -216,7 +196,7 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
     try:
         check_json_shape(text)
         event = json.loads(text)
-    except (OmniError, ValueError, RecursionError):
+    except (errors.OmniError, ValueError, RecursionError):
         return text  # the worker says what is wrong with it
     for kind in ("session", "response"):
         output = _inside(event, (kind, *OUTPUT_PATH))
@@ -289,9 +269,8 @@ async def hang_up(call_id: str, gateway: GatewayHere) -> Response:
 
 
 def _check_enabled(gateway: Gateway) -> None:
-    """Raises NotAvailableError where WebRTC is off."""
     if not gateway.settings.webrtc.enabled:
-        raise NotAvailableError(OFF)
+        raise errors.NotAvailableError(OFF)
 
 
 async def _offer(request: Request) -> tuple[str, Json]:
@@ -303,15 +282,15 @@ async def _offer(request: Request) -> tuple[str, Json]:
             parts = {name: await _text(value) for name, value in form.items()}
         sdp, session = parts.get("sdp", ""), parts.get("session", "{}")
     else:
-        raise BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
+        raise errors.BadRequestError(f"content-type: send {SDP} or multipart/form-data.")
     if not sdp:
-        raise BadRequestError("sdp: it is missing.")
+        raise errors.BadRequestError("sdp: it is missing.")
     try:
         read = json.loads(session)
     except (ValueError, RecursionError):
-        raise BadRequestError("session: it is not JSON.") from None
+        raise errors.BadRequestError("session: it is not JSON.") from None
     if not isinstance(read, dict):
-        raise BadRequestError("session: it is not an object.")
+        raise errors.BadRequestError("session: it is not an object.")
     return sdp, read
 
 
@@ -327,17 +306,16 @@ async def _begin(
     session: Json,
     requested: object,
 ) -> CallAnswer | Response:
-    """Have an offer answered; an error of the WebRTC process is passed on as its response."""
     if len(sdp) > SDP_MAX_CHARS:
-        raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
-    model = requested if isinstance(requested, str) and requested else served_model(gateway)
-    check_model(gateway, model)
+        raise errors.BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
+    model = requested if isinstance(requested, str) and requested else routes.served_model(gateway)
+    routes.check_model(gateway, model)
     offer = CallOffer(
         protocol=protocol,
         sdp=sdp,
         session=session,
         model=model,
-        key=shown_key(request),
+        key=routes.shown_key(request),
         client=gateway.access.client_address(request),
     )
     answer = await _ask(gateway, "POST", CALLS_PATH, offer)
@@ -356,7 +334,6 @@ def _kind(answer: httpx.Response) -> str | None:
 async def _ask(
     gateway: Gateway, method: str, path: str, offer: CallOffer | None = None
 ) -> httpx.Response:
-    """Raises WorkerUnreachableError if the WebRTC process does not answer."""
     webrtc, secret = gateway.settings.webrtc, gateway.settings.security.worker_secret
     headers = {WORKER_SECRET_HEADER: secret.get_secret_value()} if secret else {}
     limit_s = TIMEOUT_S + gateway.settings.openai.max_wait_s
@@ -367,4 +344,4 @@ async def _ask(
             content = offer.to_json() if offer else None
             return await client.request(method, path, headers=headers, content=content)
         except httpx.HTTPError as error:
-            raise WorkerUnreachableError("The WebRTC process does not answer.") from error
+            raise errors.WorkerUnreachableError("The WebRTC process does not answer.") from error

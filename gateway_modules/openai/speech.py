@@ -55,9 +55,8 @@ EVENTS: Final = "text/event-stream"
 class Streamed(StreamingResponse):
     """A response that is made while it is sent.
 
-    When the client leaves, at whatever point, the generators are closed, and with them the work at
-    the worker ends. If the body fails, the response is left unfinished: the server closes the
-    connection.
+    However it ends, the generators are closed, and with them the work at the worker. If the body
+    fails, the response is left unfinished: the server closes the connection.
     """
 
     def __init__(
@@ -124,13 +123,8 @@ async def encoded(
 ) -> AsyncGenerator[bytes]:
     """Yield an encoded file in pieces; a slow reader slows `samples` down.
 
-    Args:
-        samples: Little-endian float32, mono, 24 kHz.
-        file_format: A key of `core.sound_encoder.CODINGS`.
-        speed: 2 halves the duration.
-
-    Raises:
-        OmniError: What `samples` raises, or the process has failed.
+    `samples` is little-endian float32, mono, 24 kHz; `file_format` a key of
+    `core.sound_encoder.CODINGS`; `speed` 2 halves the duration.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -203,7 +197,6 @@ class SpeechRequest(WireModel):
     stream_format: Literal["audio", "sse"] = "audio"
 
     def check(self) -> None:
-        """Raises BadRequestError if there is only white space."""
         if not self.input.strip():
             raise BadRequestError("input: there is nothing to say.")
 
@@ -232,8 +225,6 @@ def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
 
 
 class Speech:
-    """The audio of one response while it is generated."""
-
     def __init__(self, params: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
         self.params = params
         self._messages = messages
@@ -251,7 +242,6 @@ class Speech:
         raise GenerationFailedError("The model that is served made no speech of this text.")
 
     async def body(self) -> AsyncGenerator[str | bytes]:
-        """Yield the response; an error in the middle cuts it off."""
         async with aclosing(self._sound()) as sound:
             if self.params.stream_format == "audio":
                 async for part in sound:

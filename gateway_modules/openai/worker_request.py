@@ -66,7 +66,6 @@ class Transcripts:
         return expires_s
 
     def find(self, audio_id: str) -> str | None:
-        """Return a text, None if it has expired."""
         expires_s, text = self._kept.get(audio_id, (0, ""))
         return text if expires_s > self._clock() else None
 
@@ -81,11 +80,6 @@ class WorkerRequest(NamedTuple):
 def worker_request(
     params: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> WorkerRequest:
-    """Return what a worker gets; `text` is the JSON that `params` was parsed from.
-
-    Raises:
-        OmniError: A part of it cannot be used; the text names the field.
-    """
     content = _Content(text, voices, transcripts)
     messages = list(_history(params.messages, content))
     if params.prompt:
@@ -137,11 +131,6 @@ def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
 
 
 class _Content:
-    """Turns the parts of messages into content items.
-
-    `strings` has their long strings by name, `audio_s` the duration of their audio.
-    """
-
     def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
         self.strings: dict[str, tuple[str, ...]] = {}
         self.audio_s = 0.0
@@ -151,14 +140,12 @@ class _Content:
         self._name = secrets.token_hex(NAME_BYTES)
 
     def text(self, where: str, message: ChatMessage) -> str:
-        """Return a message that has to be text only."""
         items = list(self.items(where, message))
         if not all(isinstance(item, TextContent) for item in items):
             raise BadRequestError(f"{where}.content: what a tool returns is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
     def prompt(self, params: CompletionRequest) -> str:
-        """Return the addition to the system message with its long strings in their places."""
         long, text = self._text, params.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
         if params.json_format is not None and filled != text:
@@ -166,7 +153,6 @@ class _Content:
         return _checked(filled, "tools" if params.offer.functions else "response_format")
 
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
-        """Yield the items of one message; `where` names it in errors."""
         if message.content is None and message.audio is not None:
             said = self._transcripts.find(message.audio.id)
             if said is None:
@@ -240,12 +226,10 @@ def _generation(params: CompletionRequest) -> GenerationConfig:
 
 
 def _voice(params: CompletionRequest, voices: VoiceLibrary) -> str | None:
-    """Return the audio of an uploaded voice; OpenAI's own names mean the default voice."""
     return voices.sound_of(params.answer_audio.voice_name) if params.speaks else None
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:
-    """Return what Base64 in parts of any length stands for."""
     made, left = bytearray(), ""
     try:
         for part in parts:

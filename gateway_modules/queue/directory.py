@@ -42,9 +42,6 @@ async def resolve(name: str, port: int) -> list[str]:
     """Ask the system's resolver; a name that does not exist has no addresses.
 
     Of a name with addresses of both kinds one kind is returned, or each worker would come twice.
-
-    Raises:
-        OSError: no answer.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -57,17 +54,13 @@ async def resolve(name: str, port: int) -> list[str]:
 
 
 class KnownWorkers:
-    """The workers by name, and how they are; who asks them does not matter here."""
-
     def __init__(self) -> None:
         self.workers: dict[str, WorkerConnection] = {}
 
     def is_served_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker is in service, however busy."""
         return any(w.is_in_service for w in self.workers.values() if w is not worker)
 
     def has_room_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker has a free slot now."""
         return any(w.room for w in self.workers.values() if w is not worker)
 
     def is_anybody_left(self) -> bool:
@@ -81,15 +74,7 @@ class KnownWorkers:
 
 
 class HealthMonitor:
-    """Polls workers until stopped."""
-
     def __init__(self, probe: Probe, after_round: Callable[[WorkerConnection], None]) -> None:
-        """Take what it needs; `start` begins.
-
-        Args:
-            probe: Asks one worker.
-            after_round: Called after each answer or miss; work may be possible now.
-        """
         self.is_running = False
         self._probe = probe
         self._after_round = after_round
@@ -98,13 +83,11 @@ class HealthMonitor:
         self._log = structlog.get_logger("health")
 
     def start(self, workers: Iterable[WorkerConnection]) -> None:
-        """Begin polling; each worker is asked at once."""
         self.is_running = True
         for worker in workers:
             self.add(worker)
 
     def add(self, worker: WorkerConnection) -> None:
-        """Poll one more worker, once polling has begun."""
         if not self.is_running:
             return
         wake = self._wake[worker] = asyncio.Event()
@@ -119,11 +102,6 @@ class HealthMonitor:
             wake.set()
 
     async def stop(self) -> None:
-        """End polling and wait until it has ended.
-
-        Raises:
-            BaseExceptionGroup: A poller failed unexpectedly.
-        """
         self.is_running = False
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
@@ -143,11 +121,7 @@ class HealthMonitor:
             event.set()
 
     async def check(self, worker: WorkerConnection) -> bool:
-        """Ask one worker once and handle the answer.
-
-        Returns:
-            Whether the answer still held when it came; a miss counts as an answer.
-        """
+        """Ask one worker once; return whether the answer, or the miss, still held when it came."""
         before, epoch = worker.status, worker.service.epoch
         try:
             async with asyncio.timeout(SILENT_PERIOD_S if worker.is_silent else None):
@@ -187,12 +161,7 @@ class HealthMonitor:
 
 
 def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
-    """Return how long to wait before asking again.
-
-    Args:
-        worker: Whom.
-        confirming_s: How long it has been asked whether a session is gone; None: nothing to ask.
-    """
+    """`confirming_s`: how long it was asked whether a session is gone; None: nothing to ask."""
     if confirming_s is not None and confirming_s < CONFIRM_LIMIT_S:
         return CONFIRM_PERIOD_S
     if worker.is_silent:
@@ -205,8 +174,6 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
 
 
 class Directory(KnownWorkers):
-    """Owns the workers, under the names that they give themselves."""
-
     def __init__(
         self,
         listed: Sequence[str],
@@ -214,17 +181,7 @@ class Directory(KnownWorkers):
         after_round: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
-        """List the workers; names are looked up from `start` on.
-
-        Args:
-            listed: See `worker_place`.
-            probe: Asks a worker how it is.
-            after_round: Called after each answer or miss; work may be possible now.
-            clock: Returns the time with its zone.
-
-        Raises:
-            ValueError: One cannot be read or comes twice.
-        """
+        """`listed` is as for `worker_place`; `after_round` is called after each answer or miss."""
         super().__init__()
         self.monitor = HealthMonitor(probe, self._after_poll)
         self._after_round = after_round
@@ -238,12 +195,10 @@ class Directory(KnownWorkers):
         self._update()
 
     def start(self) -> None:
-        """Begin to ask the workers how they are, and DNS where they are."""
         self.monitor.start(self.workers.values())
         self._task = asyncio.create_task(self._watch(), name="directory")
 
     async def stop(self) -> None:
-        """End both, and wait until they have ended."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -252,20 +207,14 @@ class Directory(KnownWorkers):
 
     @property
     def listed(self) -> list[str]:
-        """What is listed, as it is written."""
         return [f"{'dns:' * place.is_looked_up}{place.netloc}" for place in self._listed]
 
     async def replace(self, listed: Sequence[str]) -> None:
-        """List other workers; those that are in both lists notice nothing.
-
-        Raises:
-            ValueError: One cannot be read or comes twice.
-        """
+        """List other workers; those that are in both lists notice nothing."""
         self._listed = _places(listed)
         await self._look_up()
 
     def forget_left(self) -> None:
-        """Forget the workers that are not listed any more and serve nobody."""
         for worker in [one for one in self._leaving if not one.is_serving]:
             self._leaving.remove(worker)
             del self.workers[worker.worker_id]

@@ -228,16 +228,11 @@ class ServiceState:
         status: `IDLE` in service; `LOADING`, `ERROR` or `OFFLINE` out of it.
         other_status: What the worker says it does for sessions that are not ours.
         other_sessions: How many of those there are; each makes one slot unusable.
-        announced_slots: Sessions the worker takes at once.
-        capacity: Sessions that may be given to it: those of them that it can serve in time.
+        capacity: Of `announced_slots` those that it can serve in time.
         misses: Polls in a row without an answer.
         epoch: Counts assignments, releases and suspicions; an answer asked for in an earlier
             epoch is stale.
-        started_at: When the worker's process began, by its uptime.
-        last_heartbeat: When it last answered.
-        latest: That answer.
         last_error: What was wrong last, and when; it outlives the worker's process.
-        is_restarting: It was asked to end and to be started again.
     """
 
     status: WorkerStatus = WorkerStatus.OFFLINE
@@ -254,11 +249,7 @@ class ServiceState:
     is_restarting: bool = False
 
     def record(self, sample: WorkerHealth, now: datetime) -> bool:
-        """Record an answer of the worker.
-
-        Returns:
-            Whether its process is another one than before.
-        """
+        """Record an answer of the worker; return whether its process is another one than before."""
         self.misses = 0
         self.last_heartbeat = now
         before, self.latest = self.latest, sample

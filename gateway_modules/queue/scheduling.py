@@ -24,8 +24,6 @@ DEFAULT_MIN_SAMPLES = 3  # same
 
 @dataclass
 class _Average:
-    """A moving average and how many values went into it."""
-
     value_s: float | None = None
     samples: int = 0
 
@@ -46,20 +44,13 @@ class EtaTracker:
         ema_alpha: float = DEFAULT_EMA_ALPHA,
         min_samples: int = DEFAULT_MIN_SAMPLES,
     ) -> None:
-        """Start without experience.
-
-        Args:
-            eta_config: Expected durations; its `ema_alpha`, if set, goes before the next argument.
-            ema_alpha: Weight of the newest duration, in (0, 1].
-            min_samples: Durations needed before experience counts.
-        """
+        """`ema_alpha` of the settings, if set, goes before the argument; both are in (0, 1]."""
         self._config = eta_config or EtaConfig()
         self._alpha = self._config.ema_alpha or ema_alpha
         self._min_samples = min_samples
         self._averages = {request_type: _Average() for request_type in RequestType}
 
     def get_eta(self, request_type: str) -> float:
-        """Return how long a request of this type is expected to take, s."""
         try:
             known = RequestType(request_type)
         except ValueError:
@@ -70,7 +61,6 @@ class EtaTracker:
         return self._expected(known)
 
     def record_duration(self, request_type: str, duration_s: float) -> None:
-        """Learn from one finished request; a type or duration that makes no sense is left out."""
         if not (math.isfinite(duration_s) and duration_s > 0):
             return
         try:
@@ -141,19 +131,11 @@ class Forecast:
     """Plays the queue forward: each request takes the slot that becomes free first."""
 
     def __init__(self, running_s: Iterable[float]) -> None:
-        """Start with the time left of each occupied slot, s."""
         self._free_at_s = list(running_s)
         heapq.heapify(self._free_at_s)
 
     def add(self, duration_s: float) -> float:
-        """Put a request behind those before it.
-
-        Args:
-            duration_s: How long it is expected to take, s.
-
-        Returns:
-            Its estimated wait, s, to a tenth; 0 if no slot is occupied.
-        """
+        """Add a request; return its estimated wait, s, to a tenth; 0 if no slot is occupied."""
         if not self._free_at_s:
             return 0.0
         free_at_s = self._free_at_s[0]
@@ -166,15 +148,11 @@ REFRESH_S = 0.25
 
 
 class Waiting(Protocol):
-    """A ticket in the queue."""
-
     request_type: RequestType
     estimated_wait_s: float
 
 
 class Occupied(Protocol):
-    """A worker that serves some of its slots."""
-
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
         """Return the time left of each slot that is occupied."""
         ...
@@ -193,7 +171,6 @@ class Estimates:
         self._forecast = Forecast(())
 
     def is_fresh(self, now_s: float) -> bool:
-        """A refresh would change nothing yet."""
         return abs(now_s - self._made_s) < REFRESH_S
 
     def refresh(
@@ -204,7 +181,6 @@ class Estimates:
         *,
         is_forced: bool,
     ) -> None:
-        """Estimate every wait anew, unless that was done just now and it is not forced."""
         if self.is_fresh(now_s) and not is_forced:
             return
         eta_s = {kind: self._eta_tracker.get_eta(kind) for kind in RequestType}
@@ -220,14 +196,7 @@ class Estimates:
 
 
 class FreeSlot(NamedTuple):
-    """Room for one session on a worker that may take it now.
-
-    Attributes:
-        worker_id: The worker.
-        running: Sessions that worker serves already.
-        cached_hash: History the slot's cache holds.
-        last_cache_used_s: When that was last used, s on any clock; None counts as long ago.
-    """
+    """A free slot: how many sessions its worker serves, and the history that it holds."""
 
     worker_id: str
     running: int = 0

@@ -12,15 +12,6 @@ import httpx
 from pydantic import ValidationError
 
 from core import errors
-from core.errors import (
-    BadPayloadError,
-    NotSupervisedError,
-    NoWorkerError,
-    OmniError,
-    SessionTimeoutError,
-    WorkerLostError,
-    WorkerUnreachableError,
-)
 from core.schemas import limits
 from gateway_modules.web.responses import Problem
 
@@ -34,7 +25,9 @@ REFUSED_STATUSES: Final = frozenset(
     }
 )
 KINDS: Final = tuple(
-    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OmniError)
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.OmniError)
 )
 # Of several errors with the same code, and status, the first represents all.
 REFUSALS: Final = {(kind.code, kind.http_status): kind for kind in reversed(KINDS)}
@@ -43,23 +36,17 @@ ERROR_OF_CODE: Final = {kind.code: kind for kind in reversed(KINDS)}
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """What a worker answered over HTTP."""
-
     status: int
     body: bytes
 
 
 async def read_reply(response: httpx.Response) -> bytes:
-    """Read a reply no further than the limit.
-
-    Raises:
-        WorkerLostError: It is longer.
-    """
+    """Raises WorkerLostError for a reply beyond the limit."""
     parts, size_bytes = [], 0
     async for part in response.aiter_bytes():
         size_bytes += len(part)
         if size_bytes > REPLY_MAX_BYTES:
-            raise WorkerLostError("The worker's reply is too large.")
+            raise errors.WorkerLostError("The worker's reply is too large.")
         parts.append(part)
     return b"".join(parts)
 
@@ -69,35 +56,30 @@ def our_errors() -> Iterator[None]:
     try:
         yield
     except httpx.ConnectError as error:
-        raise WorkerUnreachableError() from error
+        raise errors.WorkerUnreachableError() from error
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise SessionTimeoutError("The worker did not answer in time.") from error
+        raise errors.SessionTimeoutError("The worker did not answer in time.") from error
     except (httpx.HTTPError, ValidationError) as error:
-        raise WorkerLostError() from error
+        raise errors.WorkerLostError() from error
 
 
 def raise_for_status(answer: WorkerAnswer) -> None:
-    """Raise what an answer says that went wrong.
-
-    Raises:
-        OmniError: It is no success.
-    """
     if answer.status == HTTPStatus.OK:
         return
     if answer.status == HTTPStatus.CONFLICT:
-        raise NotSupervisedError()
+        raise errors.NotSupervisedError()
     if answer.status in REFUSED_STATUSES:
         raise _refusal(answer)
     if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        raise NoWorkerError("The worker is busy. Please try again later.")
-    raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")
+        raise errors.NoWorkerError("The worker is busy. Please try again later.")
+    raise errors.WorkerLostError(f"The worker failed (HTTP {answer.status}).")
 
 
-def _refusal(answer: WorkerAnswer) -> OmniError:
+def _refusal(answer: WorkerAnswer) -> errors.OmniError:
     try:
         problem = Problem.model_validate_json(answer.body)
         kind = REFUSALS[problem.code, answer.status]
     except (ValidationError, KeyError):
         detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
-        return BadPayloadError(f"The worker refuses the request: {detail}")
+        return errors.BadPayloadError(f"The worker refuses the request: {detail}")
     return kind(problem.detail[:DETAIL_MAX_CHARS])

@@ -27,13 +27,7 @@ from websockets.exceptions import WebSocketException
 from websockets.frames import DATA_OPCODES, Frame, Opcode
 from websockets.protocol import OPEN, Event
 
-from core.errors import (
-    GenerationFailedError,
-    OmniError,
-    SessionTimeoutError,
-    WorkerLostError,
-    WorkerUnreachableError,
-)
+from core import errors
 from core.schemas import limits
 from core.schemas.chat import ChatResponse
 from core.schemas.queue import SESSION_SECRET_HEADER
@@ -78,17 +72,12 @@ Sleep = Callable[[float], Awaitable[None]]
 class WorkerSocket(ClientConnection):
     # Any: what the library's own class takes.
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Begin before the handshake; made by `connect`."""
         super().__init__(*args, **options)
         self.shortcut = Shortcut(self.send_now)
         self._frames: FrameSplitter | None = None  # where frames begin, once that is known
 
     async def next_text(self) -> str:
-        """Wait for the next text that is not taken; see `Shortcut`.
-
-        Raises:
-            ConnectionClosed: There will be none.
-        """
+        """Wait for the next text that is not taken; see `Shortcut`."""
         self.shortcut.is_open = not self.recv_messages.frames
         try:
             return await self.recv(decode=True)
@@ -96,7 +85,6 @@ class WorkerSocket(ClientConnection):
             self.shortcut.is_open = False
 
     def data_received(self, data: bytes) -> None:
-        """Forward a block that is one whole text, and parse any other."""
         if self._frames is not None:
             if self.shortcut.is_open and not self._frames.is_inside:
                 text = whole_text(data, is_masked=False)
@@ -164,7 +152,7 @@ class WorkerClient:
         connect: Connect = connect,  # type: ignore[assignment]
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Remember how to call; connections are made when first needed.
+        """Connections are made when first needed.
 
         Args:
             request_timeout_s: Limit of one chat call, s.
@@ -191,18 +179,15 @@ class WorkerClient:
             await http.aclose()
 
     async def health(self, worker: WorkerConnection) -> WorkerHealth:
-        """Ask a worker how it is.
-
-        Returns:
-            Its answer; an answer that makes no sense counts as the worker's error.
+        """Return its answer; one that makes no sense counts as the worker's error.
 
         Raises:
             WorkerUnreachableError: It did not answer in time.
         """
         try:
             answer = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
-        except (WorkerLostError, SessionTimeoutError) as error:
-            raise WorkerUnreachableError(error.message) from error
+        except (errors.WorkerLostError, errors.SessionTimeoutError) as error:
+            raise errors.WorkerUnreachableError(error.message) from error
         problem = f"health answered with HTTP {answer.status}"
         if answer.status == HTTPStatus.UNAUTHORIZED:
             problem = "It refuses the gateway: security.worker_secret is another one there."
@@ -216,11 +201,9 @@ class WorkerClient:
     async def chat(
         self, worker: WorkerConnection, body: str, session_secret: str = ""
     ) -> ChatResponse:
-        """Have a worker answer one chat request.
+        """Send the JSON of a `ChatRequest`; the secret is that of the recording's owner.
 
-        Cancelling this closes the connection, by which the worker knows to stop.
-
-        `body` is the JSON of a `ChatRequest`, and the secret that of the recording's owner.
+        Cancelling this closes the connection, and the worker stops.
 
         Raises:
             BadPayloadError: The worker refuses the request.
@@ -237,14 +220,12 @@ class WorkerClient:
         try:
             return ChatResponse.model_validate_json(answer.body)
         except ValidationError as error:
-            raise WorkerLostError("The worker answered with something else.") from error
+            raise errors.WorkerLostError("The worker answered with something else.") from error
 
     async def transcribe(
         self, worker: WorkerConnection, sound: bytes, query: Mapping[str, str]
     ) -> AsyncGenerator[TranscriptPassage]:
-        """Have a worker write down what is said; yields the passages as they come.
-
-        `sound` is little-endian float32 samples, mono, 16 kHz.
+        """Yield the passages of a transcript as they come; `sound` is float32, mono, 16 kHz.
 
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` in the middle.
@@ -258,19 +239,13 @@ class WorkerClient:
                 async for line in answer.aiter_lines():
                     passage = TRANSCRIPT_LINE.validate_json(line)
                     if isinstance(passage, TranscriptProblem):
-                        raise GenerationFailedError(passage.problem)
+                        raise errors.GenerationFailedError(passage.problem)
                     yield passage
 
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None
     ) -> ActionResult:
-        """Have a worker stop what it says to a session.
-
-        `path` is of the session's protocol; without a session all replies end.
-
-        Raises:
-            OmniError: As for `chat`.
-        """
+        """End a session's reply; without a session all replies. `path` is of its protocol."""
         body = StopRequest(session_id=session_id).model_dump_json().encode()
         return await self._act(worker, f"/{path}/stop", body)
 
@@ -278,15 +253,11 @@ class WorkerClient:
         """Whether a worker has a session that may continue; one that does not answer has none."""
         try:
             return (await self._act(worker, "/keeps", session.to_json().encode())).success
-        except OmniError:
+        except errors.OmniError:
             return False
 
     async def restart(self, worker: WorkerConnection) -> ActionResult:
-        """Have a worker finish what it does and end, so that its launcher starts it again.
-
-        Raises:
-            OmniError: As for `chat`; also `NotSupervisedError` if no launcher would start it again.
-        """
+        """Have its launcher start it again; NotSupervisedError if there is none."""
         return await self._act(worker, "/restart", b"{}")
 
     @asynccontextmanager
@@ -300,20 +271,9 @@ class WorkerClient:
         max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
         tries: int = CONNECT_TRIES,
     ) -> AsyncIterator[WorkerSocket]:
-        """Have a WebSocket to a worker for the block; it is closed however the block ends.
+        """Open a WebSocket to a worker for the block; WorkerUnreachableError if no try succeeds.
 
-        A full receive buffer makes the worker wait.
-
-        Args:
-            worker: Whose.
-            path: Such as "/ws/duplex".
-            query: Parameters of the address.
-            session_secret: Of the session's owner.
-            max_bytes: Of the largest message it may send.
-            tries: How often to try, `CONNECT_PAUSE_S` apart.
-
-        Raises:
-            WorkerUnreachableError: No try succeeded.
+        A full receive buffer makes the worker wait; its messages have `max_bytes` at most.
         """
         address = f"{'wss' if self._tls else 'ws'}://{worker.place.netloc}{path}"
         if query:
@@ -335,7 +295,7 @@ class WorkerClient:
         try:
             return ActionResult.model_validate_json(answer.body)
         except ValidationError as error:
-            raise WorkerLostError("The worker answered with something else.") from error
+            raise errors.WorkerLostError("The worker answered with something else.") from error
 
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
@@ -352,9 +312,9 @@ class WorkerClient:
                 )
             except (OSError, TimeoutError, WebSocketException) as error:
                 if attempt == tries:
-                    raise WorkerUnreachableError() from error
+                    raise errors.WorkerUnreachableError() from error
             await self._sleep(CONNECT_PAUSE_S)
-        raise WorkerUnreachableError()
+        raise errors.WorkerUnreachableError()
 
     async def _call(
         self,

@@ -44,16 +44,14 @@ class Ticket:
 
     Attributes:
         ticket_id: "q_" and 12 hexadecimal digits.
-        enqueued_at: When it was drawn, with time zone.
         leave: Leaves the queue or releases the worker; the second time nothing happens.
         history_hash: History that it continues; "" if none.
         client: Whom its wait counts against, if anybody.
         owner: Hash of the secret that its client shows; "" if it has none.
-        order: Its place among all others, those of other gateways too; see `ReturnTickets`.
+        order: Its position among all others, those of other gateways too; see `ReturnTickets`.
         position: 1 is next, 0 is assigned, no longer waiting, or not known yet.
         assigned: The worker, None while it waits and if it is refused.
         is_cache_hit: The worker should hold exactly the history that was asked for.
-        refusal: Why there will be no worker.
         has_started: Its session really began, so its duration counts for estimates.
         kept_hash: History that the worker's cache holds when the slot is released.
         changed: Set when position, worker or refusal changed.
@@ -111,14 +109,10 @@ class Ticket:
     async def wait(
         self, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
     ) -> WorkerConnection:
-        """Wait for its worker.
+        """Wait for its worker, or raise the refusal.
 
-        Args:
-            on_wait: Awaited if there is a wait at all: first, at every change of position, and
-            period_s: at least so often.
-
-        Raises:
-            OmniError: It was cancelled or refused.
+        `on_wait` is awaited if there is a wait at all: first, at every change of position, and at
+        least every `period_s`.
         """
         while self.is_waiting:
             self.changed.clear()
@@ -162,12 +156,9 @@ class Slot:
 
 @dataclass(eq=False)
 class FreeSlots:
-    """The slots of a worker that serve nothing, as long as none of them changes.
+    """The free slots of a worker, worth least first, as long as none of them changes.
 
-    Attributes:
-        slots: Worth least first.
-        hashes: Histories that they hold.
-        offers: What is offered to requests that continue none of these, by the worker's room.
+    `offers` are for requests that continue none of the `hashes`, by the worker's room.
     """
 
     slots: list[Slot]
@@ -258,10 +249,7 @@ class WorkerConnection:
         return max(0, min(free, service.capacity - busy - service.other_sessions))
 
     def next_slot(self, history_hash: str, room: int) -> Slot:
-        """Return the freshest free slot that holds a history, else the free one worth least.
-
-        `room` is what the property is now, at least one.
-        """
+        """Return the freshest free slot that holds a history, else the free one worth least."""
         free = self._free.slots
         if history_hash and history_hash in self._free.hashes:
             for slot in reversed(free[len(free) - room :]):
@@ -311,10 +299,9 @@ class WorkerConnection:
         self.serve(ticket, slot)
 
     def vacate(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """Free a slot.
+        """With `must_confirm` its session may still run on the worker.
 
-        With `must_confirm` its session may still run on the worker: it takes up room, as one that
-        is not ours, until an answer of the worker no longer counts it.
+        It takes up room, as one of others, until an answer of the worker no longer counts it.
         """
         if must_confirm and slot.ticket is not None:
             self.service.other_sessions += 1
@@ -324,10 +311,7 @@ class WorkerConnection:
         self._fit_slots()
 
     def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
-        """Return the time left of each slot that is occupied and will serve the queue afterwards.
-
-        `eta_s` says how long a request of each type is expected to take.
-        """
+        """Return the time left of each occupied slot that will serve the queue afterwards."""
         if self.is_retiring:
             return []
         if self.service.status is WorkerStatus.LOADING:

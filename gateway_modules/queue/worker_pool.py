@@ -23,15 +23,8 @@ from pydantic import SecretStr
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
 from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES, RequestType
-from gateway_modules.queue import worker_view
+from gateway_modules.queue import models, worker_view
 from gateway_modules.queue.directory import Directory
-from gateway_modules.queue.models import (
-    LONG_REQUESTS,
-    EtaConfig,
-    EtaStatus,
-    QueueItem,
-    QueueStatus,
-)
 from gateway_modules.queue.scheduling import Estimates, EtaTracker, route
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
@@ -123,12 +116,9 @@ class ReturnTickets:
 
 
 def opened_tickets(configured: SecretStr | None, data_dir: Path) -> ReturnTickets:
-    """Return what signs places in the queue, as the gateway before did if its key is known.
+    """Return what signs queue positions, as the gateway before did if its key is known.
 
     Never with another secret: a holder of a ticket could try out guesses of it.
-
-    Raises:
-        OSError: The key can be neither read nor written.
     """
     if configured is not None:
         return ReturnTickets(configured.get_secret_value().encode(), is_gathering=True)
@@ -157,17 +147,8 @@ class WorkerPool:
     ) -> None:
         """Build a pool of workers that are offline until `start` begins to poll them.
 
-        Args:
-            worker_addresses: See `Directory`.
-            max_queue_size: How many requests may wait.
-            eta_tracker: Has the durations of requests.
-            client: Calls the workers; the pool closes it.
-            tickets: Signs queue positions.
-            max_waiting_per_client: How many requests of one client may wait; 0 is no limit.
-            clock: Returns the time with its zone.
-
-        Raises:
-            ValueError: An address cannot be read or comes twice.
+        It closes `client`; `max_waiting_per_client` 0 is no limit. ValueError for an address that
+        cannot be read or comes twice.
         """
         self.client = client or WorkerClient()
         self.tickets = tickets or ReturnTickets(clock=clock)
@@ -250,7 +231,6 @@ class WorkerPool:
             QueueFullError: No worker is free and the queue, or the client's share of it, is full.
             NoWorkerError: Intake is paused.
             ShuttingDownError: The pool was stopped.
-            ValueError: There is no such request type.
         """
         kind = RequestType(request_type)
         if order is None or self.is_stopped:
@@ -314,7 +294,7 @@ class WorkerPool:
             self.eta_tracker.record_duration(ticket.request_type, elapsed_s)
         worker.remember(slot, ticket.kept_hash)
         monitor = self.directory.monitor
-        is_unsure = is_lost or ticket.request_type in LONG_REQUESTS
+        is_unsure = is_lost or ticket.request_type in models.LONG_REQUESTS
         must_confirm = is_unsure and monitor.is_running
         worker.vacate(slot, must_confirm=must_confirm)
         if must_confirm:
@@ -322,11 +302,6 @@ class WorkerPool:
         self._dispatch_next()
 
     def cancel(self, ticket_id: str) -> bool:
-        """Leave the queue.
-
-        Returns:
-            Whether it was waiting; a ticket that is unknown or assigned stays as it is.
-        """
         ticket = self._queue.pop(ticket_id, None)
         if ticket is None:
             return False
@@ -415,18 +390,17 @@ class WorkerPool:
         self.refresh_estimates()
         return self._queue.get(ticket_id)
 
-    def get_queue_status(self) -> QueueStatus:
+    def get_queue_status(self) -> models.QueueStatus:
         self.refresh_estimates()
         now, workers = self._clock(), self.workers.values()
-        return QueueStatus(
+        return models.QueueStatus(
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
             running_tasks=worker_view.running_tasks(workers, self.eta_tracker, now),
         )
 
-    def update_eta_config(self, eta_config: EtaConfig) -> EtaStatus:
-        """Change expected durations; estimates follow at once."""
+    def update_eta_config(self, eta_config: models.EtaConfig) -> models.EtaStatus:
         self.eta_tracker.update_config(eta_config)
         self.refresh_estimates(is_forced=True)
         return self.eta_tracker.get_status()
@@ -442,8 +416,8 @@ class WorkerPool:
             self._quiet.clear() if is_busy else self._quiet.set()
 
 
-def _item(ticket: Ticket, now: datetime) -> QueueItem:
-    return QueueItem(
+def _item(ticket: Ticket, now: datetime) -> models.QueueItem:
+    return models.QueueItem(
         ticket_id=ticket.ticket_id,
         request_type=ticket.request_type,
         session_id=ticket.session_id,

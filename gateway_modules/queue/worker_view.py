@@ -7,17 +7,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from core.schemas.worker import ModelFacts, WorkerStatus
-from gateway_modules.queue.models import (
-    DUPLEX_STATUSES,
-    CacheList,
-    LoadState,
-    QueueStatus,
-    RunningTaskInfo,
-    ServiceStatus,
-    WorkerCache,
-    WorkerInfo,
-    WorkerSession,
-)
+from gateway_modules.queue import models
 from gateway_modules.queue.scheduling import EtaTracker
 from gateway_modules.queue.worker_connection import WorkerConnection
 
@@ -25,13 +15,13 @@ HASH_SHOWN_CHARS = 12  # of a history hash, to people; docs/specification/servic
 STARTING = "starting"
 
 
-def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
+def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
     service, oldest = worker.service, worker.oldest_task
     freshest = max(worker.slots, key=lambda slot: slot.worth)
     latest, (error, error_at) = service.latest, service.last_error or (None, None)
     is_known = latest is not None and worker.status is not WorkerStatus.OFFLINE
     started_at = service.started_at if is_known else None
-    return WorkerInfo(
+    return models.WorkerInfo(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,
@@ -63,18 +53,18 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
     )
 
 
-def worker_sessions(worker: WorkerConnection) -> list[WorkerSession]:
+def worker_sessions(worker: WorkerConnection) -> list[models.WorkerSession]:
     return [
-        WorkerSession(
+        models.WorkerSession(
             session_id=task.session_id, request_type=task.request_type, started_at=task.started_at
         )
         for task in sorted(worker.tasks, key=lambda task: task.started_at)
     ]
 
 
-def caches(workers: Iterable[WorkerConnection]) -> CacheList:
+def caches(workers: Iterable[WorkerConnection]) -> models.CacheList:
     found = [
-        WorkerCache(
+        models.WorkerCache(
             worker_id=worker.worker_id,
             status=worker.status,
             cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
@@ -83,19 +73,19 @@ def caches(workers: Iterable[WorkerConnection]) -> CacheList:
         for worker in workers
         for slot in worker.slots
     ]
-    return CacheList(workers=found)
+    return models.CacheList(workers=found)
 
 
 def running_tasks(
     workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
-) -> list[RunningTaskInfo]:
+) -> list[models.RunningTaskInfo]:
     tasks = []
     for worker in workers:
         for task in worker.tasks:
             elapsed_s = max(0.0, (now - task.started_at).total_seconds())
             left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
             tasks.append(
-                RunningTaskInfo(
+                models.RunningTaskInfo(
                     worker_id=worker.worker_id,
                     request_type=task.request_type,
                     session_id=task.session_id,
@@ -108,15 +98,15 @@ def running_tasks(
 
 
 def service_status(
-    workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
-) -> ServiceStatus:
+    workers: Collection[WorkerConnection], queue: models.QueueStatus, *, is_intake_paused: bool
+) -> models.ServiceStatus:
     statuses = Counter(worker.status for worker in workers)
-    return ServiceStatus(
+    return models.ServiceStatus(
         total_workers=len(workers),
         idle_workers=statuses[WorkerStatus.IDLE],
         busy_workers=sum(worker.is_busy for worker in workers),
         free_slots=sum(worker.room for worker in workers),
-        duplex_workers=sum(statuses[status] for status in DUPLEX_STATUSES),
+        duplex_workers=sum(statuses[status] for status in models.DUPLEX_STATUSES),
         loading_workers=statuses[WorkerStatus.LOADING],
         error_workers=statuses[WorkerStatus.ERROR],
         offline_workers=statuses[WorkerStatus.OFFLINE],
@@ -129,12 +119,12 @@ def service_status(
     )
 
 
-def load_state(worker: WorkerConnection) -> LoadState | None:
+def load_state(worker: WorkerConnection) -> models.LoadState | None:
     latest = worker.service.latest
     if worker.status is not WorkerStatus.LOADING or latest is None:
         return None
     stage, progress = latest.load_stage or STARTING, latest.load_progress
-    return LoadState(worker_id=worker.worker_id, stage=stage, progress=progress)
+    return models.LoadState(worker_id=worker.worker_id, stage=stage, progress=progress)
 
 
 def loaded_model(workers: Iterable[WorkerConnection]) -> ModelFacts | None:
@@ -147,5 +137,5 @@ def loaded_model(workers: Iterable[WorkerConnection]) -> ModelFacts | None:
     return None
 
 
-def first_loading(workers: Iterable[WorkerConnection]) -> LoadState | None:
+def first_loading(workers: Iterable[WorkerConnection]) -> models.LoadState | None:
     return next((state for worker in workers if (state := load_state(worker))), None)

@@ -46,13 +46,6 @@ class LiveSessions:
     def __init__(
         self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
     ) -> None:
-        """Start empty.
-
-        Args:
-            max_connections: Sockets at once.
-            per_client: Sockets of one client at once.
-            grace_s: How long to wait for an id that is still in use.
-        """
         self._max_connections = max_connections
         self._per_client = per_client
         self._grace_s = grace_s
@@ -63,14 +56,7 @@ class LiveSessions:
 
     @contextmanager
     def counted(self, client: str) -> Iterator[None]:
-        """Count a socket for the block.
-
-        Args:
-            client: Whose limits it counts towards; "" is exempt.
-
-        Raises:
-            RateLimitedError: There are too many, in all or of this client.
-        """
+        """Count a socket for the block, or raise RateLimitedError; client "" is exempt."""
         if self._total >= self._max_connections:
             raise RateLimitedError("The server has as many connections as it may have.")
         if client and self._by_client[client] >= self._per_client:
@@ -87,11 +73,7 @@ class LiveSessions:
 
     @asynccontextmanager
     async def entered(self, relay: Relay) -> AsyncIterator[None]:
-        """Have a session id for the block.
-
-        Raises:
-            SessionInUseError: Another live socket has it.
-        """
+        """Have a session id for the block; SessionInUseError while another live socket has it."""
         session_id = relay.request.session_id
         try:
             async with asyncio.timeout(self._grace_s):
@@ -115,7 +97,6 @@ class LiveSessions:
         return [relay for relay, _ in self._relays.values()]
 
     def ids_of(self, session_secret: str) -> frozenset[str]:
-        """Return the ids of the sessions whose owner shows this secret."""
         return frozenset(
             relay.request.session_id for relay in self.relays() if relay.request.has(session_secret)
         )
@@ -137,7 +118,6 @@ class LiveSessions:
             relay.post(event)
 
     async def wait_until_empty(self, limit_s: float) -> bool:
-        """Wait at most `limit_s` until all sessions have ended; return whether they have."""
         try:
             async with asyncio.timeout(limit_s):
                 while self._relays:

@@ -13,16 +13,7 @@ import structlog
 from config import LimitSettings
 from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancelledError
 from core.metrics import GatewayMetrics
-from core.protocols.events import (
-    Assigned,
-    ClientSaid,
-    Disconnected,
-    Event,
-    QueueRefused,
-    TurnEnded,
-    WorkerConnected,
-    WorkerFailed,
-)
+from core.protocols import events
 from core.protocols.queueing import QueueingPhase
 from core.telemetry import CallTrace, Tracing
 from gateway_modules.web.frames import Text
@@ -37,10 +28,7 @@ FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the count
 
 
 class CallSpans:
-    """Writes the gateway's spans of one call, if anybody wants them: itself, waits, relays.
-
-    A call that never asked for a worker has none.
-    """
+    """Writes the gateway's spans of one call; one that never asked for a worker has none."""
 
     def __init__(self, tracing: Tracing | None) -> None:
         self._tracing = tracing
@@ -48,7 +36,6 @@ class CallSpans:
         self._relay_s: float | None = None  # when the worker was connected
 
     def named(self, session_id: str, secret: str) -> None:
-        """Take what the call's ids are made of; the first ones stay."""
         if self._tracing is not None and self._trace is None:
             self._trace = self._tracing.call(session_id, secret)
 
@@ -65,7 +52,6 @@ class CallSpans:
         self._relay_s = None
 
     def ended(self, began_s: float, ended_s: float, mode: str, close_code: int | None) -> None:
-        """The client is gone; it left by itself if there is no code."""
         self.relayed(ended_s)
         if self._trace is not None:
             call = self._trace.begin("call", began_s, stands_for_call=True)
@@ -77,13 +63,6 @@ class RelayNotes:
     """Counts and logs; every line carries the session's id through the logging context."""
 
     def __init__(self, metrics: GatewayMetrics, mode: str, tracing: Tracing | None = None) -> None:
-        """Take where to count.
-
-        Args:
-            metrics: Of the program.
-            mode: Type of request.
-            tracing: Takes spans; None: nobody wants them.
-        """
         self._metrics = metrics
         self._mode = mode
         self._log = structlog.get_logger("relay")
@@ -114,32 +93,26 @@ class RelayNotes:
         self._close = (int(code), reason)
 
     def queued(self, session_id: str, secret: str) -> None:
-        """A worker was requested, perhaps not for the first time.
-
-        Args:
-            session_id: As the worker gets it.
-            secret: Of the session, as the worker is told.
-        """
         self._spans.named(session_id, secret)
         if self._queued_s is None:
             self._queued_s = self._clock()
 
-    def saw(self, event: Event, phase: QueueingPhase) -> None:
+    def saw(self, event: events.Event, phase: QueueingPhase) -> None:
         match event:
-            case Assigned(worker_id):
+            case events.Assigned(worker_id):
                 self._log.info("worker assigned", worker_id=worker_id)
-            case WorkerConnected():
+            case events.WorkerConnected():
                 self._waited("assigned")
                 self._spans.relaying(self._clock())
-            case TurnEnded():
+            case events.TurnEnded():
                 self._spans.relayed(self._clock())
-            case WorkerFailed():
+            case events.WorkerFailed():
                 self._waited("refused")
                 self._spans.relayed(self._clock())
-            case QueueRefused(error):
+            case events.QueueRefused(error):
                 is_cancelled = isinstance(error, QueueCancelledError)
                 self._waited("cancelled" if is_cancelled else "refused")
-            case ClientSaid("stop") | ClientSaid("close") | Disconnected():
+            case events.ClientSaid("stop") | events.ClientSaid("close") | events.Disconnected():
                 if phase is QueueingPhase.WAITING:
                     self._waited("gone")
 
@@ -185,12 +158,7 @@ class DiagnosticsFile:
     """One session's measurements; those beyond the limits are dropped and counted."""
 
     def __init__(self, recordings: RecordingStore, limits: LimitSettings) -> None:
-        """Wait for the recording to have a name; what comes before that is dropped.
-
-        Args:
-            recordings: Where they go.
-            limits: Sizes and rate.
-        """
+        """What comes before the recording has a name is dropped."""
         clock = asyncio.get_running_loop().time
         per_s = limits.diagnostics_per_s
         self.dropped = 0

@@ -17,59 +17,11 @@ import structlog
 from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import (
-    CloseCode,
-    InternalError,
-    NoWorkerError,
-    OmniError,
-    SessionExpiredError,
-    WorkerLostError,
-    WorkerUnreachableError,
-)
-from core.protocols.effects import (
-    CancelTicket,
-    Close,
-    ConnectWorker,
-    Enqueue,
-    Forward,
-    QueueEffect,
-    ReleaseWorker,
-    ReportPosition,
-    Send,
-    StartRelay,
-    StartTimer,
-    StopTimer,
-)
-from core.protocols.events import (
-    Assigned,
-    ClientSaid,
-    Disconnected,
-    Enqueued,
-    Event,
-    Opened,
-    PositionChanged,
-    QueuePosition,
-    QueueRefused,
-    Rejected,
-    ShuttingDown,
-    TimerFired,
-    TimerName,
-    TurnEnded,
-    WorkerClosed,
-    WorkerConnected,
-    WorkerFailed,
-    WorkerMissed,
-)
+from core import errors
+from core.protocols import effects, events
 from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
-from core.schemas.queue import (
-    LAST_SEQ,
-    ErrorMessage,
-    Queued,
-    QueueDone,
-    RequestType,
-    SessionResumable,
-)
+from core.schemas import queue
 from core.schemas.worker import ActionResult, KeptSession
 from gateway_modules.desk.client import STOP, Pool
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
@@ -88,7 +40,7 @@ MISSES_MAX: Final = 3  # ours: a worker that does not answer once may still have
 NEVER_S: Final = 86_400.0
 PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
 
-Post = Callable[[Event], Awaitable[None]]
+Post = Callable[[events.Event], Awaitable[None]]
 """Sends the machine an event and returns when its effects have been carried out."""
 
 OnText = Callable[[str], Awaitable[bool]]
@@ -100,23 +52,20 @@ class Request:
     """What a worker is requested for.
 
     Attributes:
-        kind: Which path.
-        request_type: What it queues as.
-        session_id: Whose it is.
         client: Whom the wait counts against.
         address: Where its client calls from; "" if that is not known.
         session_secret: What its client shows to prove that the session is its own.
-        history_hash: Streaming: what its cache should hold.
+        history_hash: Streaming: what the worker's cache should hold.
         max_bytes: Largest message of the worker.
         tries: How often to try to reach it.
         patience_s: How long to queue while there is no worker at all.
-        order: The place in the queue that it has already.
+        order: The position in the queue that it has already.
         query: What the worker's address says besides.
         last_seq: The newest message its client has of a session that a worker may have kept.
     """
 
     kind: SocketKind
-    request_type: RequestType
+    request_type: queue.RequestType
     session_id: str
     client: str
     address: str
@@ -142,7 +91,6 @@ class Request:
         return self.has(shown_secret)
 
     def has(self, shown_secret: str) -> bool:
-        """Whether this is the session's secret, compared in constant time."""
         return is_same_secret(shown_secret, self.session_secret)
 
 
@@ -198,7 +146,7 @@ class WorkerLink:
         self._absence.is_held = True
         self._absence.ended.clear()
         if self._socket is not None:
-            await self._socket.close(CloseCode.SHUTDOWN)
+            await self._socket.close(errors.CloseCode.SHUTDOWN)
 
     async def resume(self, last_seq: int) -> None:
         """The client is back, and has the worker's messages up to this one."""
@@ -213,7 +161,6 @@ class WorkerLink:
         self._task = tasks.create_task(self.run(), name="relay worker")
 
     def cancel(self) -> None:
-        """End without waiting for it: the task group does."""
         if self._task is not None:
             self._task.cancel()
 
@@ -222,10 +169,10 @@ class WorkerLink:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def report(self, ticket: Ticket | None = None) -> QueuePosition:
+    def report(self, ticket: Ticket | None = None) -> events.QueuePosition:
         ticket, request, pool = ticket or self.ticket, self._request, self._pool
         pool.refresh_estimates()
-        return QueuePosition(
+        return events.QueuePosition(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,
@@ -234,7 +181,6 @@ class WorkerLink:
         )
 
     def settle(self, *, is_clean: bool) -> None:
-        """Say before the end whether what the worker's cache holds is known."""
         if self._ticket is None:
             return
         if not is_clean:
@@ -246,10 +192,7 @@ class WorkerLink:
         self._is_end_expected = True
 
     async def send(self, text: str) -> None:
-        """Send a message to the worker, a long one in parts.
-
-        A worker that is gone is found out by the reader.
-        """
+        """Send a message to the worker, a long one in parts; the reader finds out if it is gone."""
         if self._socket is None:
             return
         try:
@@ -263,7 +206,7 @@ class WorkerLink:
         return self._socket is not None and self._socket.send_now(text)
 
     async def run(self) -> None:
-        reports = chain([Enqueued], repeat(PositionChanged))
+        reports = chain([events.Enqueued], repeat(events.PositionChanged))
 
         async def on_wait(ticket: Ticket) -> None:
             await self._post(next(reports)(self.report(ticket)))
@@ -273,29 +216,25 @@ class WorkerLink:
                 self._ticket = ticket
                 worker = await ticket.wait(on_wait, NEVER_S)
                 is_resumed = self._absence.last_seq is not None
-                await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
+                await self._post(events.Assigned(worker.worker_id, is_resumed=is_resumed))
                 end = await self._serve(ticket)
                 while self._absence.is_held and not await self._is_over(ticket.worker):
                     self._absence.is_held = False
                     end = await self._serve(ticket)
                 await self._post(end)
                 await asyncio.Event().wait()  # the machine ends this when it has decided
-        except OmniError as error:
-            await self._post(QueueRefused(error))
+        except errors.OmniError as error:
+            await self._post(events.QueueRefused(error))
 
     async def _enter(self) -> Ticket:
-        """Return a ticket of the queue, or one of a session which a worker has kept.
-
-        Raises:
-            SessionExpiredError: No worker has the session that is to continue.
-        """
+        """Return a ticket of the queue, or one of a session which a worker has kept."""
         request, pool = self._request, self._pool
         owner = hash_of(request.session_secret)
         if self._absence.last_seq is not None:
             if (worker := await find_worker(pool, request.kept)) is not None:
                 return pool.adopt(worker, request.request_type, request.session_id, owner)
             if self._absence.last_seq > 0:
-                raise SessionExpiredError()
+                raise errors.SessionExpiredError()
             self._absence.last_seq = None  # it waited in the queue, or had only just a worker
         return pool.enqueue(
             request.request_type,
@@ -307,7 +246,6 @@ class WorkerLink:
         )
 
     async def _is_over(self, worker: WorkerConnection) -> bool:
-        """Wait for the client; return whether the session ended before it came back."""
         misses = 0
         while misses < MISSES_MAX:
             with suppress(TimeoutError):
@@ -318,12 +256,12 @@ class WorkerLink:
             misses = 0 if keeps else misses + 1
         return True
 
-    async def _serve(self, ticket: Ticket) -> Event:
+    async def _serve(self, ticket: Ticket) -> events.Event:
         """Have a socket to the worker for as long as it lives; return how it ended."""
         request, worker = self._request, ticket.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
         if self._absence.last_seq is not None:
-            query[LAST_SEQ] = str(self._absence.last_seq)
+            query[queue.LAST_SEQ] = str(self._absence.last_seq)
         tries = 1 if self._pool.directory.has_room_beside(worker) else request.tries
         try:
             async with self._pool.client.connected(
@@ -336,16 +274,20 @@ class WorkerLink:
             ) as socket:
                 is_first, self._socket = self._socket is None, socket
                 if is_first:
-                    await self._post(WorkerConnected())
+                    await self._post(events.WorkerConnected())
                 if self._absence.is_held:  # the client left meanwhile, or came back once more
-                    await socket.close(CloseCode.SHUTDOWN)
+                    await socket.close(errors.CloseCode.SHUTDOWN)
                 return await self._listen(socket, worker)
-        except WorkerUnreachableError as error:
+        except errors.WorkerUnreachableError as error:
             self._pool.directory.report_unreachable(worker)
             is_another_there = self._pool.directory.is_served_beside(worker)
-            return WorkerMissed(error, ticket.order) if is_another_there else WorkerFailed(error)
+            return (
+                events.WorkerMissed(error, ticket.order)
+                if is_another_there
+                else events.WorkerFailed(error)
+            )
 
-    async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> Event:
+    async def _listen(self, socket: WorkerSocket, worker: WorkerConnection) -> events.Event:
         socket.shortcut.take = lambda text: not self._absence.is_held and self._take(text)
         try:
             while True:
@@ -356,15 +298,19 @@ class WorkerLink:
             code = closed.rcvd.code if closed.rcvd is not None else None
             reason = closed.rcvd.reason if closed.rcvd is not None else ""
         if self._is_end_expected or self._absence.is_held:
-            return WorkerClosed(code or CloseCode.NORMAL, reason)
+            return events.WorkerClosed(code or errors.CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
             "worker lost", worker_id=worker.worker_id, code=code, reason=reason
         )
-        if code == CloseCode.TRY_LATER:
-            return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
-        if code != CloseCode.NORMAL:  # which a client may bring about, and every worker can say
+        if code == errors.CloseCode.TRY_LATER:
+            return events.WorkerFailed(
+                errors.NoWorkerError("The worker is busy. Please try again later.")
+            )
+        if (
+            code != errors.CloseCode.NORMAL
+        ):  # which a client may bring about, and every worker can say
             self._pool.directory.report_unreachable(worker)
-        return WorkerFailed(WorkerLostError())
+        return events.WorkerFailed(errors.WorkerLostError())
 
 
 CLOSE_TEXT: Final = '{"type":"close"}'
@@ -372,9 +318,7 @@ CLOSE_TEXT: Final = '{"type":"close"}'
 
 @dataclass(eq=False)
 class _Queued:
-    """An event for the machine; its sender may wait until it has been handled."""
-
-    event: Event
+    event: events.Event
     final_text: str | None = None  # sent to the client when the worker has been released
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -395,7 +339,6 @@ class Relay:
         request: Request,
         notes: RelayNotes,
     ) -> None:
-        """Take over an accepted socket; `request` says what its worker is for."""
         self.request = request
         self._client = client
         self._machine = machine
@@ -403,11 +346,13 @@ class Relay:
         self._pool = pool
         self._notes = notes
         self._inbox: asyncio.Queue[_Queued] = asyncio.Queue()
-        self._timers: dict[TimerName, asyncio.TimerHandle] = {}
+        self._timers: dict[events.TimerName, asyncio.TimerHandle] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._link: WorkerLink | None = None
         self._is_relaying = False
-        self._warning: OmniError | None = None  # of a `prepare`; the client gets `prepared` first
+        self._warning: errors.OmniError | None = (
+            None  # of a `prepare`; the client gets `prepared` first
+        )
 
     # --- from outside ---
 
@@ -428,23 +373,21 @@ class Relay:
             return None
         return self._link.ticket.worker.worker_id
 
-    def post(self, event: Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Queue an event for the machine; returns at once."""
         self._inbox.put_nowait(_Queued(event))
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
         """Serve the client on another socket, until that is replaced, lost or closed.
 
-        Args:
-            websocket: Accepted.
-            last_seq: The newest message of the worker that the client has.
+        `last_seq` is the newest message of the worker that the client has.
         """
         returns = self._client.returns
         if self._link is not None:
             await self._link.hold()  # what is on its way comes once more, and in order
         await returns.replace(websocket)
         if self.phase is QueueingPhase.CONNECTING and not self.request.kind.has_events:
-            await self._carry_out(Send(QueueDone(worker_id=self.worker_id)))
+            await self._carry_out(effects.Send(queue.QueueDone(worker_id=self.worker_id)))
         await self._report_place()
         if self._link is not None:
             await self._link.resume(last_seq)
@@ -459,8 +402,8 @@ class Relay:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 await self._converse(self._tasks)
-        except* Exception as errors:
-            structlog.get_logger("relay").exception("relay failed", exc_info=errors)
+        except* Exception as failures:
+            structlog.get_logger("relay").exception("relay failed", exc_info=failures)
             await self._send_internal_error()
         finally:
             self._client.returns.end()
@@ -472,7 +415,7 @@ class Relay:
         reader = tasks.create_task(self._read(), name="relay reader")
         try:
             await self._offer_return()
-            self.post(Opened())
+            self.post(events.Opened())
             while not self._machine.is_closed:
                 queued = await self._inbox.get()
                 await self._handle(queued.event)
@@ -486,64 +429,64 @@ class Relay:
             if self._link is not None:
                 self._link.cancel()
 
-    async def _handle(self, event: Event) -> None:
-        if isinstance(event, ClientSaid) and self._is_relaying:
+    async def _handle(self, event: events.Event) -> None:
+        if isinstance(event, events.ClientSaid) and self._is_relaying:
             await self._pass_up(event.text)  # it was read just before the worker was there
             return
-        if isinstance(event, ShuttingDown) and self.may_return and self._link is not None:
+        if isinstance(event, events.ShuttingDown) and self.may_return and self._link is not None:
             await self._link.hold()  # for the gateway that is started next
         self._notes.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)
-        if isinstance(event, Enqueued) and self.request.kind.has_events:
+        if isinstance(event, events.Enqueued) and self.request.kind.has_events:
             # Their protocols have no message of the queue's for it.
             await self._offer_return(event.position.return_ticket)
 
-    async def _carry_out(self, effect: QueueEffect) -> None:
+    async def _carry_out(self, effect: effects.QueueEffect) -> None:
         match effect:
-            case Send(message):
-                if isinstance(message, ErrorMessage):
+            case effects.Send(message):
+                if isinstance(message, queue.ErrorMessage):
                     self._notes.error(message.code)
-                if isinstance(message, Queued | QueueDone):
+                if isinstance(message, queue.Queued | queue.QueueDone):
                     secret = {"session_secret": self.request.session_secret}
                     message = message.model_copy(update=secret)
                 if (text := self._traffic.encoded(message)) is not None:
                     await self._send(text)
-            case StartTimer(name, delay_s):
+            case effects.StartTimer(name, delay_s):
                 self._set_timer(name, delay_s)
-            case StopTimer(name):
+            case effects.StopTimer(name):
                 self._set_timer(name, None)
-            case Close(code, reason):
+            case effects.Close(code, reason):
                 self._notes.closing(code, reason)
                 await self._client.close(code, reason)
-            case Enqueue():
+            case effects.Enqueue():
                 self._start_link(effect)
-            case CancelTicket():
+            case effects.CancelTicket():
                 await self._end_link()
-            case ReportPosition():
+            case effects.ReportPosition():
                 await self._report_place()
-            case ConnectWorker():
+            case effects.ConnectWorker():
                 pass  # the link does so once it has reported that a worker was assigned
-            case Forward(text) if self._link is not None:
+            case effects.Forward(text) if self._link is not None:
                 ticket = self._link.ticket
                 await self._send_up(self._traffic.opening(text, ticket))
-            case StartRelay():
+            case effects.StartRelay():
                 self._is_relaying = True
-            case ReleaseWorker(is_clean):
+            case effects.ReleaseWorker(is_clean):
                 if self._link is not None:
                     self._link.settle(is_clean=is_clean)
                 await self._end_link()
 
-    def _set_timer(self, name: TimerName, delay_s: float | None) -> None:
+    def _set_timer(self, name: events.TimerName, delay_s: float | None) -> None:
         if name in self._timers:
             self._timers.pop(name).cancel()
         if delay_s is not None:
             loop = asyncio.get_running_loop()
-            self._timers[name] = loop.call_later(delay_s, self.post, TimerFired(name))
+            self._timers[name] = loop.call_later(delay_s, self.post, events.TimerFired(name))
 
     # --- the worker's side ---
 
-    def _start_link(self, effect: Enqueue) -> None:
+    def _start_link(self, effect: effects.Enqueue) -> None:
         assert self._tasks is not None and self._link is None, "one worker at a time"
         self._traffic.begin(effect.first_text)
         secret = self._traffic.session_secret or self.request.session_secret
@@ -569,12 +512,11 @@ class Relay:
             return
         if link.waited_s >= self.request.patience_s and not self._pool.directory.is_anybody_left():
             await self._end_link()
-            self.post(QueueRefused(NoWorkerError()))
+            self.post(events.QueueRefused(errors.NoWorkerError()))
             return
-        self.post(PositionChanged(link.report()))
+        self.post(events.PositionChanged(link.report()))
 
     async def _pass_down(self, text: str) -> bool:
-        """Take a message of the worker; say whether it is its last."""
         assert self._link is not None, "a message without a worker"
         verdict = await self._traffic.downward(text, self._link)
         if verdict is Verdict.DROP:
@@ -583,7 +525,7 @@ class Relay:
         if verdict is Verdict.DONE:
             # From here on what the client says is for the next turn.
             self._is_relaying = False
-            await self._post_and_wait(TurnEnded(), final_text=text)
+            await self._post_and_wait(events.TurnEnded(), final_text=text)
             return True
         if verdict is Verdict.LAST and peek_type(text) == "error":
             self._notes.worker_error(text)
@@ -594,7 +536,6 @@ class Relay:
         return verdict is Verdict.LAST
 
     def _pass_down_now(self, text: Text) -> bool:
-        """Pass a message of the worker on if nothing has to wait for it."""
         if not (self._traffic.passes_down(text) and self._client.send_now(text)):
             return False
         self._notes.passed_down(text)
@@ -603,7 +544,7 @@ class Relay:
     async def _send_final(self, done: str) -> None:
         await self._send(done)
         if self.request.kind is SocketKind.CHAT:
-            self.post(ClientSaid("close", CLOSE_TEXT))
+            self.post(events.ClientSaid("close", CLOSE_TEXT))
 
     # --- the client's side ---
 
@@ -623,13 +564,12 @@ class Relay:
                 if is_away and returns.may_return and self._link is not None:
                     await self._link.hold()
                 if not await returns.wait(websocket):
-                    self.post(Disconnected(str(gone)))
+                    self.post(events.Disconnected(str(gone)))
                     return
-            except OmniError as error:
-                await self._post_and_wait(Rejected(error))
+            except errors.OmniError as error:
+                await self._post_and_wait(events.Rejected(error))
 
     def _pass_up_now(self, text: Text) -> bool:
-        """Pass a message of the client on if nothing has to wait for it."""
         link = self._link if self._is_relaying else None
         if link is None or not (self._traffic.passes_up(text) and link.send_now(text)):
             return False
@@ -644,8 +584,8 @@ class Relay:
     async def _send_up(self, work: Awaitable[Upward]) -> None:
         try:
             upward = await work
-        except OmniError as error:
-            self.post(Rejected(error))
+        except errors.OmniError as error:
+            self.post(events.Rejected(error))
             return
         self._warning = upward.warning or self._warning
         if upward.text is not None and self._link is not None:
@@ -659,36 +599,32 @@ class Relay:
             await self._client.send(text)
         except ClientGoneError as gone:
             if not self._client.returns.may_return:
-                self.post(Disconnected(str(gone)))
+                self.post(events.Disconnected(str(gone)))
 
     async def _offer_return(self, return_ticket: str = "") -> None:
         request, grace_s = self.request, self._client.returns.grace_s
         if grace_s:
             named = {"session_id": request.session_id, "resume_token": request.session_secret}
-            offer = SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
+            offer = queue.SessionResumable(**named, grace_s=grace_s, return_ticket=return_ticket)
             await self._send(offer.to_json())
 
-    async def _post_and_wait(self, event: Event, final_text: str | None = None) -> None:
+    async def _post_and_wait(self, event: events.Event, final_text: str | None = None) -> None:
         queued = _Queued(event, final_text)
         self._inbox.put_nowait(queued)
         await queued.handled.wait()
 
     async def _send_internal_error(self) -> None:
-        error = InternalError()
+        error = errors.InternalError()
         self._notes.error(error.code)
-        self._notes.closing(CloseCode.INTERNAL, error.code)
+        self._notes.closing(errors.CloseCode.INTERNAL, error.code)
         try:
-            await self._client.send(self._traffic.encoded(ErrorMessage.of(error)) or "")
+            await self._client.send(self._traffic.encoded(queue.ErrorMessage.of(error)) or "")
         except ClientGoneError:
             return
-        await self._client.close(CloseCode.INTERNAL, error.code)
+        await self._client.close(errors.CloseCode.INTERNAL, error.code)
 
     async def request_stop(self) -> ActionResult:
-        """Stop what is running, as the client's own stop button over HTTP does.
-
-        Raises:
-            OmniError: The worker could not be reached.
-        """
+        """Stop what is running, as the client's own stop button over HTTP does."""
         if self.phase is QueueingPhase.RELAYING and self._link is not None:
             if self.request.kind is not SocketKind.HALF_DUPLEX:
                 await self._pass_up(STOP.text)

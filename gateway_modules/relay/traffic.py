@@ -13,29 +13,15 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from core.errors import (
-    AudioError,
-    BadPayloadError,
-    NotFoundError,
-    OmniError,
-    UnknownTypeError,
-)
+from core import errors
 from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientSaid
 from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
+from gateway_modules.relay import turns
 from gateway_modules.relay.notes import DiagnosticsFile
-from gateway_modules.relay.turns import (
-    StreamingTurn,
-    is_heavy,
-    names_files,
-    off_loop,
-    read_chat,
-    read_streaming,
-    read_with_voices,
-)
 from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
 from gateway_modules.web.frames import Text
 from gateway_modules.web.kinds import CLIENT_TYPES, SocketKind
@@ -76,16 +62,14 @@ class Upward:
     """
 
     text: str | None
-    warning: OmniError | None = None
+    warning: errors.OmniError | None = None
 
 
 class Link(Protocol):
     """The part of the worker's link that traffic uses."""
 
     @property
-    def ticket(self) -> Ticket:
-        """The ticket, with a worker by now."""
-        ...
+    def ticket(self) -> Ticket: ...
 
     async def send(self, text: str) -> None:
         """Send a message to the worker; one that is gone is no error."""
@@ -106,11 +90,7 @@ class Traffic(ABC):
 
     @abstractmethod
     async def read(self, text: str) -> ClientSaid:
-        """Understand a message while there is no worker.
-
-        Raises:
-            OmniError: It cannot be understood.
-        """
+        """Parse a message while there is no worker."""
 
     def encoded(self, message: QueueMessage) -> str | None:
         """Return a message of the gateway's own as this client reads it; None: it reads none."""
@@ -120,29 +100,20 @@ class Traffic(ABC):
     def begin(self, text: str | None) -> None:
         """Begin a turn: a worker is requested, perhaps not for the first time.
 
-        Args:
-            text: The message that begins the turn; None where the first message comes later.
+        `text` begins the turn; None where the first message comes later.
         """
 
     @abstractmethod
     async def opening(self, held: str, ticket: Ticket) -> Upward:
-        """Return what the worker gets of a message that was held for it.
-
-        Raises:
-            OmniError: It cannot be used.
-        """
+        """Return what the worker gets of a message that was held for it."""
 
     @abstractmethod
     async def upward(self, text: str) -> Upward:
-        """Look at a message on its way to the worker.
-
-        Raises:
-            OmniError: It cannot be used.
-        """
+        """Check a message on its way to the worker."""
 
     @abstractmethod
     async def downward(self, text: str, link: Link) -> Verdict:
-        """Look at a message on its way to the client."""
+        """Check a message on its way to the client."""
 
     def passes_up(self, text: Text) -> bool:
         """Whether `upward` would return a message as it is, and note nothing."""
@@ -165,7 +136,7 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> ClientSaid:
-        message = await off_loop(is_heavy(text), _parsed, text)
+        message = await turns.off_loop(turns.is_heavy(text), _parsed, text)
         kind = message.get("type")
         return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
@@ -189,7 +160,7 @@ class LiveTraffic(Traffic):
             if parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
                 return Upward(None)
-        if self._is_prepared or not names_files(text):
+        if self._is_prepared or not turns.names_files(text):
             return Upward(text)
         return await self._voices.run(name_voices, text, self._voices)
 
@@ -223,21 +194,20 @@ class TurnTraffic(Traffic):
 
     def __init__(self, voices: VoiceLibrary) -> None:
         self._voices = voices
-        self._read: tuple[str | None, StreamingTurn | None] = NOTHING_READ
-        self._turn: StreamingTurn | None = None
+        self._read: tuple[str | None, turns.StreamingTurn | None] = NOTHING_READ
+        self._turn: turns.StreamingTurn | None = None
         self._is_stopping = False
         self._is_plain = True  # nothing else was fed in this turn
 
     async def read(self, text: str) -> ClientSaid:
         try:
-            kind, turn = await read_with_voices(text, read_streaming, self._voices)
-        except UnknownTypeError:
+            kind, turn = await turns.read_with_voices(text, turns.read_streaming, self._voices)
+        except errors.UnknownTypeError:
             return ClientSaid(OTHER, text)
         self._read = text, turn
         return ClientSaid(kind, text)
 
     def begin(self, text: str | None) -> None:
-        """The turn begins."""
         if self._read[0] == text:  # else it begins once more, on another worker
             self._turn, self._read = self._read[1], NOTHING_READ
         self._is_stopping, self._is_plain = False, True
@@ -268,7 +238,7 @@ class TurnTraffic(Traffic):
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    link.ticket.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
+                    link.ticket.retain(await turns.off_loop(turn.is_heavy, turn.hash_after, text))
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -277,7 +247,7 @@ class TurnTraffic(Traffic):
     async def _prefill(self, *, is_cache_hit: bool) -> str:
         turn = self._turn
         assert turn is not None, "a worker without a turn"
-        return await off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
+        return await turns.off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
 
 
 class ChatTraffic(Traffic):
@@ -290,8 +260,8 @@ class ChatTraffic(Traffic):
 
     async def read(self, text: str) -> ClientSaid:
         try:
-            kind, request = await read_with_voices(text, read_chat, self._voices)
-        except UnknownTypeError:
+            kind, request = await turns.read_with_voices(text, turns.read_chat, self._voices)
+        except errors.UnknownTypeError:
             return ClientSaid(OTHER, text)
         if request is not None:
             self._read = text, request
@@ -321,21 +291,17 @@ class ChatTraffic(Traffic):
 
 
 def name_voices(text: str, voices: VoiceLibrary) -> Upward:
-    """Put sounds in place of the names of voices in a `prepare`; anything else stays as it is.
+    """Put audio in place of the names of voices in a `prepare`; anything else stays as it is.
 
     A path that is none of ours is left out with a warning: clients name files that other
     installations have.
-
-    Raises:
-        NotFoundError: There is no voice of the id it names.
-        AudioError: The voice is damaged.
     """
     message = _parsed(text)
     if message.get("type") != "prepare":
         return Upward(text)
     if not message.keys() & NAMES:
         return Upward(text)
-    warning: OmniError | None = None
+    warning: errors.OmniError | None = None
     for key in ("ref_audio", "tts_ref_audio"):
         ref_id = message.pop(f"{key}_id", None)
         if isinstance(ref_id, str) and ref_id:
@@ -344,8 +310,10 @@ def name_voices(text: str, voices: VoiceLibrary) -> Upward:
     if isinstance(path, str) and path and path != DEFAULT_VOICE:
         try:
             _put(message, "ref_audio", voices.by_path(path))
-        except NotFoundError:
-            warning = AudioError("There is no voice of that name here; the default one speaks.")
+        except errors.NotFoundError:
+            warning = errors.AudioError(
+                "There is no voice of that name here; the default one speaks."
+            )
     return Upward(with_strings_of(text, json.dumps(message, ensure_ascii=False)), warning)
 
 
@@ -359,7 +327,7 @@ def _parsed(text: str) -> Raw:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadPayloadError("The message is not valid JSON.") from error
+        raise errors.BadPayloadError("The message is not valid JSON.") from error
     if not isinstance(message, dict):
-        raise BadPayloadError("The message is not a JSON object.")
+        raise errors.BadPayloadError("The message is not a JSON object.")
     return message

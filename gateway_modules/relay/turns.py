@@ -12,14 +12,8 @@ from typing import Final, ParamSpec, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from core import history
 from core.errors import NotFoundError
-from core.history import (
-    CacheOptions,
-    Value,
-    itself,
-    next_history_hash,
-    request_history_hash,
-)
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig, parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
@@ -42,14 +36,12 @@ async def off_loop(
     *args: Arguments.args,
     **kwargs: Arguments.kwargs,
 ) -> Result:
-    """Do work here if it is soon done, in a thread if it is heavy."""
     if not is_heavy:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def is_heavy(text: str) -> bool:
-    """Whether to understand a message takes so long that others would notice."""
     return size_chars(text) > INLINE_CHARS or names_files(text)
 
 
@@ -70,13 +62,7 @@ def names_files(text: str) -> bool:
 
 @dataclass(frozen=True)
 class StreamingTurn:
-    """A `prefill` and the history it continues.
-
-    Attributes:
-        prefill: The message.
-        text: From which it was read.
-        history_hash: What a worker's cache should hold; "" for a first message.
-    """
+    """A `prefill`, its text and the hash of the history it continues; "" for a first message."""
 
     prefill: Prefill
     text: str
@@ -84,12 +70,11 @@ class StreamingTurn:
 
     @classmethod
     def of(cls, prefill: Prefill, text: str) -> StreamingTurn:
-        options, value = CacheOptions.of(prefill), _value_in(text)
-        return cls(prefill, text, request_history_hash(prefill.messages, options, value))
+        options, value = history.CacheOptions.of(prefill), _value_in(text)
+        return cls(prefill, text, history.request_history_hash(prefill.messages, options, value))
 
     @property
     def is_heavy(self) -> bool:
-        """To write or hash it takes so long that others would notice."""
         return size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
@@ -108,34 +93,20 @@ class StreamingTurn:
         return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
 
     def hash_after(self, done: str) -> str:
-        """Hash the conversation as the next turn will present it.
-
-        Args:
-            done: The worker's last message of this turn.
-
-        Returns:
-            "" when it is not certain what the cache holds.
-        """
+        """Hash the conversation as the next turn presents it; "" if the cache is not certain."""
         try:
             message = streaming.Done.model_validate_json(done)
         except ValidationError:
             return ""
         if message.stopped and not message.text:
             return ""  # nothing was said, or the turn was undone
-        options = CacheOptions.of(self.prefill)
+        options = history.CacheOptions.of(self.prefill)
         value = _value_in(self.text)
-        return next_history_hash(self.prefill.messages, message.text, options, value)
+        return history.next_history_hash(self.prefill.messages, message.text, options, value)
 
 
 def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn | None]:
-    """Understand a client's message on `/ws/streaming`.
-
-    Returns:
-        Its type, and the turn if it begins one.
-
-    Raises:
-        OmniError: It cannot be understood.
-    """
+    """Return the type of a client's message on `/ws/streaming`, and the turn if it begins one."""
     message = parse_message(STREAMING_MESSAGE, text)
     if not isinstance(message, Prefill):
         return message.type, None
@@ -143,14 +114,7 @@ def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn 
 
 
 def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
-    """Understand a client's message on `/ws/chat`.
-
-    Returns:
-        Its type (a request is called "prefill") and, if it is a request, what the worker gets.
-
-    Raises:
-        OmniError: It cannot be understood.
-    """
+    """Return the type of a client's message on `/ws/chat`; of a request what the worker gets."""
     message = parse_message(CHAT_MESSAGE, text)
     if not isinstance(message, chat.ChatSocketRequest):
         return message.type, None
@@ -185,16 +149,11 @@ def confined_tts(tts: TTSConfig, voices: VoiceLibrary) -> TTSConfig:
 
 
 def sound_at(path: str, voices: VoiceLibrary) -> str | None:
-    """Return the sound of a voice a client names by a path; None, as if unsaid, if it is not ours.
-
-    Raises:
-        OmniError: It is ours and damaged.
-    """
     try:
         return voices.by_path(path).sound.to_base64()
     except NotFoundError:
         return None
 
 
-def _value_in(text: str) -> Value:
-    return text.value if isinstance(text, LongText) else itself
+def _value_in(text: str) -> history.Value:
+    return text.value if isinstance(text, LongText) else history.itself

@@ -276,7 +276,7 @@ async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
 
 
 async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
-    """Drain a worker and have it restarted. If that fails it is as before."""
+    """Drain a worker and have it restarted; as before if that fails."""
     if worker.service.is_restarting:
         raise WorkerBusyError("It was asked to start again already.")
     worker.service.is_restarting = True

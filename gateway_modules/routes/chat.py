@@ -129,7 +129,6 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
 
 
 def check_chat(gateway: Gateway) -> None:
-    """Raises what every request for a chat gets now, if it would be refused."""
     gateway.apps.check(TURN_BASED)
     if not gateway.is_open:
         raise NoWorkerError()
@@ -160,9 +159,6 @@ async def replies(
 
     As long as nothing was yielded, a worker that cannot be reached or is busy is replaced. Closing
     the generator, or cancelling the task that waits for it, leaves the queue or ends the work.
-
-    Raises:
-        OmniError: The queue is full, no worker could be reached, or the worker failed.
     """
     pool, clock = gateway.relay_pool, asyncio.get_running_loop().time
     began_s, patience_s = clock(), gateway.timing.patience_s
@@ -202,10 +198,9 @@ async def replies(
 async def reply(
     gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
 ) -> AsyncGenerator[ReplyMessage]:
-    """Wait for a worker and yield its reply to a `ChatSocketRequest`, `ChatDone` last.
+    """Yield a worker's reply to a `ChatSocketRequest`, `ChatDone` last; see `replies`.
 
     `is_over` is called after each message; once it is true, the worker ends the reply early.
-    See `replies`.
     """
     work = partial(_served, gateway, body, is_over)
     async with aclosing(replies(gateway, client, work)) as messages:

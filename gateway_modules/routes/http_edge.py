@@ -34,8 +34,8 @@ from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.admin.state import BodyStart, entry_of
-from gateway_modules.desk.link import DOOR_PATH
 from gateway_modules.desk.server import Doors
+from gateway_modules.desk.wire import DOOR_PATH
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
@@ -153,11 +153,7 @@ class HttpEdge:
                 await self._audit(scope, body, FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
-        """Reject rate-limited, cross-origin and oversized requests.
-
-        Files under immutable addresses do not count: an office behind one address opens many
-        pages.
-        """
+        """Immutable files do not count: an office behind one address opens many pages."""
         if not is_immutable(scope):
             self._check_rate(connection)
         self._gateway.access.check_host(connection)
@@ -191,7 +187,6 @@ class HttpEdge:
             )
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
-        """Log what an administrator changed, or tried to."""
         if not is_of_admin(scope) or scope["method"] in SAFE_METHODS:
             return
         address = self._gateway.access.client_address(HTTPConnection(scope))
@@ -218,7 +213,6 @@ class HttpEdge:
 
 
 def route_template(scope: Scope) -> str:
-    """Return the template of the matched route, "other" if there is none."""
     route = scope.get("route")
     return route.path if isinstance(route, Route) else OTHER
 
@@ -249,12 +243,8 @@ def limited(
 ) -> Receive:
     """Return a `receive` that ends with HTTP 413 when a body is too large.
 
-    Args:
-        receive: The wrapped function.
-        limit_bytes: Of the whole body.
-        saw: Called with each part.
-        lease: Holds the body, which may be JSON then and has a limit of values too, counted as
-            `check_json_shape` does; None for a body that is written to disk as it comes.
+    A body with a `lease` may be JSON, and has a limit of values too, counted as
+    `check_json_shape` does; one without is written to disk as it comes.
     """
     received = values = 0
 
@@ -283,13 +273,11 @@ class DoorsOnly:
     """The layer around a desk: nobody asks it anything but its doors."""
 
     def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
-        """Wrap an app; `secret` is what doors show."""
         self._app = app
         self._doors = doors
         self._secret = secret.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a door, or what it passes on; refuse others."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -327,14 +315,12 @@ class Forwarding:
     """The layer of a door that passes requests on to the desk."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        """Wrap an app; `gateway` is the door."""
         assert gateway.desk is not None, "a door has a desk"
         self._app = app
         self._desk = gateway.desk
         self._routes = desk_routes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or let the door answer."""
         route = self._route_of(scope) if scope["type"] == "http" else None
         if route is None:
             await self._app(scope, receive, send)

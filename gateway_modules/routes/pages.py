@@ -108,7 +108,6 @@ def _missing(request: Request, missing: Missing) -> Response:
 
 
 def make_documents() -> APIRouter:
-    """Return the router of `GET /api/asyncapi.json`; the document is made on the first request."""
     documents = APIRouter(tags=["documents"])
 
     @cache

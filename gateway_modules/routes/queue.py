@@ -13,17 +13,7 @@ from starlette.responses import Response
 from core.errors import NoWorkerError
 from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.common import WireModel
-from gateway_modules.queue import worker_view
-from gateway_modules.queue.models import (
-    CacheList,
-    EtaConfig,
-    EtaStatus,
-    QueueStatus,
-    ServiceStatus,
-    TicketInfo,
-    TicketLookup,
-    WorkerList,
-)
+from gateway_modules.queue import models, worker_view
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.roles import Role
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
@@ -50,7 +40,6 @@ class Cancelled(WireModel):
 
 
 def check_open(gateway: Gateway) -> None:
-    """Raises NoWorkerError while the pool does not run."""
     if not gateway.is_open:
         raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
 
@@ -79,7 +68,7 @@ async def metrics(gateway: GatewayHere) -> Response:
 
 
 @router.get("/status", responses=problems(503))
-async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
+async def status(gateway: GatewayHere, view: ViewHere) -> models.ServiceStatus:
     """Count workers, requests that wait, and requests that are served."""
     check_open(gateway)
     fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
@@ -92,17 +81,17 @@ async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
 
 
 @router.get("/workers", responses=problems(503))
-async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
+async def workers(gateway: GatewayHere, view: ViewHere) -> models.WorkerList:
     """Describe every worker."""
     check_open(gateway)
     now = datetime.now(UTC)
     infos = [worker_view.worker_info(worker, now) for worker in gateway.pool.workers.values()]
-    return view.of(WorkerList(total=len(infos), workers=infos))
+    return view.of(models.WorkerList(total=len(infos), workers=infos))
 
 
 @router.get("/cache", responses=problems(503))
 @router.get("/api/cache", name="api_cache", responses=problems(503))
-async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
+async def cache(gateway: GatewayHere, view: ViewHere) -> models.CacheList:
     """List which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
     return view.of(worker_view.caches(gateway.pool.workers.values()))
@@ -132,20 +121,20 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
 
 
 @router.get("/api/queue", responses=problems(503))
-async def queue(gateway: GatewayHere, view: ViewHere) -> QueueStatus:
+async def queue(gateway: GatewayHere, view: ViewHere) -> models.QueueStatus:
     """List who waits, next first, and what is being served; ids are masked as in `/sessions`."""
     check_open(gateway)
     return view.of(gateway.pool.get_queue_status())
 
 
 @router.get("/api/queue/{ticket_id}", responses=problems(503))
-async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> TicketLookup:
+async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> models.TicketLookup:
     """Look up one place in the queue."""
     check_open(gateway)
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
-        return TicketLookup(found=False, message="This ticket does not wait.")
-    return view.of(TicketLookup(found=True, ticket=TicketInfo.model_validate(found)))
+        return models.TicketLookup(found=False, message="This ticket does not wait.")
+    return view.of(models.TicketLookup(found=True, ticket=models.TicketInfo.model_validate(found)))
 
 
 @router.delete(
@@ -158,13 +147,13 @@ async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
 
 
 @router.get("/api/config/eta")
-async def eta(gateway: GatewayHere) -> EtaStatus:
+async def eta(gateway: GatewayHere) -> models.EtaStatus:
     """Show expected and measured durations."""
     return gateway.pool.eta_tracker.get_status()
 
 
 @router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
-async def set_eta(change: EtaConfig, gateway: GatewayHere) -> EtaStatus:
+async def set_eta(change: models.EtaConfig, gateway: GatewayHere) -> models.EtaStatus:
     """Change expected durations; what is left out stays, and estimates follow at once."""
     await asyncio.to_thread(gateway.eta.save, change)
     return gateway.pool.update_eta_config(change)

@@ -17,14 +17,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
-from core.errors import (
-    BadRequestError,
-    ForbiddenError,
-    NotFoundError,
-    RecordingStoppedError,
-    StillWritingError,
-    TooBigError,
-)
+from core import errors
 from core.files import FILE_MODE, SAFE_FLAGS
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
@@ -32,16 +25,10 @@ from gateway_modules.admin.security import mark_admin
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.web.client_request import receive_file
 from gateway_modules.web.responses import NO_STORE, problems
+from recording import names
 from recording.folder import LowDiskError, is_owner, parse_meta
 from recording.listing import touch_access
-from recording.names import (
-    COMMENT_FILE,
-    META_FILE,
-    OWNER_FILE,
-    RECORDING_FILE,
-    UPLOAD_STEM,
-    media_type,
-)
+from recording.names import media_type
 from recording.records import Status
 from recording.store import Download, StoredFile, file_answer, zipped
 
@@ -57,7 +44,7 @@ HEAD_BYTES: Final = 12
 UPLOAD_SUFFIXES: Final = MappingProxyType(
     {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
 )
-UPLOAD_NAMES: Final = frozenset(f"{UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
+UPLOAD_NAMES: Final = frozenset(f"{names.UPLOAD_STEM}.{end}" for end in UPLOAD_SUFFIXES.values())
 EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
 MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3
 
@@ -94,10 +81,7 @@ class Deleted(WireModel):
 
 
 class RecordingFiles:
-    """A recording, for clients. Blocks on the disk or the network.
-
-    No path of a client is opened that does not lie in the recording.
-    """
+    """A recording, for clients; no path outside it is opened. Blocks on the disk or the network."""
 
     def __init__(self, gateway: Gateway, recording_id: str) -> None:
         self._id = recording_id
@@ -107,20 +91,18 @@ class RecordingFiles:
         self._min_free_gb = gateway.settings.recording.min_free_gb
 
     def check(self) -> None:
-        """Record the access; NotFoundError without such a recording."""
         self._recordings.check(self._id)
         touch_access(self._state, self._id)
 
     def is_owner(self, secret: str) -> bool:
-        return is_owner(self._recordings.read(self._id, OWNER_FILE), secret)
+        return is_owner(self._recordings.read(self._id, names.OWNER_FILE), secret)
 
     def meta(self) -> bytes:
-        """Return `meta.json` with the name of the browser's own recording, if there is one."""
-        content = self._recordings.read(self._id, META_FILE)
+        content = self._recordings.read(self._id, names.META_FILE)
         if content is None:
-            raise NotFoundError("This recording says nothing about itself.")
-        names = sorted(UPLOAD_NAMES)
-        upload = next((name for name in names if self._recordings.file(self._id, name)), None)
+            raise errors.NotFoundError("This recording says nothing about itself.")
+        files = self._recordings
+        upload = next((one for one in sorted(UPLOAD_NAMES) if files.file(self._id, one)), None)
         if upload is None:
             return content
         with suppress(ValueError):  # damaged: it is given as it is
@@ -130,29 +112,26 @@ class RecordingFiles:
         return content
 
     def recording(self) -> bytes:
-        """Return `recording.json`; of a conversation that may continue, as it is so far.
-
-        Raises StillWritingError if it is not complete yet.
-        """
+        """Of a conversation that may continue, as it is so far; StillWritingError if not yet."""
         is_running = self._recordings.is_running(self._id)
         if is_running:
-            meta = parse_meta(self._recordings.read(self._id, META_FILE))
+            meta = parse_meta(self._recordings.read(self._id, names.META_FILE))
             if meta is not None and meta.status is Status.FINALIZING:
-                raise StillWritingError()
-        content = self._recordings.read(self._id, RECORDING_FILE)
+                raise errors.StillWritingError()
+        content = self._recordings.read(self._id, names.RECORDING_FILE)
         if content is not None:
             return content
         if is_running:
-            raise StillWritingError()
-        raise NotFoundError("This recording holds nothing.")
+            raise errors.StillWritingError()
+        raise errors.NotFoundError("This recording holds nothing.")
 
     def asset(self, name: str) -> StoredFile:
         parts = name.split("/")
         if "\0" in name or "\\" in name or ".." in parts or not all(parts):
-            raise BadRequestError("This is no path inside a recording.")
+            raise errors.BadRequestError("This is no path inside a recording.")
         file = self._recordings.file(self._id, name)
         if file is None:
-            raise NotFoundError("There is no such file.")
+            raise errors.NotFoundError("There is no such file.")
         return file
 
     def all_of(self) -> list[StoredFile]:
@@ -160,37 +139,32 @@ class RecordingFiles:
 
     def comment(self) -> str:
         with suppress(UnicodeDecodeError):
-            return (self._recordings.read(self._id, COMMENT_FILE) or b"").decode()
+            return (self._recordings.read(self._id, names.COMMENT_FILE) or b"").decode()
         return ""
 
     def set_comment(self, comment: str) -> int:
-        """Keep a comment, or delete it if it is empty; return its length in characters."""
         text = comment.strip()
         most = self._limits.comment_chars
         if len(text) > most:
-            raise TooBigError(f"A comment has at most {most} characters.")
-        self._recordings.write(self._id, COMMENT_FILE, text.encode("utf-8", "replace"))
+            raise errors.TooBigError(f"A comment has at most {most} characters.")
+        self._recordings.write(self._id, names.COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
 
     def delete(self) -> None:
         self._recordings.delete(self._id)
 
     def begin_upload(self, media_type: str) -> Upload:
-        """Receive a browser's own recording, within `uploads.counted`.
-
-        Raises:
-            BadRequestError: Its media type is not accepted.
-            NotFoundError: There is no such recording.
-            RecordingStoppedError: The disk is nearly full.
-        """
+        """Within `uploads.counted`."""
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
-            raise BadRequestError("Only WebM, MP4 and WAV are accepted.")
+            raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
         self.check()
         try:
             part = self._recordings.part(self._id, self._min_free_gb)
         except LowDiskError as error:
-            raise RecordingStoppedError("The file is refused: the disk is nearly full.") from error
+            raise errors.RecordingStoppedError(
+                "The file is refused: the disk is nearly full."
+            ) from error
         keep = partial(self._recordings.keep, self._id, part, replaces=set(UPLOAD_NAMES))
         return Upload(part, suffix, self._limits.recording_upload_bytes, keep)
 
@@ -211,10 +185,9 @@ class Upload:
         self.size_bytes = 0
 
     def write(self, block: bytes) -> None:
-        """Raises TooBigError or, if it does not begin as its type does, BadRequestError."""
         self.size_bytes += len(block)
         if self.size_bytes > self._limit_bytes:
-            raise TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
+            raise errors.TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
         was_short = len(self._head) < HEAD_BYTES
         if was_short:
             self._head = (self._head + block)[:HEAD_BYTES]
@@ -223,11 +196,10 @@ class Upload:
         self._file.write(block)
 
     def finish(self) -> str:
-        """Name the file, in place of an earlier one; return the name."""
         if len(self._head) < HEAD_BYTES:
             self._check_head()
         self._file.close()
-        name = f"{UPLOAD_STEM}.{self._suffix}"
+        name = f"{names.UPLOAD_STEM}.{self._suffix}"
         self._keep(name)
         return name
 
@@ -244,13 +216,12 @@ class Upload:
             "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
         }[self._suffix]
         if not is_right:
-            raise BadRequestError("The file is not of the kind it is said to be.")
+            raise errors.BadRequestError("The file is not of the kind it is said to be.")
 
 
 async def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
-    """A dependency of routes; NotFoundError without such a recording."""
     if not gateway.settings.recording.enabled:
-        raise NotFoundError("Recording is switched off on this server.")
+        raise errors.NotFoundError("Recording is switched off on this server.")
     files = RecordingFiles(gateway, recording_id)
     await asyncio.to_thread(files.check)
     return files
@@ -260,13 +231,9 @@ Files = Annotated[RecordingFiles, Depends(files_of)]
 
 
 async def only_owner(recording_id: RecordingId, request: Request, gateway: GatewayHere) -> None:
-    """Accept who made the recording, and administrators; a dependency of routes.
+    """Accept who made the recording, and administrators; others get ForbiddenError.
 
     The recording's id is what a link to it shares: it lets read, and nothing else.
-
-    Raises:
-        NotFoundError: There is no such recording.
-        ForbiddenError: Somebody else asks.
     """
     if gateway.access.is_admin(request):
         mark_admin(request.scope)
@@ -274,7 +241,7 @@ async def only_owner(recording_id: RecordingId, request: Request, gateway: Gatew
     files = await files_of(recording_id, gateway)
     secret = request.headers.get(SESSION_SECRET_HEADER, "")
     if not await asyncio.to_thread(files.is_owner, secret):
-        raise ForbiddenError()
+        raise errors.ForbiddenError()
 
 
 OwnerOnly = Depends(only_owner)

@@ -9,26 +9,12 @@ from typing import Final
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from core.errors import (
-    NoWorkerError,
-    OmniError,
-    RateLimitedError,
-    SessionExpiredError,
-)
+from core import errors
 from core.logging_setup import log_context
 from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
+from core.schemas import queue
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
-from core.schemas.queue import (
-    LAST_SEQ,
-    RESUMABLE,
-    RESUME_TOKEN,
-    RETURN_TICKET,
-    SECRET_PATTERN,
-    ErrorMessage,
-    check_session_id,
-    read_seq,
-)
 from gateway_modules.admin.state import app_of_request
 from gateway_modules.queue.worker_pool import new_session_secret
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
@@ -68,12 +54,12 @@ async def chat(websocket: WebSocket) -> None:
     await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
 
 
-async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
+async def close_unaccepted(websocket: WebSocket, error: errors.OmniError) -> None:
     """Refuse a client. One that may retry is accepted first, since else it learns no reason."""
     with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
-        if isinstance(error, RateLimitedError):
+        if isinstance(error, errors.RateLimitedError):
             await websocket.accept()
-            await websocket.send_text(ErrorMessage.of(error).to_json())
+            await websocket.send_text(queue.ErrorMessage.of(error).to_json())
         await websocket.close(int(error.close_code), error.message)
 
 
@@ -82,7 +68,6 @@ class Handshake:
     """How a client connects.
 
     Attributes:
-        subprotocol: What is selected of those it offers.
         query: Parameters added to the worker's address.
         deny: Answers its handshake with an error.
         traffic: Reads and writes its messages; None is that of the kind of socket.
@@ -91,7 +76,7 @@ class Handshake:
 
     subprotocol: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
+    deny: Callable[[WebSocket, errors.OmniError], Awaitable[None]] = close_unaccepted
     traffic: Traffic | None = None
     first: str | None = None
 
@@ -102,7 +87,6 @@ NATIVE: Final = Handshake()
 async def serve(
     websocket: WebSocket, kind: SocketKind, session_id: str, handshake: Handshake = NATIVE
 ) -> None:
-    """Accept a client and serve it, or refuse it."""
     gateway = gateway_of(websocket)
     client = gateway.access.limited_client(websocket)
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
@@ -113,7 +97,7 @@ async def serve(
                 earlier = None if last_seq is None else gateway.live.get(session_id)
                 if earlier is None:  # else its session is counted already
                     stack.enter_context(gateway.live.counted(client))
-            except OmniError as error:
+            except errors.OmniError as error:
                 _note_refusal(gateway, error)
                 await handshake.deny(websocket, error)
                 return
@@ -125,16 +109,16 @@ async def serve(
             wire = ClientSocket(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
             traffic = handshake.traffic or _traffic(gateway, kind)
             try:
-                request = _request(gateway, kind, check_session_id(session_id), websocket)
+                request = _request(gateway, kind, queue.check_session_id(session_id), websocket)
                 if earlier is not None and last_seq is not None:
                     await _resume(earlier, request, websocket, last_seq)
                     return
-                query = {**handshake.query, **({RESUMABLE: "1"} if grace_s else {})}
+                query = {**handshake.query, **({queue.RESUMABLE: "1"} if grace_s else {})}
                 request = replace(request, query=query, last_seq=last_seq)
                 relay = _relay(gateway, wire, traffic, request, handshake.first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
-            except OmniError as error:
+            except errors.OmniError as error:
                 _note_refusal(gateway, error)
                 await _refuse(wire, traffic, error)
                 return
@@ -142,35 +126,34 @@ async def serve(
 
 
 def last_seq_of(websocket: WebSocket) -> int | None:
-    """Return the last message that a resuming client has, None if it does not resume."""
-    if RESUME_TOKEN not in websocket.query_params:
+    if queue.RESUME_TOKEN not in websocket.query_params:
         return None
-    return read_seq(websocket.query_params.get(LAST_SEQ, ""))
+    return queue.read_seq(websocket.query_params.get(queue.LAST_SEQ, ""))
 
 
 async def _resume(earlier: Relay, request: Request, websocket: WebSocket, last_seq: int) -> None:
     is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
     if not (is_owner and earlier.may_return):
-        raise SessionExpiredError()
+        raise errors.SessionExpiredError()
     await earlier.resume(websocket, last_seq)
 
 
 def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
-    asks = {RESUMABLE, RESUME_TOKEN} & websocket.query_params.keys()
+    asks = {queue.RESUMABLE, queue.RESUME_TOKEN} & websocket.query_params.keys()
     return gateway.settings.limits.resume_grace_s if asks and not kind.has_turns else 0.0
 
 
 def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
     gateway.apps.check(app_of_request(kind.request_type(session_id)))
     if not gateway.is_open:
-        raise NoWorkerError()
+        raise errors.NoWorkerError()
 
 
 def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> Request:
     timing = gateway.timing
-    shown = websocket.query_params.get(RESUME_TOKEN)
-    if shown is not None and SECRET_PATTERN.fullmatch(shown) is None:
-        raise SessionExpiredError()
+    shown = websocket.query_params.get(queue.RESUME_TOKEN)
+    if shown is not None and queue.SECRET_PATTERN.fullmatch(shown) is None:
+        raise errors.SessionExpiredError()
     return Request(
         kind=kind,
         request_type=kind.request_type(session_id),
@@ -186,8 +169,7 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
 
 
 def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> int | None:
-    """Return the queue position of a return ticket; None is behind all others."""
-    shown = websocket.query_params.get(RETURN_TICKET, "")
+    shown = websocket.query_params.get(queue.RETURN_TICKET, "")
     return gateway.relay_pool.tickets.read(shown, session_id, kind)
 
 
@@ -215,15 +197,15 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
     return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-async def _refuse(wire: ClientSocket, traffic: Traffic, error: OmniError) -> None:
+async def _refuse(wire: ClientSocket, traffic: Traffic, error: errors.OmniError) -> None:
     """Say why and close; a browser sees the reason only of an accepted socket."""
     try:
-        await wire.send(traffic.encoded(ErrorMessage.of(error)) or "")
+        await wire.send(traffic.encoded(queue.ErrorMessage.of(error)) or "")
     except ClientGoneError:
         return
     await wire.close(error.close_code, error.code)
 
 
-def _note_refusal(gateway: Gateway, error: OmniError) -> None:
+def _note_refusal(gateway: Gateway, error: errors.OmniError) -> None:
     gateway.metrics.error(error.code)
     gateway.refusals.warn("client refused", error_code=error.code.value)

@@ -102,7 +102,6 @@ class PresetLibrary:
         return {mode: self._of_mode(mode) for mode in MODES}
 
     def sounds_of(self, mode: str, preset_id: str) -> PresetSounds:
-        """Raises NotFoundError without such a preset or file, AudioError if a file is damaged."""
         presets = self._of_mode(mode) if mode in MODES else []
         preset = next((one for one in presets if one.id == preset_id), None)
         if preset is None:

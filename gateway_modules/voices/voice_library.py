@@ -81,12 +81,7 @@ class RefAudioRegistry:
         return len(self.list_all())
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
-        """Keep an audio file of any kind (Base64) as mono at 16 kHz.
-
-        Raises:
-            TooBigError: The file is too large, or there are too many voices.
-            AudioError: It cannot be decoded, is silent, too short or too long.
-        """
+        """Keep an audio file of any kind (Base64) as mono at 16 kHz."""
         if self.count >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
         wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
@@ -131,7 +126,6 @@ class RefAudioRegistry:
         return path if path is not None and path.is_file() else None
 
     def delete(self, ref_id: str) -> bool:
-        """Delete a voice; False if there is none of this id."""
         voice = self.get(ref_id)
         if voice is None:
             return False
@@ -180,8 +174,6 @@ class Sound:
 
 
 class SoundDecoder:
-    """Decodes and encodes audio files in processes of their own."""
-
     def __init__(self) -> None:
         self._processes = MediaProcesses(DECODING)
 
@@ -293,7 +285,6 @@ class VoiceLibrary:
         return None if found is None else self.by_id(found).sound.to_base64()
 
     def by_path(self, name: str) -> Voice:
-        """Return the voice a client names by a path inside one of the folders."""
         path = self.confined(name)
         if path is None:
             raise NotFoundError("There is no voice of this name.")

@@ -94,7 +94,6 @@ def certificate_names(certfile: Path) -> list[str]:
 
 
 def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | None:
-    """Return what the files hold if certificate and key fit and it is not about to expire."""
     try:
         certificate = x509.load_pem_x509_certificate(certfile.read_bytes())
         key = serialization.load_pem_private_key(keyfile.read_bytes(), password=None)

@@ -38,10 +38,7 @@ async def text_of(request: Request) -> str:
 
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
-    """Cancel some work when the client disconnects, and raise ClientDisconnect.
-
-    The request's body has been read.
-    """
+    """Cancel work when the client disconnects (ClientDisconnect); its body has been read."""
     task = asyncio.ensure_future(work)
     disconnect = asyncio.create_task(_disconnect(request))
     try:
@@ -111,10 +108,7 @@ async def receive_file(
     """Read a whole request and write its first part named `file`.
 
     `open_target` is called in a thread, once, with the part's media type; what the target raises is
-    passed on.
-
-    Raises:
-        BadRequestError: It is no such request.
+    passed on. What is no such request is a BadRequestError.
     """
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")

@@ -29,7 +29,7 @@ CLOSE_LIMIT_S: Final = 5.0
 
 
 class ClientGoneError(Exception):
-    """The client's socket is closed; nothing will come and nothing can be sent on it."""
+    """The client's socket is closed."""
 
     def __init__(self, code: int = VANISHED, reason: str = "") -> None:
         super().__init__(reason or f"closed with {code}")
@@ -37,12 +37,7 @@ class ClientGoneError(Exception):
 
 
 class Returns:
-    """A client's present socket, and whether another one may take its place.
-
-    Attributes:
-        websocket: The present socket, accepted.
-        grace_s: How long to wait for another one; 0: none may come.
-    """
+    """A client's present socket; another may take its place within `grace_s`, 0: none may."""
 
     def __init__(self, websocket: WebSocket, grace_s: float) -> None:
         self.websocket = websocket
@@ -65,15 +60,10 @@ class Returns:
 
     @property
     def may_return(self) -> bool:
-        """The session waits, or would wait, for another socket."""
         return self.grace_s > 0 and not self._is_over
 
     async def receive(self) -> Any:  # what ASGI calls a message
-        """Wait for the next event of the present socket.
-
-        Raises:
-            ClientGoneError: The socket is lost, closed or replaced.
-        """
+        """Wait for the next event; ClientGoneError if the socket is lost, closed or replaced."""
         websocket = self.websocket
         if self._is_lost or websocket.client_state is not WebSocketState.CONNECTED:
             raise ClientGoneError()
@@ -91,11 +81,7 @@ class Returns:
 
     @asynccontextmanager
     async def present(self, limit_s: float | None) -> AsyncIterator[None]:
-        """Use the present socket in the block, for as long as it is present.
-
-        Raises:
-            TimeoutError: It is so no more, or the block took longer than `limit_s`.
-        """
+        """Use the present socket in the block; TimeoutError when it is replaced, or too slow."""
         async with asyncio.timeout(limit_s) as use:
             self._uses.add(use)
             try:
@@ -126,18 +112,15 @@ class Returns:
             await close_quietly(before, CloseCode.REPLACED, "replaced")
 
     async def wait_until_left(self, websocket: WebSocket) -> None:
-        """Wait until the session uses a socket no more."""
         while websocket is self.websocket and not (self._is_lost or self._is_over):
             await self._changed.wait()
 
     def lose(self, websocket: WebSocket) -> None:
-        """Note that a socket is of no use any more."""
         if websocket is self.websocket and not self._is_lost:
             self._is_lost = True
             self._note_change()
 
     def end(self) -> None:
-        """Let no socket come any more."""
         self._is_over = True
         self._note_change()
 
@@ -164,12 +147,6 @@ class Pace:
     """How fast a client may send, in the long run and at once.
 
     A client that sends faster is read more slowly, so the network makes it wait; nothing is lost.
-
-    Attributes:
-        messages_per_s: Messages a second.
-        messages_at_once: Messages in one go.
-        bytes_per_s: Bytes a second.
-        bytes_at_once: Bytes in one go.
     """
 
     messages_per_s: float = 200.0
@@ -189,15 +166,7 @@ class ClientSocket:
         lease: ByteLease | None = None,
         grace_s: float = 0.0,
     ) -> None:
-        """Take over an accepted socket.
-
-        Args:
-            websocket: The client's.
-            sizes: Longest messages.
-            pace: How fast they may come.
-            lease: Holds messages until they are passed on; None has no limit.
-            grace_s: How long to wait for the client to come back on another socket.
-        """
+        """`lease` holds messages until they are passed on; `grace_s` is of `Returns`."""
         self.returns = Returns(websocket, grace_s)
         self._sizes = sizes
         clock = asyncio.get_running_loop().time
@@ -219,8 +188,7 @@ class ClientSocket:
         Raises:
             ClientGoneError: There will be none.
             BinaryMessageError: It is not text.
-            TooBigError: It is longer than any message may be, or than one of its type, or has too
-                many values for any parser.
+            TooBigError: It is too long for a message of its type, or has too many values.
             RateLimitedError: As much is held already as may be.
         """
         shortcut = self.returns.shortcut
@@ -265,8 +233,7 @@ class ClientSocket:
     async def send(self, text: str) -> None:
         """Send a text; waits while the client reads more slowly than we write.
 
-        Raises:
-            ClientGoneError: It can never arrive, or was not taken in time.
+        ClientGoneError if it can never arrive, or was not taken in time.
         """
         websocket = self.returns.websocket
         if not self.returns.is_open:
@@ -297,10 +264,7 @@ class ClientSocket:
             await close_quietly(self.returns.websocket, code, reason)
 
     def _checked(self, parts: list[str]) -> tuple[str, int]:
-        """Return a message and its size; refuse what is too long or has too many values.
-
-        Only the first message of a session may be longer than the others.
-        """
+        """Return a message and its size; only the first of a session may be longer than others."""
         size_bytes = sum(map(_size_bytes, parts))
         largest, limit = self._sizes.first_bytes, self._sizes.other_bytes
         if size_bytes > largest:

@@ -45,7 +45,6 @@ class Shortcut:
     is_open: bool = False  # the task waits for the next text, and nothing is queued before it
 
     def offer(self, text: Text) -> bool:
-        """Forward a text of one frame; return whether that was possible, else the task gets it."""
         self.is_open = self.is_open and self.take is not None and self.take(text)
         return self.is_open
 

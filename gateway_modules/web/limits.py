@@ -44,7 +44,6 @@ class RefusalLog:
         self._unwritten = 0
 
     def warn(self, event: str, **fields: object) -> None:
-        """Log an event, with the number of those dropped since the last one."""
         now_s = self._clock()
         if now_s < self._next_s:
             self._unwritten += 1
@@ -60,9 +59,7 @@ Peer: TypeAlias = tuple[str, int]
 class Connections:
     """Every open connection.
 
-    One more than `limit` closes the connection that has waited longest without a request in
-    progress; if every connection is in use, the new one is refused. So idle connections, however
-    many, are exempt.
+    One more than `limit` closes the connection that is idle longest; without one it is refused.
     """
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
@@ -148,10 +145,7 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 
 
 def connection_limit(max_sockets: int) -> int:
-    """Raise the limit of open files; return how many connections it allows.
-
-    Up to `max_sockets` WebSockets, and as many connections again for HTTP.
-    """
+    """Raise the limit of open files; return how many connections, also of HTTP, it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -198,7 +192,6 @@ class TokenBucket:
         return True
 
     def borrow_s(self, amount: float) -> float:
-        """Take tokens that may not be there; return how long to wait until they are, s."""
         self._refill()
         self._level -= amount
         return max(0.0, -self._level / self._refill_per_s)
@@ -215,10 +208,7 @@ class TokenBucket:
 
 
 class AddressBuckets:
-    """One bucket for each client, as `network_of` distinguishes them.
-
-    At most `ADDRESSES_MAX` are kept; one more makes the one not seen for longest start anew.
-    """
+    """One bucket for each client; of more than `ADDRESSES_MAX` the one idle longest starts anew."""
 
     def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
         self._capacity = capacity
@@ -257,7 +247,6 @@ class ByteBudget:
         return self._held_bytes
 
     def lease(self, client: str) -> ByteLease:
-        """Return the lease of one request or socket; client "" is exempt from its own limit."""
         return ByteLease(self, client)
 
     def take(self, client: str, size_bytes: int) -> None:
@@ -325,12 +314,7 @@ class UploadCounts:
 
     @contextmanager
     def counted(self, recording_id: str) -> Iterator[None]:
-        """Count an upload for the block.
-
-        Raises:
-            SessionInUseError: Another one to this recording is running.
-            RateLimitedError: There were too many.
-        """
+        """Count an upload for the block."""
         if recording_id in self._running:
             raise SessionInUseError("Another file is being uploaded to this recording.")
         count = self._counts.pop(recording_id, 0)

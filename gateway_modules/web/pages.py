@@ -62,8 +62,7 @@ class Pages:
     def resolved(self, scope: Scope) -> Scope:
         """Rewrite a versioned address, and mark the request if it is of this version.
 
-        An address of another version gives the file as it is now: a page that was loaded before
-        the server was updated still finds its libraries.
+        A page that was loaded before the server was updated still finds its libraries.
         """
         found = VERSIONED.match(scope["path"])
         if found is None:
@@ -74,7 +73,6 @@ class Pages:
         return plain
 
     def library_file(self, library: str, name: str) -> Path:
-        """Return a library's file; a NotFoundError says what to run. Blocks on the disk."""
         is_detector = (library, name) == (VOICE_DETECTOR, VOICE_DETECTOR_FILE)
         if is_detector:
             path = _package_folder(VOICE_DETECTOR_PACKAGE) / "data" / name
@@ -90,7 +88,6 @@ class Pages:
 
 
 def find_pages(root: Path, *, wants_sources: bool) -> Pages:
-    """Return the newest build, or the sources if wanted or no build is up to date."""
     log = structlog.get_logger("pages")
     builds = _builds(root / BUILT_FOLDER)
     libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"

@@ -90,7 +90,6 @@ def error_answer(error: BaseException, path: str = "") -> Response:
 
 # Any, here and below: JSON.
 def openai_error(error: BaseException) -> dict[str, Any]:
-    """Describe an error in OpenAI's format; an unexpected one is not described."""
     fields = describe_error(error)
     if isinstance(error, OpenAIError):
         return openai_body(fields.http_status, fields.message, error.openai_code, error.param)
@@ -146,14 +145,12 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    """Return an internal error and log its traceback."""
     structlog.get_logger("http").error("request failed", exc_info=error)
     return error_answer(InternalError(), request.url.path)
 
 
 # Any: FastAPI's own type of this argument.
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe, for OpenAPI, the error responses of a route."""
     return {status: {"model": Problem} for status in statuses}
 
 
@@ -223,7 +220,6 @@ class WebFiles:
     async def answer(
         self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
     ) -> Response:
-        """Return a file or 304; NotFoundError if it is not there."""
         version = await asyncio.to_thread(_look, path)
         suffix = path.suffix.lower()
         is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
@@ -314,7 +310,6 @@ def _compressed(body: bytes) -> bytes:
 
 
 def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
-    """Return the Content-Security-Policy; recordings may come from `media_origin` too."""
     media = f" {media_origin}" if media_origin else ""
     nonce = f" 'nonce-{style_nonce}'" if style_nonce else ""
     rules = (

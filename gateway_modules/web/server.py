@@ -43,10 +43,7 @@ LIMITS_S: Final = MappingProxyType({Owed.HEAD: 10.0, Owed.BODY: 30.0, Owed.READI
 
 
 class GatewayHttpProtocol(BoundedReads, H11Protocol):
-    """One connection, from the TCP handshake on.
-
-    TLS is begun here and not by the server, so that a connection counts before its TLS handshake.
-    """
+    """One connection; TLS begins here, so that it is counted before its TLS handshake."""
 
     def __init__(
         self,
@@ -66,7 +63,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._is_write_paused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Register the connection, or close it; with TLS the handshake comes next."""
         self._peer = self._limits.admit(transport)
         if self._peer is None:
             self._limits.refusals.warn("connection refused", open=len(self._limits))
@@ -209,7 +205,6 @@ class GatewayServer(uvicorn.Server):
         structlog.get_logger("gateway").info("listening", addresses=addresses)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse new connections, drain running sessions, then close everything."""
         for server in self.servers:
             server.close()
         log = structlog.get_logger("gateway")

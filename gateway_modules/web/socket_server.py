@@ -18,15 +18,7 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
-from gateway_modules.web.frames import (
-    FRAGMENT_BYTES,
-    SHORTCUT_MARK,
-    FrameSplitter,
-    IncomingText,
-    Shortcut,
-    Text,
-    whole_text,
-)
+from gateway_modules.web import frames
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.limits import (
     LEASE_MARK,
@@ -63,10 +55,8 @@ REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Leng
 class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     """One client's connection.
 
-    How long a message may be depends on the path, so that a live socket cannot make us buffer
-    what only a chat may send; a long message is never handled as a whole; small frames are
-    limited in number; an invalid handshake gets a response; a client that reads nothing is
-    disconnected.
+    The longest message depends on the path; a long one is never handled as a whole; small frames
+    are limited in number; a client that reads nothing is disconnected.
     """
 
     config: GatewayConfig
@@ -74,10 +64,10 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._peer = peer_of(transport)
         self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
-        self._splitter: FrameSplitter | None = None  # there is none before the handshake
-        self._message = IncomingText()
+        self._splitter: frames.FrameSplitter | None = None  # there is none before the handshake
+        self._message = frames.IncomingText()
         self._is_partial = False  # the latest message still comes
-        self._shortcut = Shortcut(self._send_now)
+        self._shortcut = frames.Shortcut(self._send_now)
         self._next_bytes = READ_BYTES  # how much may come with the next read
         self._unparsed = b""  # what is left of that read for further turns of the loop
         super().connection_made(transport)
@@ -144,19 +134,18 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         splitter = self._splitter
         if not self._shortcut.is_open or splitter is None or splitter.is_inside or self._is_partial:
             return False
-        text = whole_text(block, is_masked=True)
+        text = frames.whole_text(block, is_masked=True)
         return text is not None and self._has_passed(text)
 
     def handle_connect(self, event: Request) -> None:
-        """Set the path's limit before any message comes."""
         place = event.path.partition("?")[0]
         limits = [limit for path, limit in LIMITS_BYTES.items() if place.startswith(path)]
         limit_bytes = limits[0] if limits else CHAT_BYTES
         self.conn.max_message_size = limit_bytes
-        self._splitter = FrameSplitter(limit_bytes)
+        self._splitter = frames.FrameSplitter(limit_bytes)
         super().handle_connect(event)
         if not self.close_sent:
-            self.scope[SHORTCUT_MARK] = self._shortcut  # type: ignore[typeddict-unknown-key]
+            self.scope[frames.SHORTCUT_MARK] = self._shortcut  # type: ignore[typeddict-unknown-key]
 
     async def receive(self) -> Any:  # the server's type of an event is private
         """Return the next message; from then on the app holds its bytes."""
@@ -171,7 +160,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def handle_text(self, event: Frame) -> None:
         if self._may_come(event) and not (event.fin and self._has_passed(bytes(event.data))):
             self.curr_msg_data_type = "text"
-            self._message = IncomingText()
+            self._message = frames.IncomingText()
             self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
@@ -247,7 +236,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
 
-    def _send_now(self, text: Text) -> bool:
+    def _send_now(self, text: frames.Text) -> bool:
         """Send a text if nothing is buffered before it; return whether it was sent."""
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
         if is_over or not self.writable.is_set():
@@ -256,7 +245,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self.transport.writelines(self.conn.data_to_send())
         return True
 
-    def _has_passed(self, text: Text) -> bool:
+    def _has_passed(self, text: frames.Text) -> bool:
         if not self._shortcut.is_open or self.close_sent or self.conn.state is not OPEN:
             return False
         try:
@@ -267,7 +256,7 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if has_passed:
             self._release()
             if len(text) > READ_BYTES:
-                self._next_bytes = 2 * FRAGMENT_BYTES
+                self._next_bytes = 2 * frames.FRAGMENT_BYTES
         return has_passed
 
     def _release(self) -> None:

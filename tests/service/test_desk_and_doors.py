@@ -14,7 +14,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
-from gateway_modules.desk.link import DOOR_PATH
+from gateway_modules.desk.wire import DOOR_PATH
 from gateway_modules.roles import Role
 from gateway_modules.web.kinds import SocketKind
 from tests.fakes.doors import SECURITY, House, in_house, play, units

@@ -189,14 +189,7 @@ class DeskLink:
     def __init__(
         self, desk: WorkerPlace, *, secret: str, heartbeat_s: float, tls: ssl.SSLContext | None
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            desk: Where it listens.
-            secret: Shown to the desk.
-            heartbeat_s: How long the desk may leave a ping unanswered, s.
-            tls: What its certificate is checked against; None: it serves none.
-        """
+        """`heartbeat_s` is how long the desk may leave a ping unanswered."""
         self.is_open = False
         self._url = f"{'wss' if tls else 'ws'}://{desk.netloc}{DOOR_PATH}"
         self._headers = {
@@ -222,10 +215,7 @@ class DeskLink:
     ) -> None:
         """Connect, again and again, until cancelled.
 
-        Args:
-            begin: Called once the desk is there; returns what it is to know.
-            handle: Takes each message.
-            lose: Called when the desk is away; `begin` may follow.
+        `begin` returns what the desk has to know of a new connection; `lose` is called at its end.
         """
         problem = ""
         while True:

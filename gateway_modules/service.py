@@ -42,8 +42,7 @@ from gateway_modules.voices.voice_library import (
     VoiceLibrary,
     find_default_voice,
 )
-from gateway_modules.web.client_socket import Pace
-from gateway_modules.web.kinds import SizeLimits, SocketKind
+from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
     CONNECTIONS_PER_SOCKET,
     ByteBudget,

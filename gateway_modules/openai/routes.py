@@ -26,7 +26,7 @@ from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
-from gateway_modules.queue.worker_view import loaded_model
+from gateway_modules.queue.directory import loaded_model
 from gateway_modules.routes.chat import check_chat, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices.voice_library import (
@@ -35,7 +35,7 @@ from gateway_modules.voices.voice_library import (
     RefAudioRegistry,
     VoiceLibrary,
 )
-from gateway_modules.web.client_request import text_of, unless_disconnected
+from gateway_modules.web.long_text import text_of, unless_disconnected
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."

@@ -33,8 +33,8 @@ from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traff
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.client_request import text_of
-from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.client_socket import SocketKind
+from gateway_modules.web.long_text import text_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
 from recording.names import generate_session_id
 

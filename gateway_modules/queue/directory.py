@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from core.errors import WorkerUnreachableError
-from core.schemas.worker import WorkerHealth, WorkerStatus
+from core.schemas.worker import ModelFacts, WorkerHealth, WorkerStatus
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
 from settings.workers import WorkerPlace, worker_place
 
@@ -158,6 +158,16 @@ class HealthMonitor:
                     confirming_s = 0.0
             except TimeoutError:
                 continue
+
+
+def loaded_model(workers: Iterable[WorkerConnection]) -> ModelFacts | None:
+    """Return what the first worker in reach has loaded, None if none has."""
+    for worker in workers:
+        latest = worker.service.latest
+        is_there = worker.status not in (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+        if is_there and latest is not None and latest.model is not None:
+            return latest.model
+    return None
 
 
 def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
 from core.files import ensure_token
 from core.schemas.queue import SESSION_SECRET_BYTES, RequestType
-from gateway_modules.queue import models, worker_view
+from gateway_modules.queue import models
 from gateway_modules.queue.directory import Directory
 from gateway_modules.queue.scheduling import Estimates, EtaTracker, route
 from gateway_modules.queue.worker_client import WorkerClient
@@ -397,7 +397,7 @@ class WorkerPool:
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
             items=[_item(ticket, now) for ticket in self._queue.values()],
-            running_tasks=worker_view.running_tasks(workers, self.eta_tracker, now),
+            running_tasks=_running_tasks(workers, self.eta_tracker, now),
         )
 
     def update_eta_config(self, eta_config: models.EtaConfig) -> models.EtaStatus:
@@ -426,3 +426,24 @@ def _item(ticket: Ticket, now: datetime) -> models.QueueItem:
         enqueued_at=ticket.enqueued_at,
         wait_elapsed_s=round(max(0.0, (now - ticket.enqueued_at).total_seconds()), 1),
     )
+
+
+def _running_tasks(
+    workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
+) -> list[models.RunningTaskInfo]:
+    tasks = []
+    for worker in workers:
+        for task in worker.tasks:
+            elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+            left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
+            tasks.append(
+                models.RunningTaskInfo(
+                    worker_id=worker.worker_id,
+                    request_type=task.request_type,
+                    session_id=task.session_id,
+                    started_at=task.started_at,
+                    elapsed_s=round(elapsed_s, 1),
+                    estimated_remaining_s=round(max(0.0, left_s), 1),
+                )
+            )
+    return tasks

@@ -29,9 +29,13 @@ from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import hash_of, is_same_secret
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.traffic import Traffic, Upward, Verdict
-from gateway_modules.web.client_socket import ClientGoneError, ClientSocket
+from gateway_modules.web.client_socket import (
+    ClientGoneError,
+    ClientSocket,
+    SocketKind,
+    worker_query,
+)
 from gateway_modules.web.frames import Take, Text
-from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, peek_type, size_chars
 
 # The machine reports by its own timer; the pool reports changes only.

@@ -23,8 +23,8 @@ from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay import turns
 from gateway_modules.relay.notes import DiagnosticsFile
 from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
+from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
 from gateway_modules.web.frames import Text
-from gateway_modules.web.kinds import CLIENT_TYPES, SocketKind
 from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of
 
 OTHER: Final = "other"  # the machine's word for a type it does not know

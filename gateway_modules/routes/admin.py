@@ -21,7 +21,7 @@ from gateway_modules.admin.state import AppInfo, AppState, AuditList, History
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.queue.worker_view import worker_info
+from gateway_modules.routes.queue import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.responses import NO_STORE, json_answer, problems
 from recording.listing import CleanupReport, Order, RecordingPage, page_of

@@ -49,9 +49,8 @@ from gateway_modules.relay.relay import Relay, parts
 from gateway_modules.relay.turns import confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.client_request import text_of, unless_disconnected
-from gateway_modules.web.kinds import SocketKind, worker_query
-from gateway_modules.web.long_text import with_strings_of
+from gateway_modules.web.client_socket import SocketKind, worker_query
+from gateway_modules.web.long_text import text_of, unless_disconnected, with_strings_of
 from gateway_modules.web.responses import problems
 from recording.names import generate_session_id
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from fastapi import APIRouter
 from pydantic import AwareDatetime, Field
@@ -13,12 +15,18 @@ from starlette.responses import Response
 from core.errors import NoWorkerError
 from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.common import WireModel
-from gateway_modules.queue import models, worker_view
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue import models
+from gateway_modules.queue.directory import loaded_model
+from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.roles import Role
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
+
+HASH_SHOWN_CHARS: Final = 12  # of a history hash; docs/specification/service.md#1.1
+STARTING: Final = "starting"
 
 router = APIRouter(tags=["status"])
 
@@ -76,7 +84,7 @@ async def status(gateway: GatewayHere, view: ViewHere) -> models.ServiceStatus:
         fetch = fetch.model_copy(update={"problem": None})  # it names folders of this machine
     pool = gateway.pool
     workers, queue = pool.workers.values(), pool.get_queue_status()
-    counts = worker_view.service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
+    counts = service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
     return view.of(counts.model_copy(update={"fetch": fetch}))
 
 
@@ -85,7 +93,7 @@ async def workers(gateway: GatewayHere, view: ViewHere) -> models.WorkerList:
     """Describe every worker."""
     check_open(gateway)
     now = datetime.now(UTC)
-    infos = [worker_view.worker_info(worker, now) for worker in gateway.pool.workers.values()]
+    infos = [worker_info(worker, now) for worker in gateway.pool.workers.values()]
     return view.of(models.WorkerList(total=len(infos), workers=infos))
 
 
@@ -94,7 +102,7 @@ async def workers(gateway: GatewayHere, view: ViewHere) -> models.WorkerList:
 async def cache(gateway: GatewayHere, view: ViewHere) -> models.CacheList:
     """List which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
-    return view.of(worker_view.caches(gateway.pool.workers.values()))
+    return view.of(caches(gateway.pool.workers.values()))
 
 
 @router.get("/sessions", responses=problems(503))
@@ -112,7 +120,7 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
             messages_hash=one.cached_hash,
             last_active=one.last_cache_used_at,
         )
-        for one in worker_view.caches(gateway.pool.workers.values()).workers
+        for one in caches(gateway.pool.workers.values()).workers
         if one.cached_hash is not None
     ]
     at_doors = [] if gateway.doors is None else gateway.doors.infos()
@@ -157,3 +165,98 @@ async def set_eta(change: models.EtaConfig, gateway: GatewayHere) -> models.EtaS
     """Change expected durations; what is left out stays, and estimates follow at once."""
     await asyncio.to_thread(gateway.eta.save, change)
     return gateway.pool.update_eta_config(change)
+
+
+def worker_info(worker: WorkerConnection, now: datetime) -> models.WorkerInfo:
+    service, oldest = worker.service, worker.oldest_task
+    freshest = max(worker.slots, key=lambda slot: slot.worth)
+    latest, (error, error_at) = service.latest, service.last_error or (None, None)
+    is_known = latest is not None and worker.status is not WorkerStatus.OFFLINE
+    started_at = service.started_at if is_known else None
+    return models.WorkerInfo(
+        worker_id=worker.worker_id,
+        host=worker.place.host,
+        port=worker.place.port,
+        gpu_id=latest.gpu_id if latest else None,
+        status=worker.status,
+        current_session_id=oldest.session_id if oldest else None,
+        total_requests=latest.total_requests if latest else 0,
+        avg_inference_time_ms=latest.avg_inference_time_ms if latest else 0.0,
+        last_heartbeat=service.last_heartbeat,
+        current_request_type=oldest.request_type if oldest else None,
+        task_started_at=oldest.started_at if oldest else None,
+        cached_hash=freshest.cached_hash,
+        last_cache_used_at=freshest.last_cache_used_at,
+        slots=service.announced_slots,
+        free_slots=worker.room,
+        is_draining=worker.is_retiring,
+        error=latest.error if latest else None,
+        last_error=error,
+        last_error_at=error_at,
+        vram_used_mb=latest.vram_used_mb if latest and is_known else None,
+        vram_total_mb=latest.vram_total_mb if latest and is_known else None,
+        kv_cache_tokens=latest.kv_cache_length if latest and is_known else 0,
+        uptime_s=max(0.0, (now - started_at).total_seconds()) if started_at else None,
+        sessions=worker_sessions(worker),
+        model=latest.model if latest and is_known else None,
+        loading=load_state(worker),
+        can_restart=bool(latest and latest.is_supervised and is_known),
+        is_restarting=service.is_restarting,
+    )
+
+
+def worker_sessions(worker: WorkerConnection) -> list[models.WorkerSession]:
+    return [
+        models.WorkerSession(
+            session_id=task.session_id, request_type=task.request_type, started_at=task.started_at
+        )
+        for task in sorted(worker.tasks, key=lambda task: task.started_at)
+    ]
+
+
+def caches(workers: Iterable[WorkerConnection]) -> models.CacheList:
+    found = [
+        models.WorkerCache(
+            worker_id=worker.worker_id,
+            status=worker.status,
+            cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
+            last_cache_used_at=slot.last_cache_used_at,
+        )
+        for worker in workers
+        for slot in worker.slots
+    ]
+    return models.CacheList(workers=found)
+
+
+def service_status(
+    workers: Collection[WorkerConnection], queue: models.QueueStatus, *, is_intake_paused: bool
+) -> models.ServiceStatus:
+    statuses = Counter(worker.status for worker in workers)
+    return models.ServiceStatus(
+        total_workers=len(workers),
+        idle_workers=statuses[WorkerStatus.IDLE],
+        busy_workers=sum(worker.is_busy for worker in workers),
+        free_slots=sum(worker.room for worker in workers),
+        duplex_workers=sum(statuses[status] for status in models.DUPLEX_STATUSES),
+        loading_workers=statuses[WorkerStatus.LOADING],
+        error_workers=statuses[WorkerStatus.ERROR],
+        offline_workers=statuses[WorkerStatus.OFFLINE],
+        queue_length=queue.queue_length,
+        max_queue_size=queue.max_queue_size,
+        running_tasks=queue.running_tasks,
+        is_intake_paused=is_intake_paused,
+        model=loaded_model(workers),
+        loading=first_loading(workers),
+    )
+
+
+def load_state(worker: WorkerConnection) -> models.LoadState | None:
+    latest = worker.service.latest
+    if worker.status is not WorkerStatus.LOADING or latest is None:
+        return None
+    stage, progress = latest.load_stage or STARTING, latest.load_progress
+    return models.LoadState(worker_id=worker.worker_id, stage=stage, progress=progress)
+
+
+def first_loading(workers: Iterable[WorkerConnection]) -> models.LoadState | None:
+    return next((state for worker in workers if (state := load_state(worker))), None)

@@ -21,8 +21,7 @@ from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.service import Gateway, gateway_of
-from gateway_modules.web.client_socket import ClientGoneError, ClientSocket
-from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.client_socket import ClientGoneError, ClientSocket, SocketKind
 from recording.names import generate_session_id
 
 LOGGED_ID_CHARS: Final = 64  # a longer id is refused, and no log line

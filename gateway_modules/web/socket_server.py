@@ -19,7 +19,7 @@ from core.schemas.limits import (
     PREPARE_LIMIT_BYTES,
 )
 from gateway_modules.web import frames
-from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.limits import (
     LEASE_MARK,
     READ_BYTES,

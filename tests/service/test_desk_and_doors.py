@@ -16,7 +16,7 @@ from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
 from gateway_modules.desk.wire import DOOR_PATH
 from gateway_modules.roles import Role
-from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, House, in_house, play, units
 from tests.fakes.gateway_stage import HOST, settings_for, until
 from tests.service.callers import GRACE_S, Caller, duplex_unit, prepare

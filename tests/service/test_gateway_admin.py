@@ -10,7 +10,7 @@ import pytest
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.admin.logs import LOGS_FOLDER
-from gateway_modules.queue.worker_view import loaded_model
+from gateway_modules.queue.directory import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder
 from recording.records import Meta, Status

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from gateway_modules.web.client_socket import SEND_LIMIT_S, ClientGoneError, ClientSocket
-from gateway_modules.web.kinds import SizeLimits
+from gateway_modules.web.client_socket import (
+    SEND_LIMIT_S,
+    ClientGoneError,
+    ClientSocket,
+    SizeLimits,
+)
 from tests.fakes.virtual_time import in_virtual_time
 
 

@@ -32,9 +32,8 @@ from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
-from gateway_modules.web.client_socket import ClientSocket
+from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
 from gateway_modules.web.frames import Shortcut, Text
-from gateway_modules.web.kinds import SizeLimits, SocketKind
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool, release

@@ -10,7 +10,7 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.models import STATUS_OF_REQUEST
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.queue.worker_view import worker_info
+from gateway_modules.routes.queue import worker_info
 from settings.workers import WorkerPlace
 from tests.fakes.pools import answer, freshest, hear, occupy
 from tests.fakes.virtual_time import FakeClock

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gateway_modules.queue.worker_view import caches
+from gateway_modules.routes.queue import caches
 from tests.fakes.pools import ask, freshest, make_pool, release, set_cache, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 

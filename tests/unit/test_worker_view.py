@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth
+from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
-from gateway_modules.queue.worker_view import first_loading, loaded_model, worker_info
+from gateway_modules.routes.queue import first_loading, worker_info
 from settings.workers import WorkerPlace
 from tests.fakes.pools import occupy
 from tests.fakes.virtual_time import FakeClock

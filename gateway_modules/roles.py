@@ -44,34 +44,26 @@ def pool_of(
     eta: EtaStore,
     live: LiveSessions,
 ) -> WorkerPool | DeskClient:
+    service, secret = settings.service, settings.security.worker_secret
+    client = WorkerClient(
+        request_timeout_s=service.request_timeout,
+        secret=secret.get_secret_value() if secret is not None else None,
+        heartbeat_s=settings.limits.heartbeat_s,
+        tls=client_context(settings),
+    )
     if role is Role.DOOR:
-        return _remote_pool(settings, live)
-    return _local_pool(settings, worker_addresses, eta)
-
-
-def _local_pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
-    service = settings.service
+        return _remote_pool(settings, client, live)
     return WorkerPool(
         worker_addresses,
         max_queue_size=service.max_queue_size,
         tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
         max_waiting_per_client=settings.limits.waiting_per_client,
         eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
-        client=_worker_client(settings),
+        client=client,
     )
 
 
-def _worker_client(settings: Settings) -> WorkerClient:
-    secret = settings.security.worker_secret
-    return WorkerClient(
-        request_timeout_s=settings.service.request_timeout,
-        secret=secret.get_secret_value() if secret is not None else None,
-        heartbeat_s=settings.limits.heartbeat_s,
-        tls=client_context(settings),
-    )
-
-
-def _remote_pool(settings: Settings, live: LiveSessions) -> DeskClient:
+def _remote_pool(settings: Settings, client: WorkerClient, live: LiveSessions) -> DeskClient:
     def post(session_id: str, event: Event) -> None:
         if (relay := live.get(session_id)) is not None:
             relay.post(event)
@@ -82,7 +74,7 @@ def _remote_pool(settings: Settings, live: LiveSessions) -> DeskClient:
         heartbeat_s=settings.limits.heartbeat_s,
         tls=client_context(settings),
     )
-    return DeskClient(link, _worker_client(settings), post)
+    return DeskClient(link, client, post)
 
 
 def desk_place(settings: Settings) -> WorkerPlace:

@@ -185,9 +185,12 @@ def build_gateway(
     voices, registry = _voices(settings, store, SoundDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
     metrics, connections = GatewayMetrics(registry), _connections(limits, access)
-    live = _live(limits, connections.limit, timing)
+    # Half of the connections at most, so that one more socket can be accepted and sent the reason.
+    sockets = max(1, min(limits.max_connections, connections.limit // 2))
+    live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
     pool = pool_of(role, settings, worker_addresses, eta, live)
-    recordings = _recordings(settings, pool, store)
+    recordings, kept = _recordings(settings, pool, store), settings.recording
+    clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
     return Gateway(
         settings=settings,
         timing=timing,
@@ -209,7 +212,7 @@ def build_gateway(
         pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         store=store,
         recordings=recordings,
-        cleanup=_cleanup(settings, recordings),
+        cleanup=CleanupSchedule(clean),
         audit=AuditLog(store),
         logs=LogTail(data_dir),
         trends=Trends(pool, metrics) if isinstance(pool, WorkerPool) else None,
@@ -275,11 +278,6 @@ ViewHere = Annotated[View, Depends(view_of)]
 
 
 def admin_token(settings: Settings) -> str:
-    """Return what administrators show: the configured token, else the one in the data folder.
-
-    Raises:
-        OSError: It can be neither read nor written.
-    """
     configured = settings.security.admin_token
     if configured is not None:
         return configured.get_secret_value()
@@ -306,18 +304,6 @@ def _connections(limits: LimitSettings, access: security.AccessPolicy) -> Connec
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
         access.limited_peer,
     )
-
-
-def _cleanup(settings: Settings, recordings: RecordingStore) -> CleanupSchedule:
-    limits = settings.recording
-    days, gigabytes = limits.session_retention_days, limits.max_storage_gb
-    return CleanupSchedule(partial(recordings.clean, days, gigabytes))
-
-
-def _live(limits: LimitSettings, connections: int, timing: Timing) -> LiveSessions:
-    # Half of the connections at most, so that one more socket can be accepted and sent the reason.
-    sockets = max(1, min(limits.max_connections, connections // 2))
-    return LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
 
 
 def _voices(settings: Settings, store: Store, decoder: SoundDecoder) -> VoiceLibrary:

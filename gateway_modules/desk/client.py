@@ -129,6 +129,9 @@ class DeskClient:
         workers = self.directory.workers.values() if self.is_connected else ()
         return sum(worker.is_idle or worker.is_busy for worker in workers)
 
+    def gather(self, gathering_s: float) -> None:
+        """Nothing: the desk does."""
+
     async def start(self) -> None:
         run = self._link.run(self._begin, self._handle, self._lose)
         self._task = asyncio.create_task(run, name="desk")
@@ -142,9 +145,6 @@ class DeskClient:
         if self._away is not None:
             self._away.cancel()
         await self.client.close()
-
-    def gather(self, gathering_s: float) -> None:
-        """Nothing: the desk does."""
 
     def close_intake(self) -> None:
         self.is_stopped = True

@@ -214,8 +214,7 @@ class Door:
     def _leave(self, message: Leave, ticket: Ticket | None) -> None:
         if ticket is None:
             return
-        if message.has_started:
-            ticket.note_started()
+        ticket.has_started |= message.has_started
         ticket.retain(message.kept_hash or "")
         self._pool.leave(ticket)
 

@@ -28,7 +28,6 @@ from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
-from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
@@ -150,12 +149,6 @@ class EventTraffic(Traffic):
     async def read(self, text: str) -> ClientSaid:
         return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
 
-    def begin(self, text: str | None) -> None:
-        """The first event comes later."""
-
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return await self.upward(held)
-
     async def upward(self, text: str) -> Upward:
         """Forward everything; a worker knows no voice by its name."""
         if VOICE not in text:
@@ -167,7 +160,7 @@ class EventTraffic(Traffic):
             return Verdict.PASS
         kind = event_type(text)
         if kind in STARTS:
-            link.ticket.note_started()
+            link.ticket.has_started = True
         if kind == "session.closed":
             return Verdict.LAST
         if kind == "error":

@@ -109,7 +109,7 @@ async def _written(
         return
 
     def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
-        assignment.ticket.note_started()
+        assignment.ticket.has_started = True
         return call(assignment.ticket.worker, sound.samples, query)
 
     async with aclosing(replies(gateway, client, work)) as passages:

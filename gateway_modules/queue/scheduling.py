@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from core.schemas.queue import RequestType
@@ -20,6 +21,18 @@ UNKNOWN_ETA_S = 30.0  # docs/specification/service.md#3.3
 OVERRUN_FLOOR_S = 15.0  # what a task that has overrun is assumed to need; same section
 DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
+
+ETA_NAMES: Mapping[RequestType, str] = MappingProxyType(
+    {
+        RequestType.CHAT: "chat",
+        RequestType.STREAMING: "streaming",
+        RequestType.HALF_DUPLEX_AUDIO: "half_duplex",
+        RequestType.AUDIO_DUPLEX: "audio_duplex",
+        RequestType.OMNI_DUPLEX: "omni_duplex",
+        RequestType.DUPLEX: "duplex",
+    }
+)
+"""Of each type, inside the names of fields of `EtaConfig` and `EtaStatus`."""
 
 
 @dataclass
@@ -58,7 +71,7 @@ class EtaTracker:
         average = self._averages[known]
         if average.value_s is not None and average.samples >= self._min_samples:
             return average.value_s
-        return self._expected(known)
+        return self._expected_s(known)
 
     def record_duration(self, request_type: str, duration_s: float) -> None:
         if not (math.isfinite(duration_s) and duration_s > 0):
@@ -77,48 +90,20 @@ class EtaTracker:
         self._config = self._config.model_copy(update=given)
 
     def get_status(self) -> EtaStatus:
-        chat = self._averages[RequestType.CHAT]
-        streaming = self._averages[RequestType.STREAMING]
-        half_duplex = self._averages[RequestType.HALF_DUPLEX_AUDIO]
-        audio_duplex = self._averages[RequestType.AUDIO_DUPLEX]
-        omni_duplex = self._averages[RequestType.OMNI_DUPLEX]
-        return EtaStatus(
-            config=self._config,
-            ema_alpha=self._alpha,
-            ema_chat_s=chat.value_s,
-            ema_chat_samples=chat.samples,
-            ema_streaming_s=streaming.value_s,
-            ema_streaming_samples=streaming.samples,
-            ema_half_duplex_s=half_duplex.value_s,
-            ema_half_duplex_samples=half_duplex.samples,
-            ema_audio_duplex_s=audio_duplex.value_s,
-            ema_audio_duplex_samples=audio_duplex.samples,
-            ema_omni_duplex_s=omni_duplex.value_s,
-            ema_omni_duplex_samples=omni_duplex.samples,
-        )
+        measured: dict[str, object] = {"config": self._config, "ema_alpha": self._alpha}
+        for request_type, average in self._averages.items():
+            if request_type is not RequestType.DUPLEX:
+                name = f"ema_{ETA_NAMES[request_type]}"
+                measured |= {f"{name}_s": average.value_s, f"{name}_samples": average.samples}
+        return EtaStatus.model_validate(measured)
 
-    def _expected(self, request_type: RequestType) -> float:
-        config = self._config
-        match request_type:
-            case RequestType.CHAT:
-                return config.eta_chat_s
-            case RequestType.STREAMING:
-                return self._expected_streaming()
-            case RequestType.HALF_DUPLEX_AUDIO:
+    def _expected_s(self, request_type: RequestType) -> float:
+        config, given = self._config, self._config.model_fields_set
+        if request_type is RequestType.STREAMING and "eta_streaming_s" not in given:
+            if "eta_half_duplex_s" in given:  # older callers give one value for both
                 return config.eta_half_duplex_s
-            case RequestType.AUDIO_DUPLEX:
-                return config.eta_audio_duplex_s
-            case RequestType.OMNI_DUPLEX:
-                return config.eta_omni_duplex_s
-            case RequestType.DUPLEX:
-                return config.eta_duplex_s or config.eta_omni_duplex_s
-
-    def _expected_streaming(self) -> float:
-        """Older callers give one value for both types: the half-duplex one."""
-        given = self._config.model_fields_set
-        if "eta_half_duplex_s" in given and "eta_streaming_s" not in given:
-            return self._config.eta_half_duplex_s
-        return self._config.eta_streaming_s
+        expected_s: float | None = dict(config)[f"eta_{ETA_NAMES[request_type]}_s"]
+        return expected_s or config.eta_omni_duplex_s
 
 
 def remaining_s(eta_s: float, elapsed_s: float) -> float:
@@ -208,28 +193,12 @@ def _used_s(slot: FreeSlot) -> float:
     return NEVER_S if slot.last_cache_used_s is None else slot.last_cache_used_s
 
 
-def route_by_history(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
-    """Return the slot whose cache holds this history, the freshest of several; else None."""
-    hits = [slot for slot in free if history_hash and slot.cached_hash == history_hash]
-    return max(hits, key=_used_s, default=None)
-
-
-def route_to_spare(free: Sequence[FreeSlot]) -> FreeSlot | None:
-    """Return a slot without a cache, else the one whose cache was used longest ago.
-
-    Among equals the worker that serves fewest sessions wins, then the order given.
-    """
-    without = [slot for slot in free if slot.cached_hash is None]
-    if without:
-        return min(without, key=attrgetter("running"))
-    return min(free, key=lambda slot: (_used_s(slot), slot.running), default=None)
-
-
 def route(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
-    """Choose a slot for one request.
+    """Choose a slot for one request; None: it waits.
 
-    In this order: (1) the slot that holds its history, (2) a slot without a cache, (3) the slot
-    whose cache was used longest ago, (4) none: wait.
+    In this order: (1) the slot whose cache holds its history, the freshest of several, (2) one
+    without a cache, (3) the one whose cache was used longest ago. Among equals the worker that
+    serves fewest sessions wins, then the order given.
 
     Args:
         history_hash: The history it continues; "" for a request that can use no cache.
@@ -238,4 +207,10 @@ def route(history_hash: str, free: Sequence[FreeSlot]) -> FreeSlot | None:
 
     Source: docs/specification/service.md#3.4.
     """
-    return route_by_history(history_hash, free) or route_to_spare(free)
+    hits = [slot for slot in free if history_hash and slot.cached_hash == history_hash]
+    if hits:
+        return max(hits, key=_used_s)
+    without = [slot for slot in free if slot.cached_hash is None]
+    if without:
+        return min(without, key=attrgetter("running"))
+    return min(free, key=lambda slot: (_used_s(slot), slot.running), default=None)

@@ -125,9 +125,6 @@ class Ticket:
             raise self.refusal
         return self.worker
 
-    def note_started(self) -> None:
-        self.has_started = True
-
     def retain(self, cached_hash: str) -> None:
         """Set which history the worker's cache holds when the slot is released; "": none."""
         self.kept_hash = cached_hash or None

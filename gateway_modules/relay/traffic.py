@@ -96,20 +96,20 @@ class Traffic(ABC):
         """Return a message of the gateway's own as this client reads it; None: it reads none."""
         return message.to_json()
 
-    @abstractmethod
     def begin(self, text: str | None) -> None:
         """Begin a turn: a worker is requested, perhaps not for the first time.
 
         `text` begins the turn; None where the first message comes later.
         """
+        return
 
-    @abstractmethod
     async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Return what the worker gets of a message that was held for it."""
+        return await self.upward(held)
 
-    @abstractmethod
     async def upward(self, text: str) -> Upward:
         """Check a message on its way to the worker."""
+        return Upward(text)
 
     @abstractmethod
     async def downward(self, text: str, link: Link) -> Verdict:
@@ -140,12 +140,6 @@ class LiveTraffic(Traffic):
         kind = message.get("type")
         return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
-    def begin(self, text: str | None) -> None:
-        """The first message comes later."""
-
-    async def opening(self, held: str, ticket: Ticket) -> Upward:
-        return await self.upward(held)
-
     def passes_up(self, text: Text) -> bool:
         """Whether it is no measurement and can name no voice any more."""
         is_measurement = len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK.encode() in bytes(text)
@@ -170,7 +164,7 @@ class LiveTraffic(Traffic):
         match peek_type(text):
             case "prepared":
                 self._is_prepared = True
-                link.ticket.note_started()
+                link.ticket.has_started = True
                 self._begin_diagnostics(text)
             case "paused":
                 link.ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
@@ -234,7 +228,7 @@ class TurnTraffic(Traffic):
                     await link.send(await self._prefill(is_cache_hit=False))
                 return Verdict.DROP
             case "prefill_done":
-                link.ticket.note_started()
+                link.ticket.has_started = True
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
@@ -268,22 +262,18 @@ class ChatTraffic(Traffic):
         return ClientSaid(kind, text)
 
     def begin(self, text: str | None) -> None:
-        """There is one request only."""
         if self._read[0] == text:
             self._request, self._read = self._read[1], NOTHING_READ
 
     async def opening(self, held: str, ticket: Ticket) -> Upward:
         return Upward(self._request)
 
-    async def upward(self, text: str) -> Upward:
-        return Upward(text)
-
     async def downward(self, text: str, link: Link) -> Verdict:
         match peek_type(text):
             case "prefill_done" | "chunk":
-                link.ticket.note_started()
+                link.ticket.has_started = True
             case "done":
-                link.ticket.note_started()
+                link.ticket.has_started = True
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -297,9 +287,7 @@ def name_voices(text: str, voices: VoiceLibrary) -> Upward:
     installations have.
     """
     message = _parsed(text)
-    if message.get("type") != "prepare":
-        return Upward(text)
-    if not message.keys() & NAMES:
+    if message.get("type") != "prepare" or not message.keys() & NAMES:
         return Upward(text)
     warning: errors.OmniError | None = None
     for key in ("ref_audio", "tts_ref_audio"):

@@ -118,10 +118,17 @@ def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
     message = parse_message(CHAT_MESSAGE, text)
     if not isinstance(message, chat.ChatSocketRequest):
         return message.type, None
-    if not message.tts.server_paths:
-        return "prefill", text
-    changed = message.model_copy(update={"tts": confined_tts(message.tts, voices)})
-    return "prefill", with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+    return "prefill", with_confined_tts(message, text, voices)
+
+
+def with_confined_tts(
+    request: chat.ChatRequest | chat.ChatSocketRequest, text: str, voices: VoiceLibrary
+) -> str:
+    """Return the text of a request with the paths of its voice replaced, see `confined_tts`."""
+    if not request.tts.server_paths:
+        return text
+    changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
+    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
 def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:

@@ -46,11 +46,11 @@ from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import hash_of, new_session_secret
 from gateway_modules.relay.relay import Relay, parts
-from gateway_modules.relay.turns import confined_tts
+from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind, worker_query
-from gateway_modules.web.long_text import text_of, unless_disconnected, with_strings_of
+from gateway_modules.web.long_text import text_of, unless_disconnected
 from gateway_modules.web.responses import problems
 from recording.names import generate_session_id
 
@@ -134,11 +134,7 @@ def check_chat(gateway: Gateway) -> None:
 
 
 def _prepared(text: str, voices: VoiceLibrary) -> str:
-    request = parse_message(CHAT_REQUEST, text)
-    if not request.tts.server_paths:
-        return text
-    changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
-    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+    return with_confined_tts(parse_message(CHAT_REQUEST, text), text, voices)
 
 
 @dataclass(frozen=True)
@@ -218,7 +214,7 @@ async def _served(
         session_secret=new_session_secret(),
         tries=gateway.timing.connect_tries,
     ) as socket:
-        ticket.note_started()
+        ticket.has_started = True
         try:
             await socket.send(parts(body))
             has_stopped = False
@@ -252,7 +248,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
     async def work(assignment: Assignment) -> AsyncGenerator[GatewayChatResponse]:
         ticket = assignment.ticket
         reply = await gateway.relay_pool.client.chat(ticket.worker, body, secret)
-        ticket.note_started()
+        ticket.has_started = True
         yield GatewayChatResponse(
             **dict(reply),
             queue_wait_ms=round(assignment.waited_s * MS_PER_S),

@@ -134,9 +134,6 @@ class RecordingFiles:
             raise errors.NotFoundError("There is no such file.")
         return file
 
-    def all_of(self) -> list[StoredFile]:
-        return self._recordings.files(self._id)
-
     def comment(self) -> str:
         with suppress(UnicodeDecodeError):
             return (self._recordings.read(self._id, names.COMMENT_FILE) or b"").decode()
@@ -149,9 +146,6 @@ class RecordingFiles:
             raise errors.TooBigError(f"A comment has at most {most} characters.")
         self._recordings.write(self._id, names.COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
-
-    def delete(self) -> None:
-        self._recordings.delete(self._id)
 
     def begin_upload(self, media_type: str) -> Upload:
         """Within `uploads.counted`."""
@@ -287,9 +281,9 @@ async def asset(path: str, request: Request, files: Files) -> Response:
 @router.get(
     "/{recording_id}/download", response_class=StreamingResponse, responses=problems(400, 404)
 )
-async def download(recording_id: RecordingId, files: Files) -> StreamingResponse:
+async def download(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> StreamingResponse:
     """Return the whole recording as a zip file, made while it is sent."""
-    found = await asyncio.to_thread(files.all_of)
+    found = await asyncio.to_thread(gateway.recordings.files, recording_id)
     headers = {"Content-Disposition": f'attachment; filename="{recording_id}.zip"'}
     return Download(zipped(found), headers)
 
@@ -335,7 +329,7 @@ async def set_comment(body: Comment, files: Files) -> CommentKept:
 
 
 @router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
-async def delete(files: Files) -> Deleted:
+async def delete(recording_id: RecordingId, gateway: GatewayHere, _: Files) -> Deleted:
     """Delete a recording; one that is still being written stays."""
-    await asyncio.to_thread(files.delete)
+    await asyncio.to_thread(gateway.recordings.delete, recording_id)
     return Deleted()

@@ -76,13 +76,9 @@ class RefAudioRegistry:
         self._decoder = decoder or SoundDecoder()
         self._new_id = new_id
 
-    @property
-    def count(self) -> int:
-        return len(self.list_all())
-
     def upload(self, name: str, audio_base64: str) -> RefAudio:
         """Keep an audio file of any kind (Base64) as mono at 16 kHz."""
-        if self.count >= VOICES_MAX:
+        if len(self.list_all()) >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
         wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
         voice_id = str(self._new_id())
@@ -113,17 +109,13 @@ class RefAudioRegistry:
         sql = "SELECT voice FROM voices WHERE id = ?"
         return next(self._whole(self._store.rows(sql, (ref_id,))), None)
 
-    def exists(self, ref_id: str) -> bool:
-        return self.get(ref_id) is not None
-
     def list_all(self) -> list[RefAudio]:
         """Return every voice whose file is there, oldest first."""
         return list(self._whole(self._store.rows("SELECT voice FROM voices ORDER BY rowid")))
 
     def get_file_path(self, ref_id: str) -> Path | None:
         voice = self.get(ref_id)
-        path = self._folder / voice.filename if voice else None
-        return path if path is not None and path.is_file() else None
+        return self._folder / voice.filename if voice else None
 
     def delete(self, ref_id: str) -> bool:
         voice = self.get(ref_id)

@@ -7,9 +7,9 @@ while they are up to date, so that nobody sees yesterday's page.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -88,7 +88,6 @@ class Pages:
 
 
 def find_pages(root: Path, *, wants_sources: bool) -> Pages:
-    log = structlog.get_logger("pages")
     builds = _builds(root / BUILT_FOLDER)
     libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"
     sources = Pages(root / STATIC_FOLDER, libraries)
@@ -96,7 +95,9 @@ def find_pages(root: Path, *, wants_sources: bool) -> Pages:
         return sources
     build = find_build(root)
     if build is None:
-        log.warning("serving unbundled pages", to_build_them=BUILD_COMMAND)
+        structlog.get_logger("pages").warning(
+            "serving unbundled pages", to_build_them=BUILD_COMMAND
+        )
     return build or sources
 
 
@@ -108,15 +109,11 @@ def find_build(root: Path) -> Pages | None:
 
 
 def _builds(folder: Path) -> list[tuple[Path, Manifest]]:
-    return sorted(_readable(folder), key=lambda build: build[0].stat().st_mtime_ns)
-
-
-def _readable(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+    found = []
     for path in folder.glob("v-*/manifest.json"):
-        try:
-            yield path.parent, Manifest.model_validate(json.loads(path.read_bytes()))
-        except (OSError, ValueError, ValidationError):
-            continue  # removed meanwhile, or broken: the build counts as none
+        with suppress(OSError, ValueError):  # removed meanwhile, or broken: it counts as none
+            found.append((path.parent, Manifest.model_validate_json(path.read_bytes())))
+    return sorted(found, key=lambda build: build[0].stat().st_mtime_ns)
 
 
 def _sources(root: Path, manifest: Manifest) -> dict[str, str]:

@@ -58,14 +58,14 @@ def test_a_voice_is_kept_and_found_again(tmp_path: Path) -> None:
     voice = registry.upload(" Ann \n B " + "x" * 100, encoded(10))
     assert voice.name == ("Ann B " + "x" * 100)[:80]
     assert voice.duration_ms == 1_000
-    assert registry.exists(voice.id) and registry.count == 1
+    assert registry.list_all() == [voice]
     again = RefAudioRegistry(tmp_path / "voices", Store(tmp_path), decoder=QuickDecoder())
     assert again.list_all() == [voice] and again.get(voice.id) == voice
     path = again.get_file_path(voice.id)
     assert path is not None and path.read_bytes() == wav(1.0)
     assert again.delete(voice.id) and not again.delete(voice.id)
     assert not path.exists()
-    assert RefAudioRegistry(tmp_path / "voices", Store(tmp_path)).count == 0
+    assert RefAudioRegistry(tmp_path / "voices", Store(tmp_path)).list_all() == []
 
 
 def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_upload_that_cannot_be_noted_leaves_no_file(
     monkeypatch.setattr(Store, "transaction", full)
     with pytest.raises(OSError):
         registry.upload("x", encoded(10))
-    assert registry.count == 0 and not list(tmp_path.iterdir())
+    assert registry.list_all() == [] and not list(tmp_path.iterdir())
 
 
 def test_an_entry_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:

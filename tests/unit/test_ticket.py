@@ -98,7 +98,7 @@ async def test_only_sessions_that_began_teach_the_estimates() -> None:
         clock.advance(5)
     assert pool.eta_tracker.get_status().ema_chat_samples == 0
     async with assigned(pool, "chat") as ticket:
-        ticket.note_started()
+        ticket.has_started = True
         clock.advance(7)
     assert pool.eta_tracker.get_status().ema_chat_s == 7.0
 
@@ -155,7 +155,7 @@ async def hold(pool: WorkerPool) -> None:
         await asyncio.sleep(0)
 
     async with assigned(pool, "streaming", history_hash="A", on_wait=tell) as ticket:
-        ticket.note_started()
+        ticket.has_started = True
         for _ in range(3):
             await asyncio.sleep(0)
         ticket.retain("B")

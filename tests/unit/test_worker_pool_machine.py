@@ -105,7 +105,7 @@ class PoolMachine(PoolBench):
         try:
             await ticket.wait()
             assert ticket.is_cache_hit == (number in self.model.hits)
-            ticket.note_started()
+            ticket.has_started = True
             cache = await door
             ticket.retain(cache)
         finally:

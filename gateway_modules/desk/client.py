@@ -34,10 +34,10 @@ from gateway_modules.desk.wire import (
     WorkerState,
 )
 from gateway_modules.queue.directory import KnownWorkers
-from gateway_modules.queue.worker_answer import ERROR_OF_CODE
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_ticket_id
+from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
 STOP: Final = ClientSaid("stop", '{"type":"stop"}')

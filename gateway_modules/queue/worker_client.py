@@ -13,11 +13,12 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterator,
     Mapping,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -30,6 +31,7 @@ from websockets.protocol import OPEN, Event
 from core import errors
 from core.schemas import limits
 from core.schemas.chat import ChatResponse
+from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import (
     WORKER_SECRET_HEADER,
@@ -42,15 +44,10 @@ from core.schemas.worker import (
     WorkerStatus,
 )
 from core.worker_tls import SNI, WORKER_TLS_NAME
-from gateway_modules.queue.worker_answer import (
-    WorkerAnswer,
-    our_errors,
-    raise_for_status,
-    read_reply,
-)
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.web.frames import FrameSplitter, Shortcut, Text, whole_text
 from gateway_modules.web.long_text import parts_of
+from gateway_modules.web.responses import refusal_of
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
@@ -61,12 +58,21 @@ PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
 CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
 WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
 HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
+REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
+REFUSED_STATUSES: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
 HEAD_END: Final = b"\r\n\r\n"  # of the answer to a handshake
 TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
     TranscriptPassage | TranscriptProblem
 )
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Sleep = Callable[[float], Awaitable[None]]
+Reply = TypeVar("Reply", bound=WireModel)
 
 
 class WorkerSocket(ClientConnection):
@@ -185,15 +191,15 @@ class WorkerClient:
             WorkerUnreachableError: It did not answer in time.
         """
         try:
-            answer = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
+            status, body = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
         except (errors.WorkerLostError, errors.SessionTimeoutError) as error:
             raise errors.WorkerUnreachableError(error.message) from error
-        problem = f"health answered with HTTP {answer.status}"
-        if answer.status == HTTPStatus.UNAUTHORIZED:
+        problem = f"health answered with HTTP {status}"
+        if status == HTTPStatus.UNAUTHORIZED:
             problem = "It refuses the gateway: security.worker_secret is another one there."
-        if answer.status == HTTPStatus.OK:
+        if status == HTTPStatus.OK:
             try:
-                return WorkerHealth.model_validate_json(answer.body)
+                return WorkerHealth.model_validate_json(body)
             except ValidationError:
                 problem = "health answered with something else"
         return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
@@ -213,14 +219,9 @@ class WorkerClient:
             WorkerUnreachableError: No connection could be made.
         """
         secret = {SESSION_SECRET_HEADER: session_secret}
-        answer = await self._call(
-            worker, "POST", "/chat", self._request_timeout_s, _blocks(body), secret
-        )
-        raise_for_status(answer)
-        try:
-            return ChatResponse.model_validate_json(answer.body)
-        except ValidationError as error:
-            raise errors.WorkerLostError("The worker answered with something else.") from error
+        limit_s = self._request_timeout_s
+        answer = await self._call(worker, "POST", "/chat", limit_s, _blocks(body), secret)
+        return _parsed(ChatResponse, *answer)
 
     async def transcribe(
         self, worker: WorkerConnection, sound: bytes, query: Mapping[str, str]
@@ -232,10 +233,10 @@ class WorkerClient:
         """
         url = f"{self._scheme}://{worker.place.netloc}/transcribe"
         stream = self._client().stream
-        with our_errors():
+        with _our_errors():
             async with stream("POST", url, params=query, content=sound, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
-                    raise_for_status(WorkerAnswer(answer.status_code, await read_reply(answer)))
+                    _raise_for_status(answer.status_code, await _read(answer))
                 async for line in answer.aiter_lines():
                     passage = TRANSCRIPT_LINE.validate_json(line)
                     if isinstance(passage, TranscriptProblem):
@@ -291,11 +292,7 @@ class WorkerClient:
 
     async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
         answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
-        raise_for_status(answer)
-        try:
-            return ActionResult.model_validate_json(answer.body)
-        except ValidationError as error:
-            raise errors.WorkerLostError("The worker answered with something else.") from error
+        return _parsed(ActionResult, *answer)
 
     async def _open(
         self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
@@ -324,10 +321,10 @@ class WorkerClient:
         timeout_s: float,
         body: bytes | AsyncIterable[bytes] | None = None,
         further: Mapping[str, str] | None = None,
-    ) -> WorkerAnswer:
+    ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         headers |= further or {}
-        with our_errors():
+        with _our_errors():
             async with (
                 # httpx limits each read; the whole call needs a limit of its own.
                 asyncio.timeout(timeout_s),
@@ -339,7 +336,7 @@ class WorkerClient:
                     extensions=SNI,
                 ) as response,
             ):
-                return WorkerAnswer(response.status_code, await read_reply(response))
+                return response.status_code, await _read(response)
 
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:
@@ -357,3 +354,44 @@ class WorkerClient:
 async def _blocks(text: str) -> AsyncIterator[bytes]:
     for part in parts_of(text):
         yield part.encode("utf-8", "surrogatepass")
+
+
+async def _read(response: httpx.Response) -> bytes:
+    parts, size_bytes = [], 0
+    async for part in response.aiter_bytes():
+        size_bytes += len(part)
+        if size_bytes > REPLY_MAX_BYTES:
+            raise errors.WorkerLostError("The worker's reply is too large.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parsed(kind: type[Reply], status: int, body: bytes) -> Reply:
+    _raise_for_status(status, body)
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise errors.WorkerLostError("The worker answered with something else.") from error
+
+
+def _raise_for_status(status: int, body: bytes) -> None:
+    if status == HTTPStatus.CONFLICT:
+        raise errors.NotSupervisedError()
+    if status in REFUSED_STATUSES:
+        raise refusal_of(status, body)
+    if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        raise errors.NoWorkerError("The worker is busy. Please try again later.")
+    if status != HTTPStatus.OK:
+        raise errors.WorkerLostError(f"The worker failed (HTTP {status}).")
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    try:
+        yield
+    except httpx.ConnectError as error:
+        raise errors.WorkerUnreachableError() from error
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise errors.SessionTimeoutError("The worker did not answer in time.") from error
+    except (httpx.HTTPError, ValidationError) as error:
+        raise errors.WorkerLostError() from error

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field
+from pydantic import Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,7 +27,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from core.errors import ErrorCode, InternalError, NotFoundError, describe_error
+from core import errors
+from core.errors import ErrorCode, InternalError, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
@@ -64,6 +65,26 @@ class Problem(WireModel):
 
     detail: str = Field(description="What went wrong, for a person to read.")
     code: ErrorCode = Field(description="What went wrong, for a program.")
+
+
+KINDS: Final = tuple(
+    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OmniError)
+)
+# Of several errors with the same code, and status, the first represents all.
+REFUSALS: Final = {(kind.code, kind.http_status): kind for kind in reversed(KINDS)}
+ERROR_OF_CODE: Final = {kind.code: kind for kind in reversed(KINDS)}
+DETAIL_MAX_CHARS: Final = 300  # of a worker's explanation, to a client
+
+
+def refusal_of(status: int, body: bytes) -> OmniError:
+    """Return the error that another process answered with; see `problem_answer`."""
+    try:
+        problem = Problem.model_validate_json(body)
+        kind = REFUSALS[problem.code, status]
+    except (ValidationError, KeyError):
+        detail = body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+        return errors.BadPayloadError(f"The worker refuses the request: {detail}")
+    return kind(problem.detail[:DETAIL_MAX_CHARS])
 
 
 def problem_answer(

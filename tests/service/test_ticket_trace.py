@@ -25,7 +25,6 @@ BESIDE = {
     "admin/state.py": "says whether its app is switched on, and samples now and then",
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
     "queue/models.py": "is what they answered",
-    "queue/worker_answer.py": "reads their answers",
     "relay/live_sessions.py": "counts sockets and finds sessions by their ids",
     "relay/notes.py": "counts and logs; changes nothing that happens",
     "routes/http_edge.py": "checks origin and rate before the route",

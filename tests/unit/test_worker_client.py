@@ -26,7 +26,7 @@ from core.errors import (
 )
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, WorkerStatus
-from gateway_modules.queue import worker_answer, worker_client
+from gateway_modules.queue import worker_client
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
 from settings.workers import WorkerPlace
@@ -180,7 +180,7 @@ async def test_a_reply_that_makes_no_sense_or_is_too_large_is_an_error(
         await client.chat(WORKER, "{}")
     with pytest.raises(WorkerLostError):
         await client.stop(WORKER, "duplex", None)
-    monkeypatch.setattr(worker_answer, "REPLY_MAX_BYTES", 4)
+    monkeypatch.setattr(worker_client, "REPLY_MAX_BYTES", 4)
     with pytest.raises(WorkerLostError, match="too large"):
         await client.chat(WORKER, "{}")
 

@@ -262,7 +262,6 @@ def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
 
 
 def served_names(certfile: Path | None) -> list[str]:
-    """Return the names of this server: its certificate's, without TLS the host's."""
     return certificate_names(certfile) if certfile is not None else [socket.gethostname()]
 
 

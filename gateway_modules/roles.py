@@ -90,7 +90,6 @@ def shared_secret(settings: Settings) -> str:
 
 
 def behind_doors(settings: Settings) -> Settings:
-    """Return the settings of a desk, which only its doors ask: they speak for their clients."""
     security = settings.security.model_copy(
         update={"trusted_proxies": EVERYBODY, "allowed_hosts": ("*",)}
     )

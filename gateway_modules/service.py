@@ -263,7 +263,6 @@ class View:
 
 
 async def view_of(connection: HTTPConnection) -> View:
-    """Return what the caller may see; a dependency of routes."""
     gateway = gateway_of(connection)
     if gateway.access.is_admin(connection):
         return View(None)

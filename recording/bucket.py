@@ -122,7 +122,6 @@ class Bucket:
             yield block
 
     def objects(self, folder: str) -> dict[str, ObjectFound]:
-        """Return the objects below a folder, by their names relative to it."""
         with _refusals():
             found = [one for page in self._library.list(self._store, f"{folder}/") for one in page]
         return {
@@ -131,7 +130,6 @@ class Bucket:
         }
 
     def list_folder(self, folder: str) -> tuple[list[str], set[str]]:
-        """Return the names of the folders in a folder, and of the objects directly in it."""
         with _refusals():
             found = self._library.list_with_delimiter(self._store, f"{folder}/")
         folders = [path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"]]
@@ -149,8 +147,6 @@ SEAL_VERSION: Final = 1
 
 
 class SealedFile(Record):
-    """One file."""
-
     name: str
     size_bytes: int = Field(ge=0)
     sha256: str
@@ -170,7 +166,6 @@ class Seal(Record):
         return sum(one.size_bytes for one in self.files)
 
     def listed(self, recording_id: str, beside: set[str]) -> ListedRecording:
-        """Return the list's row; `beside` names the objects directly in the folder."""
         return ListedRecording(
             id=recording_id,
             app_type=self.meta.app_type,
@@ -194,7 +189,6 @@ def object_name(recording_id: str, name: str = "") -> str:
 
 
 def read_seal(bucket: Bucket, recording_id: str) -> Seal | None:
-    """Return a recording's seal; None if it has none, and so does not exist."""
     content = bucket.read(object_name(recording_id, SEAL_FILE))
     try:
         return None if content is None else Seal.model_validate_json(content)
@@ -216,7 +210,6 @@ def delete_sealed(bucket: Bucket, recording_id: str) -> None:
 
 
 def finish_deleting(bucket: Bucket, recording_id: str) -> None:
-    """Delete the rest of a recording without a seal."""
     names = bucket.objects(object_name(recording_id)).keys() - {DELETING_FILE}
     bucket.remove([object_name(recording_id, name) for name in [*names, DELETING_FILE]])
 

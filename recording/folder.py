@@ -109,8 +109,6 @@ def _hash(secret: str) -> bytes:
 
 
 class RecordingLock:
-    """Held by the process that writes a recording."""
-
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK_FILE
         self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
@@ -131,7 +129,6 @@ class RecordingLock:
 
 
 def remove_lock(folder: Path) -> None:
-    """Remove a lock file that its process left behind, if there is one."""
     with contextlib.suppress(OSError):
         (folder / LOCK_FILE).unlink()
 
@@ -196,7 +193,6 @@ def mend_head(path: Path, head: bytes, size_bytes: int) -> None:
 
 
 def folder_size_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder; what vanishes meanwhile counts nothing."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -304,14 +300,12 @@ def readable_wav(path: Path) -> WavShape | None:
 
 
 def picture_extension(head: bytes) -> str | None:
-    """Return a picture's format from its first `PICTURE_HEAD_BYTES` bytes; None if it is none."""
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "webp"
     return next((name for mark, name in PICTURE_MARKS if head.startswith(mark)), None)
 
 
 def is_whole_picture(path: Path) -> bool:
-    """Whether a picture has its beginning and its end."""
     try:
         with path.open("rb") as file:
             head = file.read(PICTURE_HEAD_BYTES)

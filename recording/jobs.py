@@ -226,7 +226,6 @@ class RecordingJobs:
         return not job.in_order or len(self._ordered) == 1
 
     def _after(self, job: _Job) -> _Job | None:
-        """Remove a finished job from those in order; return the next of them."""
         if not job.in_order:
             return None
         with self._changed:
@@ -312,7 +311,6 @@ class ReplayProcess:
             logger.warning("no replay of %s (%d): %s", folder.name, child.returncode, tail)
 
     def stop(self) -> None:
-        """Terminate the running build, if any, and start no more."""
         with self._lock:
             self._is_stopped = True
             if self._child is not None:
@@ -356,7 +354,6 @@ class Problem:
     files_left_out: int = 0
 
     def note(self, text: str) -> bool:
-        """Keep the first problem; True if this is it."""
         with self.lock:
             is_first, self.problem = self.problem is None, self.problem or text
         return is_first

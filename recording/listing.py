@@ -134,7 +134,6 @@ def list_folders(data_dir: Path, store: Store) -> list[ListedRecording]:
 
 
 def parse_listed(kept: str) -> ListedRecording | None:
-    """Return a cached row; None if another version wrote it."""
     with suppress(ValidationError):
         return ListedRecording.model_validate_json(kept)
     return None
@@ -274,7 +273,6 @@ class _Cleanup:
                 total_bytes -= one.bytes
 
     def _recover(self, folder: Path) -> None:
-        """Finish a recording, unless the disk is too full, which deleting others may change."""
         try:
             recover_session(folder)
             self.recovered += 1
@@ -282,7 +280,6 @@ class _Cleanup:
             self._note(folder.name, error)
 
     def _delete(self, one: ListedRecording, reason: Reason) -> bool:
-        """Delete a recording, or count it in a dry run; False if it stays."""
         if one.is_running:
             return False
         try:

@@ -30,7 +30,6 @@ WAV_MARK: Final = b"RIFF"
 
 
 def keep(sound: Sound) -> Sound:
-    """Return the sound in a form the caller cannot change any more."""
     return np.array(sound, dtype=np.float32) if isinstance(sound, np.ndarray) else sound
 
 
@@ -83,7 +82,6 @@ VIDEO_SUFFIXES: Final = frozenset({VIDEO_SUFFIX, "webm", "mov", "mkv", "avi"})
 
 
 def picture_suffix(picture: Picture) -> str | None:
-    """Return a picture's suffix from its first bytes; None if it is no picture."""
     if isinstance(picture, bytes):
         return picture_extension(picture[:PICTURE_HEAD_BYTES])
     try:

@@ -90,7 +90,6 @@ def generate_recording_id(client_session_id: str, now: datetime) -> str:
 
 
 def recording_folder(data_dir: Path | str, recording_id: str) -> Path:
-    """Return the folder of one recording, which need not exist."""
     return Path(data_dir) / SESSIONS_FOLDER / check_recording_id(recording_id)
 
 

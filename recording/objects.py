@@ -317,7 +317,6 @@ class ObjectStore:
         self._running.close()
 
     def _remove_parts(self) -> None:
-        """Remove uploads that ended with their gateway; none takes a day."""
         for part in self._parts.glob("*.part"):
             with suppress(OSError):  # it was kept meanwhile
                 if time.time() - part.stat().st_mtime > PART_AGE_S:

@@ -105,7 +105,6 @@ class SessionRecorder:
         return self._save_content(name, picture)
 
     def save_user_video(self, index: int, video: Picture, extension: str = "mp4") -> str | None:
-        """Write a video the user attached; an unknown suffix becomes mp4."""
         return self._save_content(names.user_video(index, media.video_suffix(extension)), video)
 
     def update_config(self, extra: Mapping[str, Any]) -> None:

@@ -211,8 +211,6 @@ class _Recording(Record):
 
 
 class DuplexRecording(_Recording):
-    """`recording.json` of a duplex session."""
-
     mode: Literal["duplex"] = "duplex"
     chunks: tuple[Chunk, ...] = ()
 

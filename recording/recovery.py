@@ -183,13 +183,10 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 class MediaFiles:
-    """The media of one recording: which exist, which are whole."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def sound(self, name: str | None) -> WavShape | None:
-        """Return a sound file's shape, repaired if truncated; None if it is unusable."""
         path = self._path(name)
         return readable_wav(path) if path is not None else None
 
@@ -202,7 +199,6 @@ class MediaFiles:
         return name if path is not None and path.stat().st_size > 0 else None
 
     def numbered(self, subfolder: str, pattern: re.Pattern[str]) -> dict[tuple[int, ...], str]:
-        """Return the files whose names match, by the numbers in them."""
         try:
             found = sorted(os.listdir(self._folder / subfolder))
         except OSError:
@@ -378,7 +374,6 @@ def _checked(user_input: TurnInput, media: MediaFiles) -> TurnInput:
 
 
 def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:
-    """Make a turn's input of a sound file that no line names."""
     sound = media.sound(name)
     if sound is None:
         return None

@@ -160,7 +160,7 @@ def _read(span: Span) -> Iterator[Pcm]:
 
 
 class ReplayTooSlowError(Exception):
-    """Making the video took longer than allowed."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,6 @@ class _Sounds:
         source.seek(WAV_HEADER_BYTES)
 
     def write_until(self, position: int) -> None:
-        """Encode up to a sample or a little further, in whole blocks."""
         while self._position < position:
             raw = self._source.read(SOUND_BLOCK * CHANNELS * SAMPLE_BYTES)
             block = np.frombuffer(raw, "<i2").astype(np.int16)
@@ -277,7 +276,6 @@ def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _letterboxed(path: Path) -> Image.Image | None:
-    """Fit a picture into the frame; None if it cannot be opened."""
     try:
         picture = read_picture(path, allowed=FRAME_LIMITS)
     except PictureError:
@@ -338,7 +336,6 @@ def build_replay(
 
 
 def main() -> None:
-    """Build the replay of the folder named on the command line."""
     parser = argparse.ArgumentParser(description="Build the merged replay of a recording.")
     parser.add_argument("folder", type=Path, help="the recording's folder")
     parser.add_argument("--timing", choices=("session", "logical"), default="session")

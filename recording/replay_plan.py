@@ -188,7 +188,6 @@ class _DuplexPlanner:
         self._speech, self._caption = None, None
 
     def _show(self, chunk: Chunk, duration: int) -> None:
-        """Show the pictures of one chunk one after the other, for equal parts of it."""
         pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
         for number, name in enumerate(pictures):
             at = self._now + number * duration // len(pictures)
@@ -215,7 +214,6 @@ def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
 
 
 def _span(folder: Path, name: str | None, start: int) -> Span | None:
-    """Make a span of one file; None if there is no usable audio in it."""
     shape = readable_wav(folder / name) if name is not None else None
     if name is None or shape is None or shape.channels != 1:
         return None
@@ -236,7 +234,6 @@ class Cue:
     text: str
 
     def times(self, point: str) -> str:
-        """Return its time span; `point` stands before the milliseconds."""
         return f"{_clock(self.start_ms, point)} --> {_clock(self.end_ms, point)}"
 
 

@@ -77,7 +77,6 @@ class FolderStore:
         self._state = state
 
     def check(self, recording_id: str) -> None:
-        """Raises NotFoundError without such a recording."""
         folder = recording_folder(self._data_dir, recording_id)
         if not folder.is_dir() or folder.is_symlink():
             raise NotFoundError("There is no such recording.")
@@ -96,7 +95,6 @@ class FolderStore:
         return file_in(self._folder(recording_id), name)
 
     def files(self, recording_id: str) -> list[StoredFile]:
-        """Return all that may be served, by name."""
         return files_in(self._folder(recording_id))
 
     def write(self, recording_id: str, name: str, content: bytes) -> None:
@@ -123,7 +121,6 @@ class FolderStore:
         append(self._folder(recording_id) / DIAGNOSTICS_FILE, line)
 
     def delete(self, recording_id: str) -> None:
-        """Raises SessionInUseError if it is still being written."""
         delete_recording(self._folder(recording_id))
 
     def listed(self) -> list[ListedRecording]:
@@ -254,8 +251,6 @@ def _span(range_header: str, size: int) -> tuple[int, int] | None:
 
 
 class _Sink(RawIOBase):
-    """Collects the next bytes of a zip file."""
-
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[bytes] = []

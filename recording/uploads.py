@@ -133,7 +133,6 @@ class Uploader:
         return True
 
     def scan(self) -> bool:
-        """Seal complete recordings, remove expired copies; False if the store refused something."""
         unsealed, sealed, running = dict[Path, Meta](), list[Path](), list[Path]()
         for folder in recording_folders(self._data_dir):
             if _sealed_in(folder) == self._bucket.url:
@@ -189,7 +188,6 @@ class Uploader:
             return False
 
     def _seal(self, folder: Path, meta: Meta) -> None:
-        """Upload a recording. If another thread or process deletes it meanwhile, nothing stays."""
         try:
             self._upload(folder, meta)
         except OSError:
@@ -297,7 +295,6 @@ def is_sealed(folder: Path) -> bool:
 
 
 def _blocks(path: Path, size_bytes: int) -> Iterator[bytes]:
-    """Yield the first bytes of a file that may grow meanwhile."""
     with path.open("rb") as file:
         while size_bytes > 0 and (block := file.read(min(BLOCK_BYTES, size_bytes))):
             size_bytes -= len(block)

@@ -160,7 +160,6 @@ class AccessPolicy:
         self.check_token(shown, self.client_address(connection))
 
     def is_admin(self, connection: HTTPConnection) -> bool:
-        """Raises RateLimitedError after too many wrong tokens."""
         try:
             self.check_admin(connection)
         except UnauthorizedError:
@@ -206,7 +205,6 @@ def is_loopback(host: str) -> bool:
 
 
 def origin_key(origin: str) -> str:
-    """Return the normal form of an origin; "" if it has no host."""
     if origin == ANY:
         return origin
     scheme, (host, port) = _split_origin(origin.strip().rstrip("/"))
@@ -251,7 +249,6 @@ class Masks:
         self._key = secrets.token_bytes(KEY_BYTES)
 
     def mask(self, name: str) -> str:
-        """Return the mask of an id; it cannot be mistaken for one, since ids hold no ellipsis."""
         digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), "sha256")
         return f"…{digest.hex()[:MASK_CHARS]}"
 
@@ -338,7 +335,6 @@ class ClientSecrets:
 
     # Any: a JSON object.
     def find(self, value: str) -> dict[str, Any] | None:
-        """Return the settings of a secret's sessions, None if it is unknown or has expired."""
         kept = self._kept.get(_hash(value)) if value.startswith(SECRET_PREFIX) else None
         if kept is None or kept.expires_at <= self._clock():
             return None

@@ -84,7 +84,6 @@ class AppRegistry:
         return any(app.app_id == app_id for app in APPS) and kept != [(0,)]
 
     def check(self, app_id: str) -> None:
-        """Raises AppDisabledError if an app is switched off."""
         if not self.is_enabled(app_id):
             name = next((app.name for app in APPS if app.app_id == app_id), app_id)
             raise AppDisabledError(f"{name} is currently disabled.")
@@ -105,8 +104,6 @@ class AppRegistry:
 
 
 class EtaStore:
-    """The durations by name; what is set now stands beside what was set before."""
-
     def __init__(self, store: Store, settings: ServiceSettings) -> None:
         self._store = store
         self._settings = settings
@@ -172,7 +169,6 @@ class AuditLog:
             )
 
     def newest(self, limit: int) -> list[AuditEntry]:
-        """Return entries, newest first; damaged ones are skipped."""
         entries: list[AuditEntry] = []
         sql = "SELECT entry FROM audit ORDER BY number DESC LIMIT ?"
         for (text,) in self._store.rows(sql, (limit,)):
@@ -191,7 +187,6 @@ class BodyStart:
         self._kept = (self._kept + part)[:BODY_READ_BYTES] if self._is_whole else b""
 
     def details(self) -> str:
-        """Return the plain values of a short JSON object, "" of anything else."""
         try:
             body = json.loads(self._kept) if self._kept else {}
         except (ValueError, RecursionError):
@@ -319,7 +314,6 @@ class Trends:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the nearest-rank quantile, `share` from 0 to 1; None without values."""
     if not values:
         return None
     rank = max(1, math.ceil(share * len(values)))

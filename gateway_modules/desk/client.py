@@ -177,7 +177,6 @@ class DeskClient:
         owner: str = "",
         order: int | None = None,
     ) -> Ticket:
-        """See `WorkerPool.enqueue`; DeskAwayError without a position that could be kept."""
         if order is None or self.is_stopped:
             self.check_intake(client)
         ticket = self._made(RequestType(request_type), session_id, client, owner)

@@ -107,7 +107,6 @@ class Door:
             await asyncio.gather(reader, writer, *self._waits.values(), return_exceptions=True)
 
     def end(self) -> None:
-        """Release everything now; the connection is closed soon."""
         self._is_over = True
         self.release()
         self._wake.set()

@@ -39,16 +39,12 @@ class InvalidAnswerError(OpenAIError):
 
 
 class JsonSchema(WireModel):
-    """A schema that the answer fits."""
-
     name: str = Field(pattern=r"^[\w-]{1,64}$")
     description: str | None = Field(None, max_length=limits.TEXT_MAX_CHARS)
     schema_: Json = Field(alias="schema")
 
 
 class ResponseFormat(WireModel):
-    """In which form the answer is."""
-
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
@@ -108,7 +104,6 @@ def _refuse_constant(name: str) -> None:
 
 
 def _keywords(schema: object) -> Iterator[str]:
-    """Yield the keys of a schema; a key whose value is a schema may be a property's name."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             if name == "patternProperties" or not isinstance(value, dict | bool):
@@ -148,8 +143,6 @@ AnswerFormat = Literal["wav", "mp3", "flac", "opus", "pcm16"]
 
 
 class TextPart(WireModel):
-    """A piece of text."""
-
     type: Literal["text"]
     text: str = Field(max_length=limits.TEXT_MAX_CHARS)
 
@@ -161,8 +154,6 @@ class Url(WireModel):
 
 
 class ImagePart(WireModel):
-    """A picture."""
-
     type: Literal["image_url"]
     image_url: Url
 
@@ -175,14 +166,10 @@ class VideoPart(WireModel):
 
 
 class InputAudio(WireModel):
-    """An audio file as Base64; its format is detected from its content."""
-
     data: str = Field(max_length=WIRE_CHARS)
 
 
 class AudioPart(WireModel):
-    """An audio item."""
-
     type: Literal["input_audio"]
     input_audio: InputAudio
 
@@ -206,23 +193,17 @@ class SpokenAnswer(WireModel):
 
 
 class CalledFunction(WireModel):
-    """Which function a call is of; the arguments are JSON as text."""
-
     name: str = Field(max_length=limits.ID_MAX_CHARS)
     arguments: str = Field(max_length=limits.TEXT_MAX_CHARS)
 
 
 class ToolCall(WireModel):
-    """A call that an assistant's message made."""
-
     id: str = Field(max_length=limits.ID_MAX_CHARS)
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
 class ChatMessage(WireModel):
-    """One message of the history."""
-
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: (
         Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
@@ -235,8 +216,6 @@ class ChatMessage(WireModel):
 
 
 class AudioOptions(WireModel):
-    """How an answer is spoken."""
-
     voice: str | dict[str, str] = "default"
     format: AnswerFormat = "wav"
 
@@ -246,34 +225,24 @@ class AudioOptions(WireModel):
 
 
 class FunctionTool(WireModel):
-    """A function that the answer may call."""
-
     type: Literal["function"]
     function: Function
 
 
 class FunctionName(WireModel):
-    """A function by its name."""
-
     name: str = Field(max_length=limits.ID_MAX_CHARS)
 
 
 class FunctionChoice(WireModel):
-    """The function that the answer has to call."""
-
     type: Literal["function"]
     function: FunctionName
 
 
 class StreamOptions(WireModel):
-    """What a stream says besides the answer."""
-
     include_usage: bool = False
 
 
 class CompletionRequest(WireModel):
-    """The body of a request."""
-
     model: str = Field(max_length=limits.ID_MAX_CHARS)
     messages: list[ChatMessage] = Field(min_length=1, max_length=limits.MESSAGES_MAX)
     modalities: list[Literal["text", "audio"]] = Field(["text"], min_length=1)

@@ -88,8 +88,6 @@ SESSION_ID_BYTES: Final = 12
 
 
 class ExpiresAfter(WireModel):
-    """How long a secret opens sessions."""
-
     anchor: Literal["created_at"] = "created_at"
     seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
 

@@ -185,7 +185,6 @@ def event_type(text: str) -> str:
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:
-    """Add the audio of the uploaded voice that an event names; other texts stay. Blocks."""
     try:
         check_json_shape(text)
         event = json.loads(text)
@@ -209,8 +208,6 @@ def _inside(part: object, path: tuple[str, ...]) -> object:
 
 
 class Transport(WireModel):
-    """How a GPT-Live session is carried."""
-
     type: Literal["webrtc"]
     sdp: str
 

@@ -186,8 +186,6 @@ WAV_HEAD: Final = wav_header(
 
 
 class SpeechRequest(WireModel):
-    """The body of a request."""
-
     model: str = Field(max_length=limits.ID_MAX_CHARS)
     input: str = Field(min_length=1, max_length=INPUT_MAX_CHARS)
     voice: str | dict[str, str] = "default"

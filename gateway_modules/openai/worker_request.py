@@ -58,7 +58,6 @@ class Transcripts:
         self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def keep(self, audio_id: str, text: str) -> int:
-        """Keep a text; return until when, in Unix seconds."""
         expires_s = int(self._clock()) + TRANSCRIPT_LIFE_S
         self._kept[audio_id] = expires_s, text
         while len(self._kept) > TRANSCRIPTS_MAX:
@@ -97,7 +96,6 @@ def worker_request(
 
 
 def _history(params: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
-    """Yield the messages for the model; results of tools become a message of the user."""
     calls: list[str] = []
     outputs: dict[int, str] = {}  # by the index of their call
     for index, message in enumerate(params):

@@ -64,7 +64,6 @@ class KnownWorkers:
         return any(w.room for w in self.workers.values() if w is not worker)
 
     def is_anybody_left(self) -> bool:
-        """Whether some worker may take a request sooner or later."""
         gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
         return any(w.status not in gone and not w.is_retiring for w in self.workers.values())
 
@@ -161,7 +160,6 @@ class HealthMonitor:
 
 
 def loaded_model(workers: Iterable[WorkerConnection]) -> ModelFacts | None:
-    """Return what the first worker in reach has loaded, None if none has."""
     for worker in workers:
         latest = worker.service.latest
         is_there = worker.status not in (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
@@ -232,7 +230,6 @@ class Directory(KnownWorkers):
             LOG.info("worker left", worker_id=worker.worker_id)
 
     def recheck(self, worker: WorkerConnection) -> None:
-        """Ask a worker how it is now, not at the end of its period; assign what may be."""
         self.monitor.poke(worker)
         self._after_round()
 

@@ -263,7 +263,6 @@ class ServiceState:
         return is_another
 
     def note_error(self, text: str, now: datetime) -> bool:
-        """Remember what is wrong, and return whether it is new; else the first time counts."""
         is_new = self.last_error is None or self.last_error[0] != text
         if is_new:
             self.last_error = text, now

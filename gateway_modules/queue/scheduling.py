@@ -107,7 +107,6 @@ class EtaTracker:
 
 
 def remaining_s(eta_s: float, elapsed_s: float) -> float:
-    """Return how much longer a running task is assumed to take, s; never zero."""
     left_s = eta_s - elapsed_s
     return left_s if left_s > 0 else OVERRUN_FLOOR_S
 
@@ -138,9 +137,7 @@ class Waiting(Protocol):
 
 
 class Occupied(Protocol):
-    def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
-        """Return the time left of each slot that is occupied."""
-        ...
+    def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]: ...
 
 
 class Estimates:

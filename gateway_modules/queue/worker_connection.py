@@ -172,7 +172,6 @@ class WorkerConnection:
         place: WorkerPlace,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """A worker that has not answered yet is offline and has one slot."""
         self.worker_id = worker_id
         self.place = place
         self.is_draining = False
@@ -189,7 +188,6 @@ class WorkerConnection:
 
     @property
     def status(self) -> WorkerStatus:
-        """What it is doing, in one word; of several sessions the oldest counts."""
         if self.service.status in OUT_OF_SERVICE:
             return self.service.status
         task = self.oldest_task
@@ -206,7 +204,6 @@ class WorkerConnection:
 
     @property
     def is_answering(self) -> bool:
-        """It answered the latest poll and is loaded and well."""
         return self.service.status not in OUT_OF_SERVICE and self.service.misses == 0
 
     @property
@@ -287,7 +284,6 @@ class WorkerConnection:
         self.service.status = WorkerStatus.IDLE  # it was assigned, so it is in service
 
     def adopt(self, ticket: Ticket) -> None:
-        """Record a session that the worker has kept for this gateway as one of ours."""
         slot = next((slot for slot in self.slots if slot.ticket is None), None)
         if slot is None:  # the worker has not said yet how many it has
             slot = Slot()
@@ -371,7 +367,6 @@ class WorkerConnection:
         self.service.status = WorkerStatus.OFFLINE
 
     def _fit_slots(self) -> None:
-        """Have as many slots as the worker announced, more only while they are in use."""
         self._ordered = None
         surplus = len(self.slots) - self.service.announced_slots
         self.slots.extend(Slot() for _ in range(-surplus))

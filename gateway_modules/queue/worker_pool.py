@@ -46,7 +46,6 @@ def new_session_secret() -> str:
 
 
 def is_same_secret(shown: str, secret: str) -> bool:
-    """Compare in constant time; `shown` may be anything."""
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
 
 
@@ -84,7 +83,6 @@ class ReturnTickets:
         return self._last
 
     def issue(self, order: int, session_id: str, kind: str) -> str:
-        """Return a ticket for a place, confirmed now."""
         named = f"{order}.{int(self._clock().timestamp())}"
         return f"{named}.{self._mark(named, session_id, kind)}"
 
@@ -189,7 +187,6 @@ class WorkerPool:
             await self.client.close()
 
     def close_intake(self) -> None:
-        """Refuse new and waiting requests from now on; polling continues."""
         self.is_stopped = True
         self.tickets.has_holders |= bool(self._queue) or self.tickets.is_gathering
         while self._queue:
@@ -197,7 +194,6 @@ class WorkerPool:
         self._note_quiet()
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
-        """Wait at most `limit_s` until the queue is empty and all workers are idle."""
         quiet = self._quiet = self._quiet or asyncio.Event()
         self._note_quiet()
         with suppress(TimeoutError):
@@ -249,7 +245,6 @@ class WorkerPool:
         return ticket
 
     def _insert(self, ticket: Ticket) -> bool:
-        """Put a ticket where its order belongs; return whether that is the end."""
         is_last = ticket.order >= next(reversed(self._queue.values()), ticket).order
         self._queue[ticket.ticket_id] = ticket
         ticket.position = len(self._queue)
@@ -339,7 +334,6 @@ class WorkerPool:
         self._note_quiet()
 
     def _assign(self, ticket: Ticket, rooms: dict[WorkerConnection, int]) -> None:
-        """Give a ticket one of the slots of workers that have room."""
         wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
         chosen = route(wanted_hash, [one.offer(wanted_hash, room) for one, room in rooms.items()])
         assert chosen is not None, "workers that have room make offers"
@@ -386,7 +380,6 @@ class WorkerPool:
         return sum(worker.is_busy for worker in self.workers.values())
 
     def get_ticket(self, ticket_id: str) -> Ticket | None:
-        """Return a waiting ticket with a fresh estimate, None if it does not wait."""
         self.refresh_estimates()
         return self._queue.get(ticket_id)
 

@@ -206,7 +206,6 @@ class WorkerLink:
             return
 
     def send_now(self, text: Text) -> bool:
-        """Send a message if nothing has to wait for it, and return whether that is so."""
         return self._socket is not None and self._socket.send_now(text)
 
     async def run(self) -> None:
@@ -261,7 +260,6 @@ class WorkerLink:
         return True
 
     async def _serve(self, ticket: Ticket) -> events.Event:
-        """Have a socket to the worker for as long as it lives; return how it ended."""
         request, worker = self._request, ticket.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
         if self._absence.last_seq is not None:
@@ -378,7 +376,6 @@ class Relay:
         return self._link.ticket.worker.worker_id
 
     def post(self, event: events.Event) -> None:
-        """Queue an event for the machine; returns at once."""
         self._inbox.put_nowait(_Queued(event))
 
     async def resume(self, websocket: WebSocket, last_seq: int) -> None:
@@ -598,7 +595,6 @@ class Relay:
             await self._link.send(upward.text)
 
     async def _send(self, text: str) -> None:
-        """Send to the client; one that is gone for good ends the session."""
         try:
             await self._client.send(text)
         except ClientGoneError as gone:

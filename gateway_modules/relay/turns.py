@@ -78,7 +78,6 @@ class StreamingTurn:
         return size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
-        """Return what the worker gets: the last message only if its cache holds the others."""
         prefill = self.prefill
         messages = prefill.messages[-1:] if is_cache_hit else prefill.messages
         ours: dict[str, object] = {
@@ -124,7 +123,6 @@ def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
 def with_confined_tts(
     request: chat.ChatRequest | chat.ChatSocketRequest, text: str, voices: VoiceLibrary
 ) -> str:
-    """Return the text of a request with the paths of its voice replaced, see `confined_tts`."""
     if not request.tts.server_paths:
         return text
     changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
@@ -132,7 +130,6 @@ def with_confined_tts(
 
 
 def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
-    """Replace what names a file of the server: our voices by their sound, others by nothing."""
     changes: dict[str, object] = {}
     if prefill.tts is not None and prefill.tts.server_paths:
         changes["tts"] = confined_tts(prefill.tts, voices)

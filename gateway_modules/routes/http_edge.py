@@ -231,7 +231,6 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
 
 
 def is_upload(path: str) -> bool:
-    """Whether the body is a file that is written to disk as it comes, and no JSON."""
     return path.endswith("/upload-recording") or path in VOICE_FORMS
 
 
@@ -270,8 +269,6 @@ def limited(
 
 
 class DoorsOnly:
-    """The layer around a desk: nobody asks it anything but its doors."""
-
     def __init__(self, app: ASGIApp, doors: Doors, secret: str) -> None:
         self._app = app
         self._doors = doors
@@ -312,8 +309,6 @@ def _reads(route: Route) -> bool:
 
 
 class Forwarding:
-    """The layer of a door that passes requests on to the desk."""
-
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         assert gateway.desk is not None, "a door has a desk"
         self._app = app

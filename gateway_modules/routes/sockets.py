@@ -197,7 +197,6 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
 
 
 async def _refuse(wire: ClientSocket, traffic: Traffic, error: errors.OmniError) -> None:
-    """Say why and close; a browser sees the reason only of an accepted socket."""
     try:
         await wire.send(traffic.encoded(queue.ErrorMessage.of(error)) or "")
     except ClientGoneError:

@@ -136,7 +136,6 @@ class PresetLibrary:
         return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
 
     def _described(self, preset: Preset) -> Preset:
-        """Fill in names and durations of audio files; one that is missing is left out."""
         content = [
             item if isinstance(item, PresetText) else self._described_audio(item)
             for item in preset.system_content

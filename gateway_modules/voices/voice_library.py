@@ -170,7 +170,6 @@ class SoundDecoder:
         self._processes = MediaProcesses(DECODING)
 
     def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Sound:
-        """Raises AudioError if a file is not audio, silent, damaged or too long."""
         return Sound(self._run(content, max_duration_s, as_wav=False))
 
     def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
@@ -283,7 +282,6 @@ class VoiceLibrary:
         return Voice(path.stem, self.read(path))
 
     def confined(self, name: str) -> Path | None:
-        """Resolve a client's path to an audio file of the folders, None if it is none."""
         if not name or "\0" in name:
             return None
         for base in (self._root, *self._folders):
@@ -297,7 +295,6 @@ class VoiceLibrary:
         return None
 
     def read(self, path: Path) -> Sound:
-        """Raises AudioError if a file is damaged, too long or missing."""
         try:
             stat = path.stat()
             key = (str(path), stat.st_mtime_ns, stat.st_size)
@@ -330,7 +327,6 @@ class VoiceLibrary:
 
 
 def wav_duration_s(path: Path) -> float | None:
-    """Read a WAV file's duration from its header; None for anything else."""
     try:
         with wave.open(str(path), "rb") as file:
             return round(file.getnframes() / file.getframerate(), 3)

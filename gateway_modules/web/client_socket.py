@@ -112,8 +112,6 @@ def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
 
 
 class ClientGoneError(Exception):
-    """The client's socket is closed."""
-
     def __init__(self, code: int = VANISHED, reason: str = "") -> None:
         super().__init__(reason or f"closed with {code}")
         self.code = code
@@ -173,7 +171,6 @@ class Returns:
                 self._uses.discard(use)
 
     async def wait(self, websocket: WebSocket) -> bool:
-        """Wait until another socket has taken this one's place; return whether one did."""
         if not self.may_return:
             return False
         if websocket is self.websocket:
@@ -216,7 +213,6 @@ class Returns:
 
 
 async def close_quietly(websocket: WebSocket, code: CloseCode, reason: str) -> None:
-    """Close a socket whose peer may be faster, or may not read."""
     short = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
     try:
         async with asyncio.timeout(CLOSE_LIMIT_S):
@@ -309,7 +305,6 @@ class ClientSocket:
         self._debt_s = max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes))
 
     def release(self) -> None:
-        """What was received is passed on, or of no use any more."""
         if self._lease is not None:
             self._lease.release()
 
@@ -335,7 +330,6 @@ class ClientSocket:
             raise ClientGoneError(reason=str(error)) from error
 
     def send_now(self, text: Text) -> bool:
-        """Send a text if nothing has to wait for it, and return whether that is so."""
         shortcut = self.returns.shortcut
         is_free = self.returns.is_open and not self._sending.locked()
         return is_free and shortcut is not None and shortcut.send(text)

@@ -65,7 +65,6 @@ class IncomingText:
         self._parts.append(self._decoder.decode(fragment, is_last))
 
     def fields(self, *, takes_parts: bool) -> dict[str, object]:
-        """Return what the app receives: one text, or the parts of a long one."""
         if takes_parts and sum(map(len, self._parts)) > JOINED_CHARS:
             return {"parts": self._parts}
         return {"text": "".join(self._parts)}
@@ -142,7 +141,6 @@ class FrameSplitter:
 
 
 def whole_text(block: bytes, *, is_masked: bool) -> Text | None:
-    """Return the text of a block that is one unfragmented frame of text, None of any other."""
     size_bytes = _head_bytes(block)
     if block[0] != FIN | TEXT or len(block) < size_bytes or bool(block[1] & MASKED) != is_masked:
         return None

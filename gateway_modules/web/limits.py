@@ -76,7 +76,6 @@ class Connections:
         return len(self._open)
 
     def admit(self, transport: asyncio.Transport) -> Peer | None:
-        """Register a new connection, idle at first; return its peer, None if it is refused."""
         peer = peer_of(transport)
         client = self._client_of(peer[0])
         if client and self._by_client[client] >= self._per_client:
@@ -139,7 +138,6 @@ class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
-    """Return the peer of a connection; ("", 0) if it is gone already."""
     peer = transport.get_extra_info("peername")
     return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
@@ -250,7 +248,6 @@ class ByteBudget:
         return ByteLease(self, client)
 
     def take(self, client: str, size_bytes: int) -> None:
-        """Raises RateLimitedError if that would be too much."""
         is_full = self._held_bytes + size_bytes > self._total_bytes
         if is_full or (client and self._by_client[client] + size_bytes > self._per_client_bytes):
             raise RateLimitedError("The server holds as much of what was sent as it may.")
@@ -273,7 +270,6 @@ class ByteLease:
         self._held_bytes = 0
 
     def add(self, size_bytes: int) -> None:
-        """Raises RateLimitedError if that would be too much."""
         self._budget.take(self._client, size_bytes)
         self._held_bytes += size_bytes
 

@@ -57,7 +57,6 @@ class LongText(str):
         return LongText.of(text, self._strings)
 
     def value(self, string: str) -> Iterator[str]:
-        """Yield the parts of a parsed string, or of the long one it stands for."""
         return map(_unescaped, self._strings[string]) if string in self._strings else iter([string])
 
     def parts(self) -> Iterator[str]:
@@ -103,7 +102,6 @@ class LongTextReader:
             )
 
     def result(self) -> str:
-        """Return a `LongText`, or a plain one without long strings."""
         self._end_string(self._string or [])
         text = "".join(self._text) + self._escape
         return LongText.of(text, self._strings) if self._strings else text
@@ -158,7 +156,6 @@ def size_chars(text: str) -> int:
 
 
 def with_strings_of(text: str, changed: str) -> str:
-    """Return a changed text with the long strings of the one it was made from."""
     return text.with_text(changed) if isinstance(text, LongText) else changed
 
 
@@ -201,7 +198,6 @@ def peek_type(text: str) -> str:
 
 
 def parse_type(text: str) -> str:
-    """Return a message's type, "" without one or if it is no JSON object."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -221,7 +217,6 @@ FLUSH_BYTES: Final = 1024 * 1024  # collected before a thread is asked to write 
 
 
 async def text_of(request: Request) -> str:
-    """Return a request's body, which may be long; BadPayloadError if it is not JSON."""
     decoder, reader = codecs.getincrementaldecoder("utf-8")(), LongTextReader()
     try:
         async for block in request.stream():

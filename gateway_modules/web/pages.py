@@ -201,8 +201,6 @@ CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 
 class Languages:
-    """The catalogue of each language, by its code."""
-
     def __init__(self, folder: Path) -> None:
         self._words = {path.stem: _catalogue(path) for path in sorted(folder.glob("*.json"))}
         if ENGLISH not in self._words:

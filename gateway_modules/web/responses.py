@@ -120,7 +120,6 @@ def openai_error(error: BaseException) -> dict[str, Any]:
 def openai_body(
     status: int, message: str, code: ErrorCode | str, param: str | None = None
 ) -> dict[str, Any]:
-    """Build a response body; a field's name at the beginning of the message becomes `param`."""
     kind = "invalid_request_error"
     if code is ErrorCode.RATE_LIMITED:
         kind = "rate_limit_error"
@@ -142,7 +141,6 @@ async def on_omni_error(request: Request, error: Exception) -> Response:
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Return errors of the framework: no such route, no such method, a body too long."""
     assert isinstance(error, HTTPException)
     code = CODE_OF_STATUS.get(error.status_code, ErrorCode.INTERNAL)
     if is_openai(request.url.path):
@@ -152,7 +150,6 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
-    """Return the first validation error in one sentence, never the input."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"] if part != "body")
@@ -289,7 +286,6 @@ class StaticFolder(StaticFiles):
 async def json_answer(
     body: bytes, request_headers: Headers, cache_control: str = NO_CACHE
 ) -> Response:
-    """Return JSON, compressed in a thread if the client accepts it."""
     headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
     if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
         body = await asyncio.to_thread(_compressed, body)
@@ -351,7 +347,6 @@ def content_policy(media_origin: str = "", style_nonce: str = "") -> str:
 
 
 def with_nonce(page: bytes, media_origin: str = "") -> tuple[bytes, str]:
-    """Fill in a fresh nonce at `NONCE_PLACE`; return the page and its policy."""
     nonce = secrets.token_urlsafe(NONCE_BYTES)
     filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
     return page.replace(NONCE_PLACE, filled, 1), content_policy(media_origin, nonce)

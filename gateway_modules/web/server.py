@@ -139,7 +139,6 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Restart the timer if what the client owes has changed."""
         assert self._peer is not None
         owed = self._find_owed()
         has_answered = self.cycle is None or self.cycle.response_complete

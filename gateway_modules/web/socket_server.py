@@ -130,7 +130,6 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         self._parse(data)
 
     def _passes_whole(self, block: bytes) -> bool:
-        """Forward a block that is one whole text, without parsing it first."""
         splitter = self._splitter
         if not self._shortcut.is_open or splitter is None or splitter.is_inside or self._is_partial:
             return False
@@ -230,14 +229,12 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         return False
 
     def _lease(self) -> ByteLease | None:
-        """Return what holds the received bytes, once the app has accepted the socket."""
         if not self.handshake_complete:
             return None
         lease = self.scope.get(LEASE_MARK)
         return lease if isinstance(lease, ByteLease) else None
 
     def _send_now(self, text: frames.Text) -> bool:
-        """Send a text if nothing is buffered before it; return whether it was sent."""
         is_over = self.close_sent or self.disconnected or self.conn.state is not OPEN
         if is_over or not self.writable.is_set():
             return False

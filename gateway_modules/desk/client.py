@@ -15,24 +15,7 @@ from core import errors
 from core.protocols.events import ClientSaid, Event, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.desk.wire import (
-    Adopt,
-    Assigned,
-    DeskLink,
-    EndSession,
-    Enter,
-    FromDesk,
-    FromDoor,
-    Leave,
-    Queue,
-    Refused,
-    StatusChanged,
-    StopSession,
-    Unreachable,
-    Welcome,
-    Workers,
-    WorkerState,
-)
+from gateway_modules.desk import wire
 from gateway_modules.queue.directory import KnownWorkers
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
@@ -49,26 +32,26 @@ class DeskAwayError(errors.NoWorkerError):
 
 
 class DoorTicket(Ticket):
-    send: Callable[[FromDoor], None]
+    send: Callable[[wire.FromDoor], None]
 
     def update_status(self, status: WorkerStatus) -> None:
-        self.send(StatusChanged(ticket_id=self.ticket_id, status=status))
+        self.send(wire.StatusChanged(ticket_id=self.ticket_id, status=status))
 
 
 class DoorWorkers(KnownWorkers):
-    def __init__(self, send: Callable[[FromDoor], None]) -> None:
+    def __init__(self, send: Callable[[wire.FromDoor], None]) -> None:
         super().__init__()
         self._send = send
         self._by_place: dict[str, WorkerConnection] = {}
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         super().report_unreachable(worker)
-        self._send(Unreachable(worker=worker.place.netloc))
+        self._send(wire.Unreachable(worker=worker.place.netloc))
 
     def at(self, place: str) -> WorkerConnection | None:
         return self._by_place.get(place)
 
-    def update(self, states: list[WorkerState]) -> None:
+    def update(self, states: list[wire.WorkerState]) -> None:
         """Have exactly these workers; sessions keep those that are not among them."""
         before, self._by_place = self._by_place, {}
         self.workers.clear()
@@ -100,7 +83,7 @@ class DeskClient:
     """
 
     def __init__(
-        self, link: DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
+        self, link: wire.DeskLink, client: WorkerClient, post: Callable[[str, Event], None]
     ) -> None:
         """`post` queues an event for a session of this door; `client` is closed by `stop`."""
         self.client = client
@@ -202,7 +185,7 @@ class DeskClient:
         if self._held.pop(ticket.ticket_id, None) is None:
             return
         self._link.send(
-            Leave(
+            wire.Leave(
                 ticket_id=ticket.ticket_id,
                 has_started=ticket.has_started,
                 kept_hash=ticket.kept_hash,
@@ -234,7 +217,7 @@ class DeskClient:
 
     # --- the desk ---
 
-    def _begin(self, welcome: Welcome) -> Iterator[FromDoor]:
+    def _begin(self, welcome: wire.Welcome) -> Iterator[wire.FromDoor]:
         """Yield what is held: sessions first, so that nobody is assigned their slots."""
         if self._away is not None:
             self._away.cancel()
@@ -247,26 +230,25 @@ class DeskClient:
             give_up, loop = self._refuse_waiting, asyncio.get_running_loop()
             self._away = loop.call_later(AWAY_LIMIT_S, give_up, DeskAwayError())
 
-    def _handle(self, message: FromDesk) -> None:
+    def _handle(self, message: wire.FromDesk) -> None:
         match message:
-            case Workers(workers=states):
+            case wire.Workers(workers=states):
                 self.directory.update(states)
-            case Queue():
+            case wire.Queue():
                 self.queue_length = message.length
                 self.longest_wait_s = message.longest_wait_s
                 for ticket_id, order, position, wait_s in message.tickets:
                     self._move(ticket_id, order, position, wait_s)
-            case Assigned():
+            case wire.Assigned():
                 self._assign(message)
-            case Refused(ticket_id=ticket_id):
+            case wire.Refused(ticket_id=ticket_id):
                 ticket = self._held.pop(ticket_id, None)
                 if ticket is not None and ticket.is_waiting:
                     ticket.end_wait(ERROR_OF_CODE[message.code](message.message))
                 self._note_quiet()
-            case EndSession(session_id=session_id):
-                self._post(session_id, Rejected(errors.EndedByAdminError()))
-            case StopSession(session_id=session_id):
-                self._post(session_id, STOP)
+            case wire.SessionCommand(session_id=session_id, command=command):
+                end = Rejected(errors.EndedByAdminError())
+                self._post(session_id, STOP if command == "stop" else end)
 
     def _move(self, ticket_id: str, order: int, position: int, wait_s: float) -> None:
         ticket = self._held.get(ticket_id)
@@ -277,7 +259,7 @@ class DeskClient:
         if has_moved:
             ticket.changed.set()
 
-    def _assign(self, message: Assigned) -> None:
+    def _assign(self, message: wire.Assigned) -> None:
         ticket = self._held.get(message.ticket_id)
         if ticket is None:
             return  # it left meanwhile, which the desk is about to read
@@ -292,17 +274,17 @@ Pool = WorkerPool | DeskClient
 """What a relay queues in: the pool of this process, or that of a desk."""
 
 
-def _entry(ticket: Ticket, *, is_return: bool = False) -> FromDoor:
+def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
     """Return what a desk that knows nothing has to know of a ticket."""
     if ticket.assigned is not None:
-        return Adopt(
+        return wire.Adopt(
             ticket_id=ticket.ticket_id,
             request_type=ticket.request_type,
             session_id=ticket.session_id,
             owner=ticket.owner,
             worker=ticket.assigned.place.netloc,
         )
-    return Enter(
+    return wire.Enter(
         ticket_id=ticket.ticket_id,
         request_type=ticket.request_type,
         session_id=ticket.session_id,

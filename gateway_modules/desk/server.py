@@ -20,27 +20,7 @@ from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult
-from gateway_modules.desk.wire import (
-    DOOR_ID,
-    FROM_DESK,
-    FROM_DOOR,
-    Adopt,
-    Assigned,
-    EndSession,
-    Enter,
-    FromDesk,
-    FromDoor,
-    Leave,
-    Queue,
-    Refused,
-    StatusChanged,
-    StopSession,
-    Unreachable,
-    WaitingTicket,
-    Welcome,
-    Workers,
-    WorkerState,
-)
+from gateway_modules.desk import wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.live_sessions import SessionInfo
@@ -64,11 +44,11 @@ class Door:
         self._websocket = websocket
         self._held: dict[str, Ticket] = {}
         self._waits: dict[str, asyncio.Task[None]] = {}
-        self._outbox: list[FromDesk] = []
+        self._outbox: list[wire.FromDesk] = []
         self._wake = asyncio.Event()
         self._sent_queue = (0, 0.0)
-        self._sent_tickets: dict[str, WaitingTicket] = {}
-        self._sent_workers: list[WorkerState] = []
+        self._sent_tickets: dict[str, wire.WaitingTicket] = {}
+        self._sent_workers: list[wire.WorkerState] = []
         self._must_name_workers = False
         self._is_over = False
 
@@ -87,14 +67,14 @@ class Door:
     def tickets(self) -> list[Ticket]:
         return list(self._held.values())
 
-    def send(self, message: FromDesk) -> None:
+    def send(self, message: wire.FromDesk) -> None:
         self._outbox.append(message)
         self._wake.set()
 
     async def serve(self) -> None:
         """Raises what ended it: DoorLostError, OSError or WebSocketDisconnect."""
-        welcome = Welcome(ticket_key=self._pool.tickets.key.hex())
-        await self._websocket.send_text(FROM_DESK.dump_json([welcome]).decode())
+        welcome = wire.Welcome(ticket_key=self._pool.tickets.key.hex())
+        await self._websocket.send_text(wire.FROM_DESK.dump_json([welcome]).decode())
         writer = asyncio.create_task(self._write(), name="door writer")
         reader = asyncio.create_task(self._read(), name="door reader")
         try:
@@ -126,7 +106,7 @@ class Door:
             text = await self._websocket.receive_text()
             self._check()
             try:
-                messages = FROM_DOOR.validate_json(text)
+                messages = wire.FROM_DOOR.validate_json(text)
             except ValidationError as error:
                 raise DoorLostError(f"It sent something else: {error}") from error
             for message in messages:
@@ -134,22 +114,22 @@ class Door:
             if len(self._outbox) > OUTBOX_MAX:
                 raise DoorLostError("It does not read.")
 
-    def _handle(self, message: FromDoor) -> None:
+    def _handle(self, message: wire.FromDoor) -> None:
         match message:
-            case Enter():
+            case wire.Enter():
                 self._enter(message)
-            case Adopt():
+            case wire.Adopt():
                 self._adopt(message)
-            case Leave(ticket_id=ticket_id):
+            case wire.Leave(ticket_id=ticket_id):
                 self._leave(message, self._held.pop(ticket_id, None))
-            case StatusChanged(ticket_id=ticket_id) if ticket_id in self._held:
+            case wire.StatusChanged(ticket_id=ticket_id) if ticket_id in self._held:
                 self._held[ticket_id].update_status(message.status)
-            case Unreachable(worker=place):
+            case wire.Unreachable(worker=place):
                 worker = self._worker_at(place)
                 if worker is not None:
                     self._pool.directory.report_unreachable(worker)
 
-    def _enter(self, message: Enter) -> None:
+    def _enter(self, message: wire.Enter) -> None:
         ticket_id, order, tickets = message.ticket_id, message.order, self._pool.tickets
         if ticket_id in self._held:
             raise DoorLostError("It entered one ticket twice.")
@@ -166,7 +146,7 @@ class Door:
                 ticket_id=ticket_id,
             )
         except OmniError as error:
-            self.send(Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
         self._held[ticket_id] = ticket
         if ticket.is_waiting:
@@ -188,13 +168,13 @@ class Door:
             return
         if (error := ticket.refusal) is not None:
             del self._held[ticket_id]
-            self.send(Refused(ticket_id=ticket_id, code=error.code, message=error.message))
+            self.send(wire.Refused(ticket_id=ticket_id, code=error.code, message=error.message))
             return
         place = ticket.worker.place
         is_known = any((one.host, one.port) == place[:2] for one in self._sent_workers)
         self._must_name_workers |= not is_known
         self.send(
-            Assigned(
+            wire.Assigned(
                 ticket_id=ticket_id,
                 order=ticket.order,
                 worker=place.netloc,
@@ -202,7 +182,7 @@ class Door:
             )
         )
 
-    def _adopt(self, message: Adopt) -> None:
+    def _adopt(self, message: wire.Adopt) -> None:
         worker = self._worker_at(message.worker)
         if worker is None or message.ticket_id in self._held:
             return  # the worker itself says that it is occupied, as soon as it is known
@@ -210,7 +190,7 @@ class Door:
             worker, message.request_type, message.session_id, message.owner, message.ticket_id
         )
 
-    def _leave(self, message: Leave, ticket: Ticket | None) -> None:
+    def _leave(self, message: wire.Leave, ticket: Ticket | None) -> None:
         if ticket is None:
             return
         ticket.has_started |= message.has_started
@@ -236,21 +216,21 @@ class Door:
                 placed_s = now_s
                 answers += self._moves(is_report=is_report)
             if answers:
-                text = FROM_DESK.dump_json(answers).decode()
+                text = wire.FROM_DESK.dump_json(answers).decode()
                 async with asyncio.timeout(SEND_LIMIT_S):
                     await self._websocket.send_text(text)
             with suppress(TimeoutError):
                 async with asyncio.timeout(BATCH_S if self._waits else REPORT_S):
                     await self._wake.wait()
 
-    def _new_workers(self) -> Iterator[FromDesk]:
+    def _new_workers(self) -> Iterator[wire.FromDesk]:
         self._must_name_workers = False
         states = [_state(worker) for worker in self._pool.workers.values()]
         if states != self._sent_workers:
             self._sent_workers = states
-            yield Workers(workers=states)
+            yield wire.Workers(workers=states)
 
-    def _moves(self, *, is_report: bool) -> Iterator[FromDesk]:
+    def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
         """Yield what of the queue the door does not know; estimates only with a report."""
         pool = self._pool
         pool.refresh_estimates()
@@ -259,7 +239,9 @@ class Door:
             ticket = self._held.get(ticket_id)
             if ticket is None or not ticket.is_waiting:
                 continue
-            now = WaitingTicket(ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s)
+            now = wire.WaitingTicket(
+                ticket_id, ticket.order, ticket.position, ticket.estimated_wait_s
+            )
             before = self._sent_tickets.get(ticket_id)
             has_moved = before is None or before.position != now.position
             if has_moved or (is_report and before != now):
@@ -268,7 +250,7 @@ class Door:
         queue = pool.queue_length, pool.longest_wait_s
         if moved or (is_report and queue != self._sent_queue):
             self._sent_queue = queue
-            yield Queue(length=queue[0], longest_wait_s=queue[1], tickets=moved)
+            yield wire.Queue(length=queue[0], longest_wait_s=queue[1], tickets=moved)
 
 
 @dataclass(frozen=True)
@@ -290,7 +272,7 @@ class DoorSession:
         worker = self.ticket.assigned
         if worker is not None and self.ticket.request_type is RequestType.HALF_DUPLEX_AUDIO:
             return await self.pool.client.stop(worker, "half_duplex", self.session_id)
-        self.door.send(StopSession(session_id=self.session_id))
+        self.door.send(wire.SessionCommand(session_id=self.session_id, command="stop"))
         return ActionResult(success=True, message="It was asked to stop.")
 
 
@@ -308,7 +290,7 @@ class Doors:
     def end_session(self, session_id: str) -> bool:
         found = [door for door, ticket in self._held() if ticket.session_id == session_id]
         for door in found:
-            door.send(EndSession(session_id=session_id))
+            door.send(wire.SessionCommand(session_id=session_id, command="end"))
         return bool(found)
 
     def ids_of(self, owner: str) -> frozenset[str]:
@@ -334,7 +316,7 @@ class Doors:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a door's connection, not accepted yet; it ends an earlier one of the same door."""
-        door_id = websocket.headers.get(DOOR_ID, "")
+        door_id = websocket.headers.get(wire.DOOR_ID, "")
         await websocket.accept()
         door, earlier = Door(self._pool, websocket), self._doors.get(door_id)
         if earlier is not None:
@@ -354,9 +336,9 @@ class Doors:
                 del self._doors[door_id]
 
 
-def _state(worker: WorkerConnection) -> WorkerState:
+def _state(worker: WorkerConnection) -> wire.WorkerState:
     service, latest = worker.service, worker.service.latest
-    return WorkerState(
+    return wire.WorkerState(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,

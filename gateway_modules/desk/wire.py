@@ -77,16 +77,12 @@ class Leave(WireModel):
 
 
 class StatusChanged(WireModel):
-    """A duplex session was paused or continues."""
-
     type: Literal["status"] = "status"
     ticket_id: TicketId
     status: WorkerStatus
 
 
 class Unreachable(WireModel):
-    """The door could not reach a worker."""
-
     type: Literal["unreachable"] = "unreachable"
     worker: str
 
@@ -99,8 +95,6 @@ class Welcome(WireModel):
 
 
 class WorkerState(WireModel):
-    """What doors know of a worker."""
-
     worker_id: str
     host: str
     port: int
@@ -115,15 +109,11 @@ class WorkerState(WireModel):
 
 
 class Workers(WireModel):
-    """The workers, whenever something of that changed."""
-
     type: Literal["workers"] = "workers"
     workers: list[WorkerState]
 
 
 class WaitingTicket(NamedTuple):
-    """A ticket of the door in the queue."""
-
     ticket_id: TicketId
     order: int
     position: int
@@ -140,8 +130,6 @@ class Queue(WireModel):
 
 
 class Assigned(WireModel):
-    """A ticket has a worker."""
-
     type: Literal["assigned"] = "assigned"
     ticket_id: TicketId
     order: int
@@ -150,33 +138,25 @@ class Assigned(WireModel):
 
 
 class Refused(WireModel):
-    """A ticket was refused or cancelled."""
-
     type: Literal["refused"] = "refused"
     ticket_id: TicketId
     code: ErrorCode
     message: str
 
 
-class EndSession(WireModel):
-    """An administrator ends a session."""
+class SessionCommand(WireModel):
+    """An administrator ends a session, or its client stops over HTTP what is running in it."""
 
-    type: Literal["end_session"] = "end_session"
+    type: Literal["session"] = "session"
     session_id: str
-
-
-class StopSession(WireModel):
-    """The client stops, over HTTP, what is running in a session."""
-
-    type: Literal["stop_session"] = "stop_session"
-    session_id: str
+    command: Literal["end", "stop"]
 
 
 FromDoor = Annotated[
     Enter | Adopt | Leave | StatusChanged | Unreachable, Field(discriminator="type")
 ]
 FromDesk = Annotated[
-    Welcome | Workers | Queue | Assigned | Refused | EndSession | StopSession,
+    Welcome | Workers | Queue | Assigned | Refused | SessionCommand,
     Field(discriminator="type"),
 ]
 FROM_DOOR: Final[TypeAdapter[list[FromDoor]]] = TypeAdapter(list[FromDoor])

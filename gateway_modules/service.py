@@ -37,8 +37,8 @@ from gateway_modules.relay.relay import PATIENCE_S
 from gateway_modules.roles import DeskHttp, Role, pool_of
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.voice_library import (
+    AudioDecoder,
     RefAudioRegistry,
-    SoundDecoder,
     VoiceLibrary,
     find_default_voice,
 )
@@ -182,7 +182,7 @@ def build_gateway(
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
     store = Store(data_dir)
-    voices, registry = _voices(settings, store, SoundDecoder()), new_registry()
+    voices, registry = _voices(settings, store, AudioDecoder()), new_registry()
     eta = EtaStore(store, settings.service)
     metrics, connections = GatewayMetrics(registry), _connections(limits, access)
     # Half of the connections at most, so that one more socket can be accepted and sent the reason.
@@ -305,7 +305,7 @@ def _connections(limits: LimitSettings, access: security.AccessPolicy) -> Connec
     )
 
 
-def _voices(settings: Settings, store: Store, decoder: SoundDecoder) -> VoiceLibrary:
+def _voices(settings: Settings, store: Store, decoder: AudioDecoder) -> VoiceLibrary:
     limits = settings.limits
     uploaded = settings.service.data_dir / VOICES_FOLDER
     return VoiceLibrary(

@@ -64,7 +64,7 @@ declare namespace Http {
     workers: Array<WorkerCache>; // One entry a slot.
   };
 
-  /** Whether a place in the queue was cancelled. */
+  /** Whether a waiting request was cancelled. */
   type Cancelled = {
     success: boolean; // It was waiting and is not any more.
   };
@@ -353,7 +353,7 @@ declare namespace Http {
 
   /** One waiting request. */
   type QueueItem = {
-    ticket_id: string; // Name of the place.
+    ticket_id: string; // Its id.
     request_type: RequestType; // What it is for.
     session_id: string | null; // Whose it is.
     position: number; // 1 is next.
@@ -493,7 +493,7 @@ declare namespace Http {
 
   /** A ticket as the queue administration shows it. */
   type TicketInfo = {
-    ticket_id: string; // Name of the place.
+    ticket_id: string; // Its id.
     request_type: RequestType; // What it is for.
     session_id: string | null; // Whose it is.
     enqueued_at: string; // When it was drawn.

@@ -44,7 +44,7 @@ ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
 
 TRIES_PER_MINUTE: Final = 10  # wrong tokens of one address
 SECONDS_PER_MINUTE: Final = 60
-# Every field of an answer that names a conversation or a place in the queue, or that can only be
+# Every field of an answer that names a conversation or a position in the queue, or that can only be
 # computed by those who know what was said.
 MASKED_FIELDS: Final = frozenset(
     {"session_id", "current_session_id", "ticket_id", "cached_hash", "messages_hash"}

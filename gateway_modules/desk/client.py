@@ -1,6 +1,6 @@
 """The pool as a door has it: requests are queued at the desk, sessions go straight to workers.
 
-Everything that changes a ticket is synchronous. What the desk has to know is in the tickets that
+Everything that changes a ticket is synchronous. All that the desk needs is in the tickets that
 are held, so a connection that begins says all of it again and nothing is repeated.
 """
 
@@ -77,7 +77,7 @@ class DeskClient:
     """The pool of a door: requests are queued at the desk.
 
     While the desk is away, new requests are refused and sessions continue; those that waited keep
-    waiting for `AWAY_LIMIT_S` and have their places again when it is back. What is to be sent is
+    waiting for `AWAY_LIMIT_S` and have their positions again when it is back. What is to be sent is
     bounded by the tickets that are held: each change of one is a message, and a desk that reads
     none of them answers no ping either, which ends the connection and empties the outbox.
     """
@@ -164,7 +164,7 @@ class DeskClient:
             self.check_intake(client)
         ticket = self._made(RequestType(request_type), session_id, client, owner)
         ticket.history_hash, ticket.order = history_hash or "", order or 0
-        # A place that was spent here belongs to a request whose worker was lost, not to a client.
+        # A position that was spent here is of a request whose worker was lost, not of a client.
         is_return = order is not None and not self.tickets.is_spent(order)
         self._link.send(_entry(ticket, is_return=is_return))
         return ticket
@@ -275,7 +275,7 @@ Pool = WorkerPool | DeskClient
 
 
 def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
-    """Return what a desk that knows nothing has to know of a ticket."""
+    """Return what a new desk needs of a ticket."""
     if ticket.assigned is not None:
         return wire.Adopt(
             ticket_id=ticket.ticket_id,

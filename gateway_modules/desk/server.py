@@ -26,7 +26,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.live_sessions import SessionInfo
 from gateway_modules.web.client_socket import close_quietly
 
-BATCH_S: Final = 0.1  # between two messages of places: ten a second at most
+BATCH_S: Final = 0.1  # between two messages of positions: ten a second at most
 REPORT_S: Final = 1.0  # between two looks at workers and estimates
 SEND_LIMIT_S: Final = 20.0  # for a door to take a message; then it is lost
 OUTBOX_MAX: Final = 10_000  # answers that a door has not taken; one more and it is lost
@@ -231,7 +231,7 @@ class Door:
             yield wire.Workers(workers=states)
 
     def _moves(self, *, is_report: bool) -> Iterator[wire.FromDesk]:
-        """Yield what of the queue the door does not know; estimates only with a report."""
+        """Yield what of the queue the door was not sent; estimates only with a report."""
         pool = self._pool
         pool.refresh_estimates()
         moved = []

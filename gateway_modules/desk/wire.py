@@ -39,10 +39,10 @@ Name = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
 
 
 class Enter(WireModel):
-    """A request wants a worker.
+    """A request for a worker.
 
-    `order` is the place in the queue that it has already, and `is_return` that its client showed
-    a return ticket for it: unlike the door's own word, such a ticket may be spent.
+    `order` is the position in the queue that it has already, and `is_return` that its client showed
+    a return ticket for it: unlike the door's own request, such a ticket may be spent.
     """
 
     type: Literal["enter"] = "enter"
@@ -68,7 +68,7 @@ class Adopt(WireModel):
 
 
 class Leave(WireModel):
-    """A request needs its place or its worker no more."""
+    """A request releases its position or its worker."""
 
     type: Literal["leave"] = "leave"
     ticket_id: TicketId
@@ -121,7 +121,7 @@ class WaitingTicket(NamedTuple):
 
 
 class Queue(WireModel):
-    """The queue, and those of the door's tickets whose place or estimate changed."""
+    """The queue, and those of the door's tickets whose position or estimate changed."""
 
     type: Literal["queue"] = "queue"
     length: int
@@ -195,7 +195,7 @@ class DeskLink:
     ) -> None:
         """Connect, again and again, until cancelled.
 
-        `begin` returns what the desk has to know of a new connection; `lose` is called at its end.
+        `begin` returns what the desk needs after a new connection; `lose` is called at its end.
         """
         problem = ""
         while True:

@@ -184,7 +184,7 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 
 @router.post("/realtime/sessions", dependencies=[NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
-    """Make such a key in the words of the protocol's beta: the settings stand alone."""
+    """Make such a key as the protocol's beta had it: the settings stand alone."""
     given = parse_body(SETTINGS, await request.body() or b"{}")
     made = gateway.client_secrets.make(given, SECONDS_USUAL)
     session = session_object(given, served_model(gateway), made.expires_at)
@@ -243,7 +243,7 @@ async def uploaded_voice(request: Request) -> tuple[str, str]:
         if not isinstance(name, str) or not 0 < len(name.strip()) <= NAME_MAX_CHARS:
             raise BadRequestError(f"name: a text of 1 to {NAME_MAX_CHARS} characters is needed.")
         if not isinstance(sample, UploadFile):
-            raise BadRequestError("audio_sample: a sound file is needed.")
+            raise BadRequestError("audio_sample: an audio file is needed.")
         return name, base64.b64encode(await sample.read()).decode("ascii")
 
 

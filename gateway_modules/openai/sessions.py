@@ -150,7 +150,7 @@ class EventTraffic(Traffic):
         return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
-        """Forward everything; a worker knows no voice by its name."""
+        """Forward everything; a worker has no voice by its name."""
         if VOICE not in text:
             return Upward(text)
         return Upward(await self._voices.run(with_voice, text, self._voices))
@@ -170,7 +170,7 @@ class EventTraffic(Traffic):
         return Verdict.PASS
 
     def encoded(self, message: QueueMessage) -> str | None:
-        """Return an error in OpenAI's format; their clients know no queue."""
+        """Return an error in OpenAI's format; their clients have no queue."""
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
         return message.to_json() if self._sends_queue else None
@@ -194,9 +194,9 @@ def with_voice(text: str, voices: VoiceLibrary) -> str:
         output = _inside(event, (kind, *OUTPUT_PATH))
         voice = _inside(output, ("voice",))
         name = _inside(voice, ("id",)) if isinstance(voice, dict) else voice
-        sound = voices.sound_of(name) if isinstance(name, str) else None
-        if isinstance(output, dict) and sound is not None:
-            output["voice_sample"] = sound
+        audio = voices.audio_of(name) if isinstance(name, str) else None
+        if isinstance(output, dict) and audio is not None:
+            output["voice_sample"] = audio
             return json.dumps(event)
     return text
 

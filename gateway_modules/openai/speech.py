@@ -31,7 +31,7 @@ from core.schemas.chat import ChatChunk, ChatDone, ChatSocketRequest
 from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig, WireModel
 from gateway_modules.openai.chat_request import AnswerFormat
 from gateway_modules.routes.chat import ReplyMessage
-from gateway_modules.voices.voice_library import SoundDecoder, VoiceLibrary
+from gateway_modules.voices.voice_library import AudioDecoder, VoiceLibrary
 from gateway_modules.web.responses import openai_error
 from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, wav_header
 
@@ -89,7 +89,7 @@ def server_event(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: SoundDecoder) -> str:
+def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: AudioDecoder) -> str:
     """Encode little-endian float32, mono, 24 kHz as Base64; "pcm16" is no file. Blocks."""
     samples = b"".join(pieces)
     if answer_format == "pcm16":
@@ -100,17 +100,17 @@ def spoken(pieces: Sequence[bytes], answer_format: AnswerFormat, decoder: SoundD
 
 
 def pcm16(samples: bytes) -> bytes:
-    """Turn little-endian float32 samples into 16-bit ones, 5 ms for a second of sound.
+    """Turn little-endian float32 samples into 16-bit ones, 5 ms for a second of audio.
 
     The gateway does without numpy, and a stream's pieces are too short to start a process for each.
     """
     floats = array("f", samples)
     if sys.byteorder == "big":
         floats.byteswap()
-    words = array("h", [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in floats])
+    integers = array("h", [round(max(-1.0, min(1.0, value)) * PCM16_MAX) for value in floats])
     if sys.byteorder == "big":
-        words.byteswap()
-    return words.tobytes()
+        integers.byteswap()
+    return integers.tobytes()
 
 
 ENCODER_MODULE: Final = "core.sound_encoder"
@@ -215,7 +215,7 @@ def worker_request(params: SpeechRequest, voices: VoiceLibrary) -> str:
     request = ChatSocketRequest(
         messages=[Message(role=Role.USER, content=[task, TextContent(text=params.input)])],
         generation=GenerationConfig(max_new_tokens=1, max_inp_length=PROMPT_MAX_TOKENS),
-        tts=TTSConfig(enabled=True, ref_audio_data=voices.sound_of(params.voice_name)),
+        tts=TTSConfig(enabled=True, ref_audio_data=voices.audio_of(params.voice_name)),
         use_tts_template=True,
         reply_start=params.input,
     )
@@ -268,7 +268,7 @@ class Speech:
                     yield part
 
     async def _samples(self) -> AsyncGenerator[bytes]:
-        """Yield the worker's sound: little-endian float32, mono, 24 kHz."""
+        """Yield the worker's audio: little-endian float32, mono, 24 kHz."""
         async with aclosing(self._messages):
             yield self._first
             async for message in self._messages:

@@ -1,6 +1,6 @@
 """`POST /v1/audio/transcriptions`: what is said in a file, in the formats that clients ask for.
 
-Whisper on a worker's CPU works beside its conversations and needs no place in the queue; its own
+Whisper on a worker's CPU works beside its conversations and does not wait in the queue; its own
 queue is bounded. Where the model itself writes, the request waits as every other does.
 Source: OpenAI's API reference, "Create transcription".
 """
@@ -28,7 +28,7 @@ from gateway_modules.openai.speech import Streamed, server_event
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.voices.voice_library import Sound
+from gateway_modules.voices.voice_library import Audio
 from gateway_modules.web.long_text import unless_disconnected
 from gateway_modules.web.responses import openai_error
 from recording.replay_plan import Cue, webvtt
@@ -67,13 +67,13 @@ async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     if not able:
         raise NotAvailableError("Nothing here writes down what is said (transcription.by).")
     longest_s = gateway.settings.limits.chat_audio_max_s
-    sound = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
+    audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
     client = gateway.access.limited_client(request)
-    passages = _written(gateway, able, params, sound, client)
+    passages = _written(gateway, able, params, audio, client)
     if params.stream:
         first = await unless_disconnected(request, anext(passages, None))
-        return Streamed(_events(first, passages, sound), passages)
-    return _answer(params, await unless_disconnected(request, _all(passages)), sound)
+        return Streamed(_events(first, passages, audio), passages)
+    return _answer(params, await unless_disconnected(request, _all(passages)), audio)
 
 
 async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
@@ -94,7 +94,7 @@ async def _written(
     gateway: Gateway,
     able: list[WorkerConnection],
     params: TranscriptionForm,
-    sound: Sound,
+    audio: Audio,
     client: str,
 ) -> AsyncGenerator[TranscriptPassage]:
     """Whisper of the worker with the fewest sessions transcribes, else the model."""
@@ -103,14 +103,14 @@ async def _written(
     by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
     if by_whisper:
         worker = max(by_whisper, key=lambda each: each.room)
-        async with aclosing(call(worker, sound.samples, query)) as passages:
+        async with aclosing(call(worker, audio.samples, query)) as passages:
             async for passage in passages:
                 yield passage
         return
 
     def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
         assignment.ticket.has_started = True
-        return call(assignment.ticket.worker, sound.samples, query)
+        return call(assignment.ticket.worker, audio.samples, query)
 
     async with aclosing(replies(gateway, client, work)) as passages:
         async for passage in passages:
@@ -122,7 +122,7 @@ async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:
         return [passage async for passage in passages]
 
 
-def _answer(params: TranscriptionForm, passages: Passages, sound: Sound) -> Response:
+def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:
     match params.response_format:
         case "text":
             return PlainTextResponse(_text(passages) + "\n")
@@ -131,13 +131,13 @@ def _answer(params: TranscriptionForm, passages: Passages, sound: Sound) -> Resp
         case "vtt":
             return PlainTextResponse(webvtt(_cues(passages)), media_type="text/vtt")
         case "verbose_json":
-            return JSONResponse(_verbose(passages, sound))
+            return JSONResponse(_verbose(passages, audio))
         case _:
-            return JSONResponse({"text": _text(passages), "usage": _usage(sound)})
+            return JSONResponse({"text": _text(passages), "usage": _usage(audio)})
 
 
 # Any, here and below: JSON.
-def _verbose(passages: Passages, sound: Sound) -> dict[str, Any]:
+def _verbose(passages: Passages, audio: Audio) -> dict[str, Any]:
     languages = [passage.language for passage in passages if passage.language]
     segments = [
         {"id": number, "start": passage.start_s, "end": passage.end_s, "text": passage.text}
@@ -149,15 +149,15 @@ def _verbose(passages: Passages, sound: Sound) -> dict[str, Any]:
     return {
         "task": "transcribe",
         "language": languages[0] if languages else "",
-        "duration": sound.duration_ms / MS_PER_S,
+        "duration": audio.duration_ms / MS_PER_S,
         "text": _text(passages),
         "segments": segments,
-        "usage": _usage(sound),
+        "usage": _usage(audio),
     }
 
 
 async def _events(
-    first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], sound: Sound
+    first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], audio: Audio
 ) -> AsyncGenerator[str]:
     said: list[str] = []
     try:
@@ -171,12 +171,12 @@ async def _events(
         yield server_event(openai_error(error))
         return
     yield server_event(
-        {"type": "transcript.text.done", "text": "".join(said), "usage": _usage(sound)}
+        {"type": "transcript.text.done", "text": "".join(said), "usage": _usage(audio)}
     )
 
 
-def _usage(sound: Sound) -> dict[str, Any]:
-    return {"type": "duration", "seconds": sound.duration_ms / MS_PER_S}
+def _usage(audio: Audio) -> dict[str, Any]:
+    return {"type": "duration", "seconds": audio.duration_ms / MS_PER_S}
 
 
 def _text(passages: Passages) -> str:

@@ -1,6 +1,6 @@
 """From a request for a chat completion to the request that a worker takes.
 
-Blocks while sound is decoded. Media pass in parts, as `gateway_modules.web.long_text` has them.
+Blocks while audio is decoded. Media pass in parts, as `gateway_modules.web.long_text` has them.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class _Content:
                 return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
             case VideoPart(video_url=url):
                 return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
-            case AudioPart(input_audio=sound):
-                file = _decoded(self._parts(sound.data), f"{where}.input_audio.data")
+            case AudioPart(input_audio=audio):
+                file = _decoded(self._parts(audio.data), f"{where}.input_audio.data")
                 samples = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
                 self.audio_s += len(samples) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(samples), BYTES_AT_ONCE)
@@ -224,7 +224,7 @@ def _generation(params: CompletionRequest) -> GenerationConfig:
 
 
 def _voice(params: CompletionRequest, voices: VoiceLibrary) -> str | None:
-    return voices.sound_of(params.answer_audio.voice_name) if params.speaks else None
+    return voices.audio_of(params.answer_audio.voice_name) if params.speaks else None
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:

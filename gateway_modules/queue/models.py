@@ -44,7 +44,7 @@ class TicketInfo(WireModel):
 
     model_config = ConfigDict(from_attributes=True)
 
-    ticket_id: str = Field(description="Name of the place.")
+    ticket_id: str = Field(description="Its id.")
     request_type: RequestType = Field(description="What it is for.")
     session_id: str | None = Field(None, description="Whose it is.")
     enqueued_at: datetime = Field(description="When it was drawn.")
@@ -64,7 +64,7 @@ class TicketLookup(WireModel):
 class QueueItem(WireModel):
     """One waiting request."""
 
-    ticket_id: str = Field(description="Name of the place.")
+    ticket_id: str = Field(description="Its id.")
     request_type: RequestType = Field(description="What it is for.")
     session_id: str | None = Field(None, description="Whose it is.")
     position: int = Field(ge=1, description="1 is next.")

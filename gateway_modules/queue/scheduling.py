@@ -1,4 +1,4 @@
-"""Pure: which free slot the head of the queue gets, and how long each place waits.
+"""Pure: which free slot the head of the queue gets, and how long each request waits.
 
 Strictly first come, first served over all types; the cache only decides *where* the head goes.
 Durations are measured elsewhere; nothing here reads a clock.

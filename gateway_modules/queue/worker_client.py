@@ -224,9 +224,9 @@ class WorkerClient:
         return _parsed(ChatResponse, *answer)
 
     async def transcribe(
-        self, worker: WorkerConnection, sound: bytes, query: Mapping[str, str]
+        self, worker: WorkerConnection, audio: bytes, query: Mapping[str, str]
     ) -> AsyncGenerator[TranscriptPassage]:
-        """Yield the passages of a transcript as they come; `sound` is float32, mono, 16 kHz.
+        """Yield the passages of a transcript as they come; `audio` is float32, mono, 16 kHz.
 
         Raises:
             OmniError: As for `chat`; also `GenerationFailedError` in the middle.
@@ -234,7 +234,7 @@ class WorkerClient:
         url = f"{self._scheme}://{worker.place.netloc}/transcribe"
         stream = self._client().stream
         with _our_errors():
-            async with stream("POST", url, params=query, content=sound, extensions=SNI) as answer:
+            async with stream("POST", url, params=query, content=audio, extensions=SNI) as answer:
                 if answer.status_code != HTTPStatus.OK:
                     _raise_for_status(answer.status_code, await _read(answer))
                 async for line in answer.aiter_lines():

@@ -1,4 +1,4 @@
-"""A worker as the gateway knows it, its slots, and the tickets that they serve.
+"""A worker as the gateway sees it, its slots, and the tickets that they serve.
 
 Health may put a worker out of service or back into it; it never takes a session from its owner.
 Only a ticket's wait awaits, so every change is whole before anyone else runs.
@@ -38,7 +38,7 @@ def utc_now() -> datetime:
 
 @dataclass(eq=False)
 class Ticket:
-    """A request from its place in the queue to the slot it releases when its block ends.
+    """A request from its wait in the queue to the slot it releases when its block ends.
 
     Only its pool makes one, moves it and ends it.
 

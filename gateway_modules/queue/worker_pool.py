@@ -69,7 +69,7 @@ class ReturnTickets:
         *,
         is_gathering: bool = False,
     ) -> None:
-        """Without a key sign with a random one, which no other gateway knows."""
+        """Without a key sign with a random one, which no other gateway has."""
         self.is_gathering = is_gathering
         self.has_holders = False
         self.key = key or secrets.token_bytes(KEY_BYTES)
@@ -78,7 +78,7 @@ class ReturnTickets:
         self._spent: OrderedDict[int, float] = OrderedDict()  # those of the last `TICKET_LIFE_S`
 
     def draw(self) -> int:
-        """Return a place behind all others: microseconds since 1970, or a little more."""
+        """Return a position behind all others: microseconds since 1970, or a little more."""
         self._last = max(self._last + 1, int(self._clock().timestamp() * MICROSECONDS))
         return self._last
 
@@ -87,7 +87,7 @@ class ReturnTickets:
         return f"{named}.{self._mark(named, session_id, kind)}"
 
     def read(self, ticket: str, session_id: str, kind: str) -> int | None:
-        """Return the place of a ticket; None if it is not of this session, too old or spent."""
+        """Return the position of a ticket; None if it is not of this session, too old or spent."""
         named, _, mark = ticket.rpartition(".")
         if not is_same_secret(mark, self._mark(named, session_id, kind)):
             return None

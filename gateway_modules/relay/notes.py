@@ -21,7 +21,7 @@ from gateway_modules.web.limits import TokenBucket
 from recording.names import check_recording_id
 from recording.objects import RecordingStore
 
-# The end of a `result`, after its sound, which is not parsed.
+# The end of a `result`, after its audio, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
 END_CHARS: Final = 512  # more than all that stands there
 FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the counters

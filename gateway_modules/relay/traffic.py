@@ -27,12 +27,12 @@ from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
 from gateway_modules.web.frames import Text
 from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of
 
-OTHER: Final = "other"  # the machine's word for a type it does not know
+OTHER: Final = "other"  # how the machine calls a type of no row
 SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this
 UTF8_BYTES_MAX: Final = 4  # of a character
 DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # a longer one is no diagnostic worth looking for
-LAST_WORDS: Final = frozenset({"stopped", "timeout", "error"})
+LAST_TYPES: Final = frozenset({"stopped", "timeout", "error"})
 NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
 NOTHING_READ: Final = ("", None)
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
@@ -125,7 +125,7 @@ class Traffic(ABC):
 
 
 class LiveTraffic(Traffic):
-    """Half and full duplex: one `prepare`, then sound both ways."""
+    """Half and full duplex: one `prepare`, then audio both ways."""
 
     def __init__(
         self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsFile
@@ -146,7 +146,7 @@ class LiveTraffic(Traffic):
         return self._is_prepared and not is_measurement
 
     def passes_down(self, text: Text) -> bool:
-        """Whether it is longer in any script than what matters here: it is sound, then."""
+        """Whether it is longer in any script than what matters here: it is audio, then."""
         return len(text) > UTF8_BYTES_MAX * SHORT_CHARS
 
     async def upward(self, text: str) -> Upward:
@@ -170,7 +170,7 @@ class LiveTraffic(Traffic):
                 link.ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
                 link.ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
-            case word if word in LAST_WORDS:
+            case kind if kind in LAST_TYPES:
                 return Verdict.LAST
         return Verdict.PASS
 
@@ -306,9 +306,9 @@ def name_voices(text: str, voices: VoiceLibrary) -> Upward:
 
 
 def _put(message: Raw, key: str, voice: Voice) -> None:
-    """A sound that the client sent itself goes before a name."""
+    """Audio that the client sent itself goes before a name."""
     if not message.get(f"{key}_base64"):
-        message[f"{key}_base64"] = voice.sound.to_base64()
+        message[f"{key}_base64"] = voice.audio.to_base64()
 
 
 def _parsed(text: str) -> Raw:

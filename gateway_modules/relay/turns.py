@@ -135,26 +135,26 @@ def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
         changes["tts"] = confined_tts(prefill.tts, voices)
     config = prefill.streaming
     if config is not None and config.ref_audio_path:
-        sound = config.ref_audio_data or sound_at(config.ref_audio_path, voices)
-        update = {"ref_audio_path": None, "ref_audio_data": sound}
+        audio = config.ref_audio_data or audio_at(config.ref_audio_path, voices)
+        update = {"ref_audio_path": None, "ref_audio_data": audio}
         changes["streaming"] = config.model_copy(update=update)
     return prefill.model_copy(update=changes) if changes else prefill
 
 
 def confined_tts(tts: TTSConfig, voices: VoiceLibrary) -> TTSConfig:
-    """Replace the paths of a voice setting: a voice of ours by its sound, the rest by nothing."""
+    """Replace the paths of a voice setting: a voice of ours by its audio, the rest by nothing."""
     if not tts.server_paths:
         return tts
-    sound = tts.ref_audio_data
-    if sound is None and tts.ref_audio_path:
-        sound = sound_at(tts.ref_audio_path, voices)
-    update = {"ref_audio_path": None, "output_path": None, "ref_audio_data": sound}
+    audio = tts.ref_audio_data
+    if audio is None and tts.ref_audio_path:
+        audio = audio_at(tts.ref_audio_path, voices)
+    update = {"ref_audio_path": None, "output_path": None, "ref_audio_data": audio}
     return tts.model_copy(update=update)
 
 
-def sound_at(path: str, voices: VoiceLibrary) -> str | None:
+def audio_at(path: str, voices: VoiceLibrary) -> str | None:
     try:
-        return voices.by_path(path).sound.to_base64()
+        return voices.by_path(path).audio.to_base64()
     except NotFoundError:
         return None
 

@@ -188,12 +188,12 @@ async def preset_audio(mode: Name, preset_id: Name, gateway: GatewayHere) -> Pre
 async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
     """Return the server's own voice."""
     voice = await gateway.voices.run(gateway.voices.default)
-    sound = voice.sound
+    audio = voice.audio
     return DefaultVoice(
         name=voice.name,
-        duration=round(sound.duration_ms / MS_PER_S, 3),
-        samples=sound.count,
-        base64=sound.to_base64(),
+        duration=round(audio.duration_ms / MS_PER_S, 3),
+        samples=audio.count,
+        base64=audio.to_base64(),
     )
 
 

@@ -42,7 +42,7 @@ class HealthAnswer(WireModel):
 
 
 class Cancelled(WireModel):
-    """Whether a place in the queue was cancelled."""
+    """Whether a waiting request was cancelled."""
 
     success: bool = Field(description="It was waiting and is not any more.")
 
@@ -137,7 +137,7 @@ async def queue(gateway: GatewayHere, view: ViewHere) -> models.QueueStatus:
 
 @router.get("/api/queue/{ticket_id}", responses=problems(503))
 async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> models.TicketLookup:
-    """Look up one place in the queue."""
+    """Look up one waiting request."""
     check_open(gateway)
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
@@ -149,7 +149,7 @@ async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> models
     "/api/queue/{ticket_id}", dependencies=[AdminOnly], responses=problems(401, 403, 503)
 )
 async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
-    """Cancel a place in the queue; its client gets an error."""
+    """Cancel a waiting request; its client gets an error."""
     check_open(gateway)
     return Cancelled(success=gateway.pool.cancel(ticket_id))
 

@@ -71,9 +71,9 @@ class PresetSound(WireModel):
 
     @classmethod
     def of(cls, voice: Voice) -> PresetSound:
-        sound = voice.sound
-        duration_s = sound.count / limits.INPUT_SAMPLE_RATE_HZ
-        return cls(data=sound.to_base64(), name=voice.name, duration=round(duration_s, 3))
+        audio = voice.audio
+        duration_s = audio.count / limits.INPUT_SAMPLE_RATE_HZ
+        return cls(data=audio.to_base64(), name=voice.name, duration=round(duration_s, 3))
 
 
 class PresetSounds(WireModel):
@@ -160,7 +160,7 @@ class PresetLibrary:
     def _sound(self, item: PresetAudio) -> PresetSound:
         path = self._path_of(item.path)
         if path is None:
-            raise NotFoundError("A sound of this preset is gone.")
+            raise NotFoundError("An audio file of this preset is gone.")
         return PresetSound.of(Voice(item.name or path.stem, self._voices.read(path)))
 
     def _path_of(self, name: str) -> Path | None:

@@ -66,14 +66,14 @@ class RefAudioRegistry:
         *,
         max_bytes: int = UPLOAD_MAX_BYTES,
         max_duration_s: float = REFERENCE_MAX_S,
-        decoder: SoundDecoder | None = None,
+        decoder: AudioDecoder | None = None,
         new_id: Callable[[], object] = uuid.uuid4,
     ) -> None:
         self._folder = Path(storage_dir)
         self._store = store
         self._max_bytes = max_bytes
         self._max_duration_s = max_duration_s
-        self._decoder = decoder or SoundDecoder()
+        self._decoder = decoder or AudioDecoder()
         self._new_id = new_id
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
@@ -90,7 +90,7 @@ class RefAudioRegistry:
             atomic_write(path, wav, is_durable=True)
             shape = readable_wav(path)
             if shape is None or shape.duration_ms < UPLOAD_MIN_MS:
-                raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of sound.")
+                raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of audio.")
             voice = RefAudio(
                 id=voice_id,
                 name=" ".join(name.split())[:NAME_MAX_CHARS] or filename,
@@ -148,7 +148,7 @@ class RefAudioRegistry:
 
 
 @dataclass(frozen=True)
-class Sound:
+class Audio:
     """Mono audio at 16 kHz: little-endian float32 in -1..1."""
 
     samples: bytes
@@ -165,12 +165,12 @@ class Sound:
         return base64.b64encode(self.samples).decode("ascii")
 
 
-class SoundDecoder:
+class AudioDecoder:
     def __init__(self) -> None:
         self._processes = MediaProcesses(DECODING)
 
-    def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Sound:
-        return Sound(self._run(content, max_duration_s, as_wav=False))
+    def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Audio:
+        return Audio(self._run(content, max_duration_s, as_wav=False))
 
     def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
         return self._run(content, max_duration_s, as_wav=True)
@@ -187,10 +187,10 @@ class SoundDecoder:
         return made
 
 
-DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
-CACHED_SOUNDS: Final = 16  # at most 2 MB each
-SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
-FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # of a sound file of the server
+DEFAULT_VOICE: Final = "default"  # how presets name the server's own voice
+CACHED_VOICES: Final = 16  # at most 2 MB each
+AUDIO_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
+FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # of a audio file of the server
 
 
 Arguments = ParamSpec("Arguments")
@@ -210,16 +210,16 @@ USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 @dataclass(frozen=True)
 class Voice:
     name: str
-    sound: Sound
+    audio: Audio
 
 
 class VoiceLibrary:
-    """Finds voices; an LRU cache holds `CACHED_SOUNDS` decoded ones."""
+    """Finds voices; an LRU cache holds `CACHED_VOICES` decoded ones."""
 
     def __init__(
         self,
         registry: RefAudioRegistry,
-        decoder: SoundDecoder,
+        decoder: AudioDecoder,
         *,
         folders: Sequence[Path],
         root: Path,
@@ -235,7 +235,7 @@ class VoiceLibrary:
         self._max_duration_s = max_duration_s
         self._lock = threading.Lock()
         self._decoding = threading.Lock()  # many who ask for the same wait for one decoder
-        self._sounds: OrderedDict[FileKey, Sound] = OrderedDict()
+        self._cache: OrderedDict[FileKey, Audio] = OrderedDict()
         self._threads = ThreadPoolExecutor(DECODING.at_once, thread_name_prefix="voices")
 
     async def run(
@@ -269,11 +269,11 @@ class VoiceLibrary:
             raise NotFoundError("There is no voice of this id.")
         return Voice(voice.name, self.read(path))
 
-    def sound_of(self, name: str) -> str | None:
+    def audio_of(self, name: str) -> str | None:
         """Return the Base64 audio of an uploaded voice by its id or name, None without one."""
         ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
         found = next(ids, None)
-        return None if found is None else self.by_id(found).sound.to_base64()
+        return None if found is None else self.by_id(found).audio.to_base64()
 
     def by_path(self, name: str) -> Voice:
         path = self.confined(name)
@@ -288,13 +288,13 @@ class VoiceLibrary:
             try:
                 path = (base / name).resolve()
                 is_inside = any(path.is_relative_to(folder) for folder in self._folders)
-                if is_inside and path.suffix.lower() in SOUND_SUFFIXES and path.is_file():
+                if is_inside and path.suffix.lower() in AUDIO_SUFFIXES and path.is_file():
                     return path
             except (OSError, RuntimeError, ValueError):  # too long a name, a circle of links
                 continue
         return None
 
-    def read(self, path: Path) -> Sound:
+    def read(self, path: Path) -> Audio:
         try:
             stat = path.stat()
             key = (str(path), stat.st_mtime_ns, stat.st_size)
@@ -304,26 +304,26 @@ class VoiceLibrary:
             if known is not None:
                 return known
             with self._decoding:
-                sound = self._recall(key)
-                if sound is None:
-                    sound = self.decoder.read(path.read_bytes(), self._max_duration_s)
-                    self._remember(key, sound)
-                return sound
+                audio = self._recall(key)
+                if audio is None:
+                    audio = self.decoder.read(path.read_bytes(), self._max_duration_s)
+                    self._remember(key, audio)
+                return audio
         except OSError as error:
             raise AudioError("The voice's file cannot be read.") from error
 
-    def _recall(self, key: FileKey) -> Sound | None:
+    def _recall(self, key: FileKey) -> Audio | None:
         with self._lock:
-            sound = self._sounds.get(key)
-            if sound is not None:
-                self._sounds.move_to_end(key)
-            return sound
+            audio = self._cache.get(key)
+            if audio is not None:
+                self._cache.move_to_end(key)
+            return audio
 
-    def _remember(self, key: FileKey, sound: Sound) -> None:
+    def _remember(self, key: FileKey, audio: Audio) -> None:
         with self._lock:
-            self._sounds[key] = sound
-            while len(self._sounds) > CACHED_SOUNDS:
-                self._sounds.popitem(last=False)
+            self._cache[key] = audio
+            while len(self._cache) > CACHED_VOICES:
+                self._cache.popitem(last=False)
 
 
 def wav_duration_s(path: Path) -> float | None:

@@ -62,8 +62,8 @@ class LongText(str):
     def parts(self) -> Iterator[str]:
         names = "|".join(map(re.escape, self._strings)) or "(?!)"
         waiting, waiting_chars = [], 0
-        for place in re.split(f"({names})", self):
-            for piece in self._strings.get(place) or _cut(place):
+        for piece_text in re.split(f"({names})", self):
+            for piece in self._strings.get(piece_text) or _cut(piece_text):
                 waiting.append(piece)
                 waiting_chars += len(piece)
                 if waiting_chars >= PART_CHARS:

@@ -174,10 +174,10 @@ def missing_page(
     request: Request, missing: Missing, languages: Languages, default_lang: str | None
 ) -> HTMLResponse:
     lang = languages.pick(_wishes(request, default_lang))
-    words = languages.words(lang)
+    texts = languages.texts(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
-    texts = {name: words[key] for name, key in {**keys, "home": "missing.home"}.items()}
-    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in texts.items()})
+    shown = {name: texts[key] for name, key in {**keys, "home": "missing.home"}.items()}
+    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in shown.items()})
     return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
 
 
@@ -208,9 +208,9 @@ class Languages:
 
     @property
     def names(self) -> dict[str, str]:
-        return {code: words[NAME] for code, words in self._words.items()}
+        return {code: texts[NAME] for code, texts in self._words.items()}
 
-    def words(self, code: str) -> Mapping[str, str]:
+    def texts(self, code: str) -> Mapping[str, str]:
         return MappingProxyType(self._words[ENGLISH] | self._words[code])
 
     def check(self, code: str | None) -> None:
@@ -231,9 +231,9 @@ def _catalogue(path: Path) -> dict[str, str]:
     if not CODE.fullmatch(path.stem):
         raise ValueError(f"{path} is not named after a language: two or three small letters")
     try:
-        words = CATALOGUE.validate_json(path.read_bytes())
+        texts = CATALOGUE.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
-    if NAME not in words:
+    if NAME not in texts:
         raise ValueError(f"{path} does not say {NAME}")
-    return words
+    return texts

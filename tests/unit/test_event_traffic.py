@@ -14,7 +14,7 @@ from gateway_modules.voices.voice_library import VoiceLibrary
 class Voices:
     """A library with one voice."""
 
-    def sound_of(self, name: str) -> str | None:
+    def audio_of(self, name: str) -> str | None:
         return "AAAA" if name == "Ada" else None
 
 

@@ -24,7 +24,7 @@ FRENCH = {"language.name": "Français", "missing.home": "Accueil"}
 def test_a_file_is_all_a_language_needs(tmp_path: Path) -> None:
     languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
     assert languages.names == {"en": "English", "fr": "Français"}
-    assert languages.words("fr")["missing.home"] == "Accueil"
+    assert languages.texts("fr")["missing.home"] == "Accueil"
     languages.check("fr")
     languages.check(None)
 
@@ -71,7 +71,7 @@ def test_a_catalogue_is_named_after_a_language_alone(tmp_path: Path, code: str) 
 
 
 def test_a_text_that_is_missing_is_english(tmp_path: Path) -> None:
-    words = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH)).words("fr")
+    words = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH)).texts("fr")
     assert (words["missing.home"], words["missing.page.title"]) == ("Accueil", "Not here")
 
 

@@ -13,9 +13,9 @@ from core.errors import AudioError, NotFoundError, TooBigError
 from core.store import Store
 from gateway_modules.voices import voice_library
 from gateway_modules.voices.voice_library import (
+    Audio,
+    AudioDecoder,
     RefAudioRegistry,
-    Sound,
-    SoundDecoder,
     VoiceLibrary,
     wav_duration_s,
 )
@@ -31,18 +31,18 @@ def wav(duration_s: float) -> bytes:
     return out.getvalue()
 
 
-class QuickDecoder(SoundDecoder):
+class QuickDecoder(AudioDecoder):
     """Takes as many tenths of a second as there are bytes; knows no format."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads = 0
 
-    def read(self, content: bytes, max_duration_s: float = 30.0) -> Sound:
+    def read(self, content: bytes, max_duration_s: float = 30.0) -> Audio:
         self.reads += 1
         if content == b"damaged":
             raise AudioError()
-        return Sound(content)
+        return Audio(content)
 
     def to_wav(self, content: bytes, max_duration_s: float = 30.0) -> bytes:
         return wav(len(content) / 10)
@@ -175,9 +175,9 @@ def test_a_changed_file_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Pa
         default_voice=path,
     )
     path.write_bytes(b"first")
-    assert library.default().sound.samples == b"first"
+    assert library.default().audio.samples == b"first"
     path.write_bytes(b"second one")
-    assert library.default().sound.samples == b"second one"
+    assert library.default().audio.samples == b"second one"
     path.write_bytes(b"damaged")
     with pytest.raises(AudioError):
         library.default()

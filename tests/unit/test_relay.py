@@ -31,7 +31,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
+from gateway_modules.voices.voice_library import AudioDecoder, RefAudioRegistry, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
 from gateway_modules.web.frames import Shortcut, Text
 from recording.store import FolderStore
@@ -155,7 +155,7 @@ class Scene:
         )
 
     def _traffic(self) -> Traffic:
-        decoder = SoundDecoder()
+        decoder = AudioDecoder()
         registry = RefAudioRegistry(self.folder, Store(self.folder), decoder=decoder)
         voices = VoiceLibrary(registry, decoder, folders=[], root=self.folder)
         if self.kind is SocketKind.STREAMING:

@@ -13,7 +13,7 @@ from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
 from core.store import Store
 from gateway_modules.relay.turns import StreamingTurn, is_heavy, read_chat, read_streaming
-from gateway_modules.voices.voice_library import RefAudioRegistry, SoundDecoder, VoiceLibrary
+from gateway_modules.voices.voice_library import AudioDecoder, RefAudioRegistry, VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
     {"role": "system", "content": "Be kind."},
@@ -25,7 +25,7 @@ HISTORY: list[Mapping[str, object]] = [
 
 @pytest.fixture
 def voices(tmp_path: Path) -> VoiceLibrary:
-    decoder = SoundDecoder()
+    decoder = AudioDecoder()
     return VoiceLibrary(
         RefAudioRegistry(tmp_path, Store(tmp_path)), decoder, folders=[], root=tmp_path
     )

@@ -22,6 +22,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, atomic_write, write_all
+from core.protocols.events import MS_PER_S
 from recording.names import (
     COMMENT_FILE,
     LOCK_FILE,
@@ -248,7 +249,7 @@ class WavShape:
 
     @property
     def duration_ms(self) -> int:
-        return round(1_000 * self.samples / self.rate_hz)
+        return round(MS_PER_S * self.samples / self.rate_hz)
 
 
 def wav_header(rate_hz: int, channels: int, data_bytes: int) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.files import append, atomic_write
+from core.protocols.events import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import folder, jobs, media, names, records
@@ -76,7 +77,7 @@ class SessionRecorder:
         return self._ended is None and not self._jobs.is_stopped
 
     def elapsed_ms(self) -> float:
-        return 1_000 * (self._options.clock.monotonic_s() - self._started_s)
+        return MS_PER_S * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
         """Write what the user said in a chunk or turn, at 16 kHz; further pieces are `extra`.
@@ -241,7 +242,7 @@ class SessionRecorder:
         self._problem.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
 
     def _ending(self, reason: records.EndReason) -> records.EndLine:
-        duration_s = self.elapsed_ms() / 1_000
+        duration_s = self.elapsed_ms() / MS_PER_S
         ended_at = self._options.clock.now()
         return records.EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
 

@@ -24,10 +24,11 @@ from pydantic import (
     ValidationError,
 )
 
+from core.schemas.limits import MIB
 from core.schemas.queue import RequestType
 
 SCHEMA_VERSION: Final = 1
-LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024  # far above any text; longer is damage
+LONGEST_LINE_BYTES: Final = 4 * MIB  # far above any text; longer is damage
 
 DUPLEX_TYPES: Final = frozenset({RequestType.AUDIO_DUPLEX, RequestType.OMNI_DUPLEX})
 

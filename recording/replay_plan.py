@@ -30,7 +30,7 @@ from recording.records import (
 )
 
 REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
-SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // 1_000
+SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // MS_PER_S
 UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings say
 # Source: docs/specification/service.md#5.5.
 USER_LINE_CHARS: Final = 110  # ours: of what the user said, shown at once

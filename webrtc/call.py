@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from core.errors import BadRequestError
+from core.schemas.limits import MIB
+from core.schemas.webrtc import SDP_MAX_CHARS
 from webrtc.audio import Microphone, SpeechTrack
 from webrtc.dialect import (
     Dialect,
@@ -30,8 +34,83 @@ from webrtc.dialect import (
     error_event,
 )
 from webrtc.playout import Note, Playout
-from webrtc.queues import LABEL, EventChannel, Outbox, TooSlowError
-from webrtc.sdp import with_address
+
+LABEL: Final = "oai-events"
+WAITING_MAX: Final = 256  # events before the channel opens; one more ends the call
+UNSENT_MAX_BYTES: Final = MIB  # that a slow peer has not taken; more end the call
+SOUNDS_MAX: Final = 50  # a second in pieces of 20 ms; the oldest gives way
+EVENTS_MAX: Final = 64  # one more is refused
+EVENT_CHARS_MAX: Final = MIB  # of all events together
+
+
+class TooSlowError(Exception):
+    """The peer does not read what is sent to it."""
+
+
+class EventChannel:
+    """Sends events over the data channel that the peer opens, in order; until then they wait."""
+
+    def __init__(self) -> None:
+        self._channel: RTCDataChannel | None = None
+        self._waiting: deque[str] = deque()
+        self._sent = asyncio.Event()
+
+    async def drain(self) -> None:
+        while self._channel and self._channel.bufferedAmount:
+            self._sent.clear()
+            await self._sent.wait()
+
+    def open(self, channel: RTCDataChannel) -> None:
+        """Use the channel, and send what has waited; raises as `send`."""
+        self._channel = channel
+        channel.on("bufferedamountlow", self._sent.set)
+        while self._waiting:
+            self.send(self._waiting.popleft())
+
+    def send(self, text: str) -> None:
+        """Send an event now or when the channel opens; a TooSlowError if too much waits already."""
+        if self._channel is None:
+            if len(self._waiting) >= WAITING_MAX:
+                raise TooSlowError(f"{WAITING_MAX} events wait for the data channel")
+            self._waiting.append(text)
+        elif self._channel.readyState == "open":
+            if self._channel.bufferedAmount > UNSENT_MAX_BYTES:
+                raise TooSlowError(f"{UNSENT_MAX_BYTES} bytes wait on the data channel")
+            self._channel.send(text)
+
+
+class Outbox:
+    """A queue of audio and events for the gateway, in their order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[bool, str]] = deque()
+        self._filled = asyncio.Event()
+
+    def put_sound(self, text: str) -> None:
+        """Append audio; the oldest audio is dropped when there is too much."""
+        sounds = [at for at, (is_sound, _) in enumerate(self._waiting) if is_sound]
+        if len(sounds) >= SOUNDS_MAX:
+            del self._waiting[sounds[0]]
+        self._put(True, text)
+
+    def put_event(self, text: str) -> bool:
+        """Append an event; return whether there was room."""
+        sizes = [len(waiting) for is_sound, waiting in self._waiting if not is_sound]
+        if len(sizes) >= EVENTS_MAX or sum(sizes) + len(text) > EVENT_CHARS_MAX:
+            return False
+        self._put(False, text)
+        return True
+
+    async def get(self) -> str:
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        return self._waiting.popleft()[1]
+
+    def _put(self, is_sound: bool, text: str) -> None:
+        self._waiting.append((is_sound, text))
+        self._filled.set()
+
 
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
@@ -198,3 +277,47 @@ class Call:
                     self._playout.finish(response_id)
                 case Flush():
                     self.apply(self._dialect.flushed(self._playout.clear()))
+
+
+LINES_MAX: Final = 1_000
+CANDIDATES_MAX: Final = 32  # each is an address that we send checks to
+OPUS: Final = re.compile(r"^a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE | re.MULTILINE)
+HOST_CANDIDATE: Final = re.compile(
+    r"^(a=candidate:\S+ \d+ udp \d+ )(\d+\.\d+\.\d+\.\d+)( \d+ typ host.*)$", re.MULTILINE
+)
+CONNECTION: Final = re.compile(r"^c=IN IP4 \S+", re.MULTILINE)
+
+
+def check_offer(sdp: str) -> None:
+    """Raise a BadRequestError, which names the fault, for an offer that is not one of a call."""
+    if len(sdp) > SDP_MAX_CHARS:
+        raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
+    lines = [line.strip() for line in sdp.splitlines()]
+    if not lines or lines[0] != "v=0":
+        raise BadRequestError("sdp: it does not begin with v=0.")
+    if len(lines) > LINES_MAX:
+        raise BadRequestError(f"sdp: {len(lines)} lines; {LINES_MAX} are allowed.")
+    candidates = sum(line.startswith("a=candidate:") for line in lines)
+    if candidates > CANDIDATES_MAX:
+        raise BadRequestError(f"sdp: {candidates} candidates; {CANDIDATES_MAX} are allowed.")
+    media = [line[2:].split()[0] for line in lines if line.startswith("m=") and len(line) > 2]
+    if media.count("audio") != 1:
+        raise BadRequestError(f"sdp: {media.count('audio')} audio sections; there must be one.")
+    if media.count("application") != 1 or len(media) != 2:
+        raise BadRequestError("sdp: beside the audio there must be one data channel, and no more.")
+    if OPUS.search(sdp) is None:
+        raise BadRequestError("sdp: the audio section has no opus/48000/2.")
+    for attribute in ("ice-ufrag", "ice-pwd", "fingerprint"):
+        if not any(line.startswith(f"a={attribute}:") for line in lines):
+            raise BadRequestError(f"sdp: a={attribute} is missing.")
+
+
+def with_address(sdp: str, address: str | None) -> str:
+    """Return an answer whose host candidates show a public IPv4 address, if one is given.
+
+    Ports of the address lead to the same ports here.
+    """
+    if address is None:
+        return sdp
+    shown = HOST_CANDIDATE.sub(rf"\g<1>{address}\g<3>", sdp)
+    return CONNECTION.sub(f"c=IN IP4 {address}", shown)

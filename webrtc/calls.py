@@ -16,16 +16,16 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from core.errors import ErrorCode, NotFoundError, QueueFullError, WorkerUnreachableError
+from core.schemas.limits import MIB
 from core.schemas.webrtc import CallAnswer, CallOffer
-from webrtc.call import Call, Limits
+from webrtc.call import Call, Limits, check_offer
 from webrtc.dialect import Dialect, Live, Realtime, read
 from webrtc.playout import Playout
-from webrtc.sdp import check_offer
 
 ID_BYTES: Final = 12
 OPEN_TIMEOUT_S: Final = 10.0  # of the WebSocket, beside the wait in the queue
 CLOSE_TIMEOUT_S: Final = 1.0
-EVENT_MAX_BYTES: Final = 1024 * 1024  # of the server's events, which are shorter
+EVENT_MAX_BYTES: Final = MIB  # of the server's events, which are shorter
 REPLY_ROOM_MS: Final = 120_000  # of a reply that comes faster than it is played; 5.8 MB
 LIVE_ROOM_MS: Final = 400  # of sound that is paced already
 LIVE_LEAD_MS: Final = 40  # what the paced sound may be late without a gap

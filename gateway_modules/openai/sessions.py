@@ -33,7 +33,7 @@ from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
-from gateway_modules.web.long_text import text_of
+from gateway_modules.web.long_text import peek_type, text_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
 from recording.names import generate_session_id
 
@@ -44,9 +44,7 @@ VENDOR_EVENTS: Final = "minicpmo_events"
 SESSION_ID: Final = "session_id"
 UNSUPPORTED: Final = ("call_id", "intent")  # queries of other uses of the path
 
-TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
-WINDOW_CHARS: Final = 256  # writers put the type first or last
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
 STARTS: Final = frozenset({"session.created", "session.started"})
 EVENT_ID_BYTES: Final = 10
@@ -147,7 +145,7 @@ class EventTraffic(Traffic):
         self._sends_queue = sends_queue
 
     async def read(self, text: str) -> ClientSaid:
-        return ClientSaid(AUDIO if event_type(text) in APPENDS else EVENT, text)
+        return ClientSaid(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
         """Forward everything; a worker has no voice by its name."""
@@ -158,7 +156,7 @@ class EventTraffic(Traffic):
     async def downward(self, text: str, link: Link) -> Verdict:
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
-        kind = event_type(text)
+        kind = peek_type(text)
         if kind in STARTS:
             link.ticket.has_started = True
         if kind == "session.closed":
@@ -174,14 +172,6 @@ class EventTraffic(Traffic):
         if isinstance(message, ErrorMessage | WarningMessage):
             return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
         return message.to_json() if self._sends_queue else None
-
-
-def event_type(text: str) -> str:
-    """Search an event's type in its first and last characters; "" if it is in neither."""
-    found = TYPE.search(text, 0, WINDOW_CHARS) or TYPE.search(
-        text, max(0, len(text) - WINDOW_CHARS)
-    )
-    return found[1] if found else ""
 
 
 def with_voice(text: str, voices: VoiceLibrary) -> str:

@@ -15,6 +15,7 @@ from core.errors import CloseCode, ErrorCode, InvalidSessionIdError, QueueCancel
 from core.metrics import GatewayMetrics
 from core.protocols import events
 from core.protocols.queueing import QueueingPhase
+from core.schemas.limits import MIB
 from core.telemetry import CallTrace, Tracing
 from gateway_modules.web.frames import Text
 from gateway_modules.web.limits import TokenBucket
@@ -24,7 +25,7 @@ from recording.objects import RecordingStore
 # The end of a `result`, after its audio, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
 END_CHARS: Final = 512  # more than all that stands there
-FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the counters
+FLUSH_BYTES: Final = MIB  # counted here before it is added to the counters
 
 
 class CallSpans:

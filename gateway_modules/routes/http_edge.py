@@ -30,7 +30,7 @@ from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
 from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
-from core.schemas.limits import JSON_VALUES_MAX, base64_chars
+from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.admin.state import BodyStart, entry_of
@@ -61,7 +61,7 @@ CHAT_PATHS: Final = frozenset(
     }
 )
 VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
-BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
+BODY_MAX_BYTES: Final = MIB  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
 
@@ -142,10 +142,8 @@ class HttpEdge:
             await error_answer(error, scope["path"])(scope, receive, send_on)
         else:
             limit = body_limit_bytes(self._gateway, scope["path"])
-            if is_upload(scope["path"]):
-                await self._app(scope, limited(receive, limit, body.saw), send_on)
-            else:
-                await self._app(scope, limited(receive, limit, body.saw, lease), send_on)
+            held = None if is_upload(scope["path"]) else lease
+            await self._app(scope, limited(receive, limit, body.saw, held), send_on)
         finally:
             lease.release()
             self._note(scope, status, time.monotonic() - began_s)

@@ -31,14 +31,20 @@ from core.files import atomic_write
 from core.media_process import MediaLimits, MediaProcesses
 from core.protocols.events import MS_PER_S
 from core.schemas.common import WireModel
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES, base64_chars
+from core.schemas.limits import (
+    INPUT_SAMPLE_RATE_HZ,
+    MIB,
+    REFERENCE_MAX_S,
+    SAMPLE_BYTES,
+    base64_chars,
+)
 from core.store import Store
 from recording.folder import readable_wav
 from settings.embedded import default_checkpoint
 
 WAV_SUFFIX: Final = ".wav"
 NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
-UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
+UPLOAD_MAX_BYTES: Final = 10 * MIB  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # so that uploads cannot fill the disk
 DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
@@ -190,7 +196,7 @@ class AudioDecoder:
 DEFAULT_VOICE: Final = "default"  # how presets name the server's own voice
 CACHED_VOICES: Final = 16  # at most 2 MB each
 AUDIO_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
-FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # of a audio file of the server
+FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
 
 
 Arguments = ParamSpec("Arguments")

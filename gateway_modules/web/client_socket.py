@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
+from core.schemas.limits import MIB
 from core.schemas.queue import RequestType, duplex_request_type
 from gateway_modules.web.frames import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.limits import ByteLease, TokenBucket
@@ -230,8 +231,8 @@ class Pace:
 
     messages_per_s: float = 200.0
     messages_at_once: float = 2_000.0
-    bytes_per_s: float = 32 * 1024 * 1024
-    bytes_at_once: float = 256 * 1024 * 1024
+    bytes_per_s: float = 32 * MIB
+    bytes_at_once: float = 256 * MIB
 
 
 class ClientSocket:

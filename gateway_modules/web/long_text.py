@@ -179,7 +179,7 @@ def _unescaped(part: str) -> str:
 
 
 # A quotation mark inside a JSON string is escaped, so this never matches inside one.
-TYPE: Final = re.compile(r'"type"\s*:\s*"(\w{1,32})"')
+TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')
 WINDOW_CHARS: Final = 256  # writers put the type first or last
 PARSED_CHARS: Final = 64 * 1024  # longer texts are searched at both ends only
 
@@ -213,7 +213,7 @@ DISPOSITION_HEADER: Final = b"content-disposition"
 # A browser sends one part; each costs the parser far more than its bytes, empty or not.
 PARTS_MAX: Final = 16
 PART_HEADERS_MAX: Final = 16
-FLUSH_BYTES: Final = 1024 * 1024  # collected before a thread is asked to write it
+FLUSH_BYTES: Final = MIB  # collected before a thread is asked to write it
 
 
 async def text_of(request: Request) -> str:

@@ -30,6 +30,7 @@ from starlette.types import Scope
 from core import errors
 from core.errors import ErrorCode, InternalError, NotFoundError, OmniError, describe_error
 from core.schemas.common import WireModel
+from core.schemas.limits import MIB
 from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
@@ -207,7 +208,7 @@ ANY_BYTES: Final = "application/octet-stream"
 LEVEL: Final = 6  # of gzip: its own default
 GZIP_MARK: Final = "-gz"  # in the tag of a compressed file
 WORTH_BYTES: Final = 512  # less is not worth compressing
-KEPT_BYTES: Final = 32 * 1024 * 1024  # of compressed files; those used longest ago go first
+KEPT_BYTES: Final = 32 * MIB  # of compressed files; those used longest ago go first
 NONCE_BYTES: Final = 16
 NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
 """A page with this gets a fresh nonce in it, for libraries that bring a style sheet of their own

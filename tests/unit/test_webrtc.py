@@ -16,6 +16,7 @@ from core.errors import BadRequestError
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
 from webrtc.__main__ import PortRangeLoop
+from webrtc.call import CANDIDATES_MAX, EVENTS_MAX, SOUNDS_MAX, Outbox, check_offer, with_address
 from webrtc.dialect import (
     SOUND_ON_CHANNEL,
     Finish,
@@ -27,8 +28,6 @@ from webrtc.dialect import (
     ToServer,
 )
 from webrtc.playout import FRAME_BYTES, MS_BYTES, Part, Played, Playout, Started, Stopped
-from webrtc.queues import EVENTS_MAX, SOUNDS_MAX, Outbox
-from webrtc.sdp import CANDIDATES_MAX, check_offer, with_address
 
 PART = Part("resp_1", "item_1", 0)
 OFFER = """v=0

@@ -77,8 +77,6 @@ Picture = bytes | str
 """An encoded picture or video, or its Base64."""
 
 HEAD_CHARS: Final = 16  # Base64 of PICTURE_HEAD_BYTES
-VIDEO_SUFFIX: Final = "mp4"
-VIDEO_SUFFIXES: Final = frozenset({VIDEO_SUFFIX, "webm", "mov", "mkv", "avi"})
 
 
 def picture_suffix(picture: Picture) -> str | None:
@@ -88,12 +86,6 @@ def picture_suffix(picture: Picture) -> str | None:
         return picture_extension(base64.b64decode(picture[:HEAD_CHARS], validate=True))
     except (binascii.Error, ValueError):
         return None
-
-
-def video_suffix(requested: str) -> str:
-    """Return a suffix a video may have; an unknown one becomes mp4."""
-    known = requested.lower().lstrip(".")
-    return known if known in VIDEO_SUFFIXES else VIDEO_SUFFIX
 
 
 def content_bytes(content: Picture) -> bytes:

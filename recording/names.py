@@ -146,5 +146,5 @@ def user_image(index: int, extension: str) -> str:
     return f"{USER_IMAGES}/img_{index}.{extension}"
 
 
-def user_video(index: int, extension: str) -> str:
-    return f"{USER_VIDEOS}/vid_{index}.{extension}"
+def user_video(index: int) -> str:
+    return f"{USER_VIDEOS}/vid_{index}.mp4"

@@ -105,8 +105,8 @@ class SessionRecorder:
         name = names.user_image(index, extension) if extension else None
         return self._save_content(name, picture)
 
-    def save_user_video(self, index: int, video: Picture, extension: str = "mp4") -> str | None:
-        return self._save_content(names.user_video(index, media.video_suffix(extension)), video)
+    def save_user_video(self, index: int, video: Picture) -> str | None:
+        return self._save_content(names.user_video(index), video)
 
     def update_config(self, extra: Mapping[str, Any]) -> None:
         """Add settings learned later, plain JSON values; they replace those of the same name."""

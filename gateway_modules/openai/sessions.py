@@ -67,8 +67,9 @@ calls = APIRouter(tags=["openai"], dependencies=[routes.NeedsKey])
 @sockets.websocket("/realtime")
 async def realtime(websocket: WebSocket) -> None:
     """Speak OpenAI's Realtime protocol: items and responses, by turns or full duplex."""
-    query = {"beta": "1"} if _is_beta(websocket) else {}
-    await _accept(websocket, SocketKind.REALTIME, query)
+    is_beta = websocket.headers.get("openai-beta", "").strip() == BETA_HEADER
+    is_beta |= BETA_SUBPROTOCOL in websocket.scope.get("subprotocols", ())
+    await _accept(websocket, SocketKind.REALTIME, {"beta": "1"} if is_beta else {})
 
 
 @sockets.websocket("/v1/live/sessions")
@@ -82,7 +83,9 @@ async def _accept(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     gateway = gateway_of(websocket)
     try:
         grant = routes.check_key(websocket)
-        _check_use(websocket)
+        for name in UNSUPPORTED:
+            if name in websocket.query_params:
+                raise errors.BadRequestError(f"{name}: this use of the address is not served.")
         requested = websocket.query_params.get("model", routes.served_model(gateway))
         routes.check_model(gateway, requested)
         if RESUME_TOKEN not in websocket.query_params:
@@ -118,18 +121,6 @@ async def deny(websocket: WebSocket, error: errors.OmniError) -> None:
         await websocket.send_denial_response(answer)
     else:
         await websocket.send_denial_response(error_answer(error, OPENAI_PREFIX))
-
-
-def _is_beta(websocket: WebSocket) -> bool:
-    return websocket.headers.get(
-        "openai-beta", ""
-    ).strip() == BETA_HEADER or BETA_SUBPROTOCOL in websocket.scope.get("subprotocols", ())
-
-
-def _check_use(websocket: WebSocket) -> None:
-    for name in UNSUPPORTED:
-        if name in websocket.query_params:
-            raise errors.BadRequestError(f"{name}: this use of the address is not served.")
 
 
 def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:

@@ -10,7 +10,7 @@ import binascii
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core.errors import BadRequestError
@@ -53,12 +53,11 @@ TRANSCRIPTS_MAX: Final = 1_000  # the oldest of more is forgotten; 4 MB at most
 class Transcripts:
     """What spoken answers said, in memory, by the id of their audio, which cannot be guessed."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def keep(self, audio_id: str, text: str) -> int:
-        expires_s = int(self._clock()) + TRANSCRIPT_LIFE_S
+        expires_s = int(time.time()) + TRANSCRIPT_LIFE_S
         self._kept[audio_id] = expires_s, text
         while len(self._kept) > TRANSCRIPTS_MAX:
             self._kept.popitem(last=False)
@@ -66,7 +65,7 @@ class Transcripts:
 
     def find(self, audio_id: str) -> str | None:
         expires_s, text = self._kept.get(audio_id, (0, ""))
-        return text if expires_s > self._clock() else None
+        return text if expires_s > time.time() else None
 
 
 class WorkerRequest(NamedTuple):
@@ -83,11 +82,12 @@ def worker_request(
     messages = list(_history(params.messages, content))
     if params.prompt:
         messages = _with_system_end(content.prompt(params), messages)
+    voice = voices.audio_of(params.answer_audio.voice_name) if params.speaks else None
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
         generation=_generation(params),
-        tts=TTSConfig(enabled=params.speaks, ref_audio_data=_voice(params, voices)),
+        tts=TTSConfig(enabled=params.speaks, ref_audio_data=voice),
         use_tts_template=params.speaks,
         reply_start=params.reply_start,
         seed=params.seed,
@@ -221,10 +221,6 @@ def _generation(params: CompletionRequest) -> GenerationConfig:
     return GenerationConfig.model_validate(
         {"max_new_tokens": params.token_limit, "do_sample": params.temperature != 0, **chosen}
     )
-
-
-def _voice(params: CompletionRequest, voices: VoiceLibrary) -> str | None:
-    return voices.audio_of(params.answer_audio.voice_name) if params.speaks else None
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:

@@ -421,7 +421,9 @@ class Relay:
                 queued = await self._inbox.get()
                 await self._handle(queued.event)
                 if queued.final_text is not None:
-                    await self._send_final(queued.final_text)
+                    await self._send(queued.final_text)
+                    if self.request.kind is SocketKind.CHAT:
+                        self.post(events.ClientSaid("close", CLOSE_TEXT))
                 queued.handled.set()
         finally:
             reader.cancel()
@@ -541,11 +543,6 @@ class Relay:
             return False
         self._notes.passed_down(text)
         return True
-
-    async def _send_final(self, done: str) -> None:
-        await self._send(done)
-        if self.request.kind is SocketKind.CHAT:
-            self.post(events.ClientSaid("close", CLOSE_TEXT))
 
     # --- the client's side ---
 

@@ -298,12 +298,9 @@ def desk_routes() -> Sequence[Route]:
     """
     routers = (queue.router, sessions.router, admin.router, admin.admin_router, pages.assets)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    files = [route for route in pages.assets.routes if isinstance(route, Route) and _reads(route)]
-    return [route for route in routes if route.path not in OPEN_PATHS and route not in files]
-
-
-def _reads(route: Route) -> bool:
-    return SAFE_METHODS >= (route.methods or set())
+    files = [route for route in pages.assets.routes if isinstance(route, Route)]
+    reads = [route for route in files if SAFE_METHODS >= (route.methods or set())]
+    return [route for route in routes if route.path not in OPEN_PATHS and route not in reads]
 
 
 class Forwarding:
@@ -314,14 +311,11 @@ class Forwarding:
         self._routes = desk_routes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._route_of(scope) if scope["type"] == "http" else None
+        routes = self._routes if scope["type"] == "http" else ()
+        route = next((one for one in routes if one.matches(scope)[0] is Match.FULL), None)
         if route is None:
             await self._app(scope, receive, send)
             return
         scope["route"] = route  # its template is what is counted
         answer = await self._desk.answer(Request(scope, receive))
         await answer(scope, receive, send)
-
-    def _route_of(self, scope: Scope) -> Route | None:
-        matching = (route for route in self._routes if route.matches(scope)[0] is Match.FULL)
-        return next(matching, None)

@@ -91,7 +91,9 @@ async def serve(
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
-                _check_open(gateway, kind, session_id)
+                gateway.apps.check(app_of_request(kind.request_type(session_id)))
+                if not gateway.is_open:
+                    raise errors.NoWorkerError()
                 last_seq = last_seq_of(websocket)
                 earlier = None if last_seq is None else gateway.live.get(session_id)
                 if earlier is None:  # else its session is counted already
@@ -142,15 +144,10 @@ def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
     return gateway.settings.limits.resume_grace_s if asks and not kind.has_turns else 0.0
 
 
-def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
-    gateway.apps.check(app_of_request(kind.request_type(session_id)))
-    if not gateway.is_open:
-        raise errors.NoWorkerError()
-
-
 def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> Request:
     timing = gateway.timing
     shown = websocket.query_params.get(queue.RESUME_TOKEN)
+    ticket = websocket.query_params.get(queue.RETURN_TICKET, "")
     if shown is not None and queue.SECRET_PATTERN.fullmatch(shown) is None:
         raise errors.SessionExpiredError()
     return Request(
@@ -161,15 +158,10 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         address=gateway.access.client_address(websocket),
         session_secret=shown or new_session_secret(),
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
-        order=_order(gateway, kind, session_id, websocket),
+        order=gateway.relay_pool.tickets.read(ticket, session_id, kind),
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
     )
-
-
-def _order(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> int | None:
-    shown = websocket.query_params.get(queue.RETURN_TICKET, "")
-    return gateway.relay_pool.tickets.read(shown, session_id, kind)
 
 
 def _relay(

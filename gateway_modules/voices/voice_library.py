@@ -73,21 +73,19 @@ class RefAudioRegistry:
         max_bytes: int = UPLOAD_MAX_BYTES,
         max_duration_s: float = REFERENCE_MAX_S,
         decoder: AudioDecoder | None = None,
-        new_id: Callable[[], object] = uuid.uuid4,
     ) -> None:
         self._folder = Path(storage_dir)
         self._store = store
         self._max_bytes = max_bytes
         self._max_duration_s = max_duration_s
         self._decoder = decoder or AudioDecoder()
-        self._new_id = new_id
 
     def upload(self, name: str, audio_base64: str) -> RefAudio:
         """Keep an audio file of any kind (Base64) as mono at 16 kHz."""
         if len(self.list_all()) >= VOICES_MAX:
             raise TooBigError(f"There are {VOICES_MAX} voices already; delete one first.")
         wav = self._decoder.to_wav(self._decoded(audio_base64), self._max_duration_s)
-        voice_id = str(self._new_id())
+        voice_id = str(uuid.uuid4())
         filename = voice_id + WAV_SUFFIX
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / filename

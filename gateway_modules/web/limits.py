@@ -194,11 +194,6 @@ class TokenBucket:
         self._level -= amount
         return max(0.0, -self._level / self._refill_per_s)
 
-    @property
-    def level(self) -> float:
-        self._refill()
-        return self._level
-
     def _refill(self) -> None:
         now_s = self._clock()
         self._level = min(self._capacity, self._level + (now_s - self._at_s) * self._refill_per_s)
@@ -215,20 +210,14 @@ class AddressBuckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, address: str) -> bool:
-        return self._bucket(network_of(address)).take()
-
-    def is_empty(self, address: str) -> bool:
-        bucket = self._buckets.get(network_of(address))
-        return bucket is not None and bucket.level < 1
-
-    def _bucket(self, address: str) -> TokenBucket:
-        bucket = self._buckets.pop(address, None)
+        client = network_of(address)
+        bucket = self._buckets.pop(client, None)
         if bucket is None:
             bucket = TokenBucket(self._capacity, self._refill_per_s, self._clock)
-        self._buckets[address] = bucket
+        self._buckets[client] = bucket
         if len(self._buckets) > ADDRESSES_MAX:
             self._buckets.popitem(last=False)
-        return bucket
+        return bucket.take()
 
 
 class ByteBudget:
@@ -239,10 +228,6 @@ class ByteBudget:
         self._per_client_bytes = per_client_bytes
         self._held_bytes = 0
         self._by_client: Counter[str] = Counter()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
 
     def lease(self, client: str) -> ByteLease:
         return ByteLease(self, client)

@@ -229,6 +229,10 @@ class ByteBudget:
         self._held_bytes = 0
         self._by_client: Counter[str] = Counter()
 
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
     def lease(self, client: str) -> ByteLease:
         return ByteLease(self, client)
 

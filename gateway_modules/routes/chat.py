@@ -41,6 +41,7 @@ from gateway_modules.admin.security import mark_admin
 from gateway_modules.admin.state import TURN_BASED
 from gateway_modules.desk.client import STOP
 from gateway_modules.desk.server import DoorSession
+from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import hash_of, new_session_secret
 from gateway_modules.relay.relay import Relay, parts
@@ -226,14 +227,18 @@ async def _served(
                     return
                 if is_over() and not has_stopped:
                     has_stopped = True
-                    with suppress(ConnectionClosed):  # its end still waits to be read
-                        await socket.send(STOP.text)
+                    await _ask_to_stop(socket)
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
                 raise NoWorkerError("The worker is busy. Please try again later.") from closed
             raise WorkerLostError() from closed
         except ValidationError as error:
             raise WorkerLostError("The worker answered with something else.") from error
+
+
+async def _ask_to_stop(socket: WorkerSocket) -> None:
+    with suppress(ConnectionClosed):  # the end of a reply that is over still waits to be read
+        await socket.send(STOP.text)
 
 
 async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:

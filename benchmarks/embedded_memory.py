@@ -1,0 +1,68 @@
+"""What a worker with the cascade holds in memory, with the processes that it starts."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from benchmarks.embedded_report import Report
+from benchmarks.embedded_speech import in_room
+from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.processes import PROC
+from core.audio import FloatArray, encode_wire_audio
+
+QUESTIONS: Final = 3  # after which each process holds what it keeps
+ANSWER_LIMIT_S: Final = 120.0
+KB_PER_MB: Final = 1024
+SHARE: Final = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+PARENT: Final = re.compile(r"^PPid:\s+(\d+)", re.MULTILINE)
+
+
+def measure_memory(questions: list[FloatArray], folder: Path, report: Report) -> None:
+    """Ask a real worker spoken questions, then add up its memory; `folder` has the cascade."""
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place) / "data"
+        data.mkdir()
+        for name in ("cascade", "nano"):  # what is missing is downloaded
+            if (found := folder.resolve().with_name(name)).is_dir():
+                (data / name).symlink_to(found)
+        plan = Plan(backend="real", config={"model": {"embedded": "cascade"}})
+        with LaunchedSystem(Path(place), plan) as system:
+            for question in questions[:QUESTIONS]:
+                _ask(f"{system.url}/api/chat", question)
+            used = sum(map(proportional_mb, family(system.pid("worker_0"))))
+    report.add("memory of the worker, MB", used, 1_500, QUESTIONS, is_most=True)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it has started, directly or not."""
+    parents: dict[int, int] = {}
+    for status in PROC.glob("[0-9]*/status"):
+        try:
+            found = PARENT.search(status.read_text())
+        except OSError:
+            continue  # it has ended
+        if found:
+            parents[int(status.parent.name)] = int(found[1])
+    members = [pid]
+    for member in members:
+        members += [child for child, parent in parents.items() if parent == member]
+    return members
+
+
+def proportional_mb(pid: int) -> float:
+    """Return a process's memory; what several share counts for each in part."""
+    found = SHARE.search((PROC / str(pid) / "smaps_rollup").read_text())
+    return int(found[1]) / KB_PER_MB if found else 0.0
+
+
+def _ask(url: str, question: FloatArray) -> None:
+    content = [{"type": "audio", "data": encode_wire_audio(in_room(question))}]
+    body = {"messages": [{"role": "user", "content": content}], "tts": {"enabled": True}}
+    answer = httpx.post(url, json=body, trust_env=False, timeout=ANSWER_LIMIT_S)
+    answer.raise_for_status()
+    assert answer.json()["audio_data"], "the cascade speaks"

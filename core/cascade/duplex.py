@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -21,8 +21,16 @@ from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
 from core.cascade.reply import Sentence, SpokenReply
 from core.cascade.turn_based import COOLING, SPOKEN_TOKENS_MAX, CascadeView
-from core.cascade.turns import PAUSE_S, is_backchannel, is_echo, is_over, is_stop, words_of
-from core.cascade.user_turn import UserTurn
+from core.cascade.turns import (
+    PAUSE_S,
+    is_backchannel,
+    is_echo,
+    is_finished,
+    is_over,
+    is_stop,
+    words_of,
+)
+from core.cascade.user_turn import Heard, UserTurn
 from core.modes import OnSound, Threads
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
@@ -32,7 +40,9 @@ DEFAULT_PROMPT: Final = "You are on a live voice call."
 UNIT_S: Final = 1.0
 # Ours: a unit may take this long; a reply that is not ready then begins with a later one.
 PATIENCE_S: Final = 0.9
-DRAFT_PAUSE_S: Final = 0.06  # ours: of silence, after which a reply may be begun in advance
+# Ours: of silence behind a finished sentence. A reply begins, and is withdrawn if the user goes on.
+SHORT_PAUSE_S: Final = 0.06
+DRAFT_TURN_MAX_S: Final = 10.0  # ours: longer turns are transcribed only when they may be over
 SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
 NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
 BARGE_IN_S: Final = 0.4  # voice over the cascade's own before it is transcribed
@@ -56,16 +66,18 @@ class PictureAhead:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A reply begun in a pause too short to be sure that the user's turn is over.
+    """A reply to what may be the end of the user's turn, or only a part of it.
 
     Attributes:
+        words: of the turn.
         lines: of the conversation before it.
-        speech_s: voice in the turn; with more, the user went on and the draft is discarded.
+        heard: the turn.
     """
 
     reply: SpokenReply
+    words: str
     lines: list[Line]
-    speech_s: float
+    heard: Heard
 
 
 class CascadeDuplexView(CascadeView):
@@ -84,7 +96,8 @@ class CascadeDuplexView(CascadeView):
         self._config = DuplexConfig()
         self._state = _CallState(UserTurn(parts.detector))
         self._reply: SpokenReply | None = None
-        self._draft: _Draft | None = None
+        self._draft: _Draft | None = None  # not sent yet
+        self._withdrawable: _Draft | None = None  # sent since the last unit
         self._has_early_sound = False
 
     async def begin(
@@ -101,6 +114,7 @@ class CascadeDuplexView(CascadeView):
         if self._reply is not None:
             await self._end_reply()
         await self._discard_draft()
+        self._withdrawable = None
         self._config, self._has_early_sound = config, early_audio
         self.slice_limit = config.max_slice_nums
         self._state = _CallState(
@@ -155,8 +169,12 @@ class CascadeDuplexView(CascadeView):
         must_listen = state.must_listen(force_listen, force_speak)
         if must_listen or force_speak:
             await self._discard_draft()
+        withdrawable, self._withdrawable = self._withdrawable, None
         if self._reply is not None and (must_listen or await self._is_interrupted()):
-            await self._end_reply()
+            if withdrawable is not None and state.turn.has_speech and not must_listen:
+                await self._withdraw(withdrawable)
+            else:
+                await self._end_reply()
         elif self._reply is None and not must_listen:
             await self._answer_if_asked(force_speak=force_speak)
         prefill_ms = (time.monotonic() - began_s) * MS_PER_S
@@ -179,51 +197,76 @@ class CascadeDuplexView(CascadeView):
     # --- turns ---
 
     async def _answer_if_asked(self, *, force_speak: bool) -> None:
-        """Begin a reply if the user's turn is over, or the caller wants one."""
+        """Begin a reply if the user's turn seems over, or the caller wants one."""
         turn = self._state.turn
-        if self._draft is not None and turn.speech_s == self._draft.speech_s:
-            self._reply, self._draft = self._draft.reply, None
-            turn.clear()
-            return
-        await self._discard_draft()
         if turn.speech_s < SPEECH_MIN_S and not force_speak:
+            await self._discard_draft()
             if turn.has_speech and turn.silence_s > NOISE_OVER_S:
                 turn.clear()
             return
-        words, is_sure = "", True
-        if turn.has_speech:
-            must_answer = force_speak or turn.is_full
-            if not must_answer and turn.silence_s < DRAFT_PAUSE_S:
-                return
-            words = await self._transcribe(turn.sound)
-            is_echoed = self._state.is_echo(words)
-            is_sure = is_echoed or must_answer or is_over(words, turn.silence_s)
-            if not is_sure and (is_stop(words) or not is_over(words, PAUSE_S)):
-                return
-            if is_echoed or (is_stop(words) and not force_speak):
-                words = ""
-        lines, speech_s = self._lines, turn.speech_s
-        if is_sure:
-            turn.clear()
-        if not words and not force_speak:
+        words = await self._words_so_far()
+        is_sure = force_speak or turn.is_full or is_over(words, turn.silence_s)
+        may_be_over = is_sure or turn.silence_s >= SHORT_PAUSE_S
+        is_echoed = self._state.is_echo(words)
+        if (is_echoed or is_stop(words)) and not force_speak:
+            if is_sure or (is_echoed and may_be_over):
+                turn.clear()
             return
+        if not is_sure and not (may_be_over and is_finished(words)):
+            await self._prepare_answer(words)
+            return
+        words = "" if is_echoed else words
+        if words or force_speak:
+            draft = self._draft or await self._drafted(words)
+            self._reply, self._draft = draft.reply, None
+            self._withdrawable = None if is_sure else replace(draft, heard=turn.heard)
+        turn.clear()
+
+    async def _words_so_far(self) -> str:
+        """Transcribe the turn; a draft that does not answer it any more is discarded."""
+        turn, draft = self._state.turn, self._draft
+        if draft is not None and turn.speech_s == draft.heard.speech_s:
+            return draft.words
+        if draft is not None and turn.speech_s >= draft.heard.speech_s + SPEECH_MIN_S:
+            await self._discard_draft()
+        is_long = len(turn.sound) > DRAFT_TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
+        if not turn.has_speech or (is_long and turn.silence_s < SHORT_PAUSE_S and not turn.is_full):
+            return ""
+        words = await self._transcribe(turn.sound)
+        if draft is not None and words_of(words) != words_of(draft.words):
+            await self._discard_draft()
+        return words
+
+    async def _prepare_answer(self, words: str) -> None:
+        """Begin a reply to a turn that may be over with the next second, or read what it will."""
+        may_be_over = self._state.turn.silence_s >= SHORT_PAUSE_S and is_over(words, PAUSE_S)
+        if self._draft is None and (may_be_over or is_finished(words)):
+            self._draft = await self._drafted(words)
+            self._draft.reply.start()
+        elif self._draft is None and words:
+            self._prefetch_prompt(Line("user", words))
+
+    async def _drafted(self, words: str) -> _Draft:
+        turn, lines = self._state.turn, self._lines
         line = Line("user", words or "(Say something.)")
         picture = self._state.picture
         if picture is not None and asks_to_see(words):
             line = Line("user", f"{words} {await self._seen(picture, words)}")
         await self._feed(line)
-        reply = SpokenReply(self._made())
-        if is_sure:
-            self._reply = reply
-        else:
-            reply.start()
-            self._draft = _Draft(reply, lines, speech_s)
+        return _Draft(SpokenReply(self._made()), words, lines, turn.heard)
 
     async def _discard_draft(self) -> None:
         draft, self._draft = self._draft, None
         if draft is not None:
             await draft.reply.close()
             self._lines = draft.lines
+
+    async def _withdraw(self, sent: _Draft) -> None:
+        """Stop a reply whose question was not over: what follows belongs to the same turn."""
+        self._reply = None
+        await sent.reply.close()
+        self._lines = sent.lines
+        self._state.turn.resume(sent.heard)
 
     async def _is_interrupted(self) -> bool:
         """Return whether the user speaks over the reply, and not only to show that they listen."""

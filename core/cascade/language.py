@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +33,12 @@ ANSWER_LIMIT_S: Final = 60.0  # ours: for the next word
 CHARS_PER_TOKEN_MAX: Final = 64  # ours: an endpoint that says more ignores its limit
 STREAM_PREFIX: Final = "data:"
 STREAM_END: Final = "[DONE]"
+# Ours: llama.cpp's server frees a prompt's slot a moment after its stream has ended or was closed;
+# a request before that would read its whole prompt anew, in another slot.
+SLOT_RELEASE_S: Final = 0.05
+# Its threads wait for each other after each operation. Without a limit they spin: on a core that
+# another process needs too, a token then takes five times as long, and with this one twice.
+SPIN_COUNT: Final = 1_000
 # Of llama.cpp's server, beyond OpenAI's fields. A model of this size repeats itself without them.
 LLAMA_OPTIONS: Final = {"repeat_penalty": 1.1, "repeat_last_n": 128, "cache_prompt": True}
 
@@ -160,6 +168,7 @@ class LlamaProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=PROJECT_FOLDER,
+            env=os.environ | {"GOMP_SPINCOUNT": str(SPIN_COUNT)},
             text=True,
         )
         assert process.stdin is not None and process.stdout is not None
@@ -192,14 +201,20 @@ class LocalLanguage:
         self.name = name
         self._process = process
         self._endpoint: tuple[str, ChatEndpoint] | None = None  # by its address
+        self._ended_s = 0.0  # the newest stream, on `time.monotonic`
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
         url = await asyncio.to_thread(self._process.url)
         if self._endpoint is None or self._endpoint[0] != url:
             key = self._process.key
             self._endpoint = url, ChatEndpoint(url, self.name, key, LLAMA_OPTIONS)
-        async for delta in self._endpoint[1].stream(lines, sampling):
-            yield delta
+        await asyncio.sleep(max(0.0, self._ended_s + SLOT_RELEASE_S - time.monotonic()))
+        try:
+            async with contextlib.aclosing(self._endpoint[1].stream(lines, sampling)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            self._ended_s = time.monotonic()
 
     async def prefetch(self, lines: Sequence[Line]) -> None:
         with contextlib.suppress(OmniError):  # the request that follows reports it

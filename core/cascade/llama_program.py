@@ -15,9 +15,6 @@ CONVERSATIONS: Final = 2  # prompts kept: of the conversation, and of a request 
 CONTEXT_TOKENS: Final = 4_096  # of each
 BATCH_TOKENS: Final = 256  # smaller than usual, which saves memory and costs a CPU nothing
 THREADS_MAX: Final = 4  # more hardly help a model of this size
-# Its threads wait for each other after each layer; sleeping meanwhile, they share a core with the
-# worker or a browser without starving it.
-SPIN_NEVER: Final = 0
 
 
 def main() -> None:
@@ -32,7 +29,7 @@ def main() -> None:
     params.n_ctx = CONVERSATIONS * CONTEXT_TOKENS
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     for cpu in (params.cpuparams, params.cpuparams_batch):
-        cpu.n_threads, cpu.poll = threads, SPIN_NEVER
+        cpu.n_threads = threads
     params.cache_ram_mib = 0  # the prompts of conversations that ended are not kept beside these
     params.cache_idle_slots = False
     params.ui = False

@@ -22,8 +22,10 @@ MARKUP: Final = re.compile(r"[*_`#>|~]+|\[|\]|^\s*[-•]\s+", re.MULTILINE)
 SENTENCE_END: Final = re.compile(
     r"(?:(?<!\b[A-Z])(?<!\b(?:Dr|Mr|Ms|St))(?<!\bMrs)(?<!^\d)[.!?…][\"”’)\]]*\s+)|\n+", re.MULTILINE
 )
+# Also at a mark that ends what is written so far: the blank behind it would take another token.
 CLAUSE_END: Final = re.compile(
-    r"[,;:—]\s+|\s+(?=(?:and|because|but|if|so|that|when|where|which|while|who)\s)"
+    r"[,;:—]\s+|(?<=[a-z]{3})[.!?,;:]$"
+    r"|\s+(?=(?:and|because|but|if|so|that|when|where|which|while|who)(?:\s|$))"
 )
 FIRST_WORDS_MIN: Final = 4  # ours: about a second, in which the next piece can be made
 PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are cut at a blank

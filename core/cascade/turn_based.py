@@ -81,9 +81,11 @@ class CascadeView(LinesMode[Line]):
         if self._prefetch is not None:
             self._prefetch.cancel()
 
-    def _prefetch_prompt(self) -> None:
+    def _prefetch_prompt(self, *more: Line) -> None:
         """Have the language model read the prompt while the user still speaks."""
-        lines = prompt_of(self._lines, self._began)
+        if self._prefetch is not None:
+            self._prefetch.cancel()
+        lines = prompt_of([*self._lines, *more], self._began)
         self._prefetch = asyncio.ensure_future(self._parts.language.prefetch(lines))
 
     # --- input ---

@@ -53,6 +53,11 @@ def is_over(text: str, silence_s: float) -> bool:
     return silence_s >= PAUSE_S and not is_open
 
 
+def is_finished(text: str) -> bool:
+    """Return whether a transcript reads as a whole sentence, whatever the silence behind it."""
+    return is_over(text, PAUSE_S) and text.endswith((".", "?", "!"))
+
+
 def is_stop(text: str) -> bool:
     words = set(words_of(text)) - POLITE
     return bool(words) and words <= STOPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,15 @@ THRESHOLD: Final = 0.5  # of the probability of speech
 PREROLL_S: Final = 0.4  # kept in front of the first speech
 TURN_MAX_S: Final = 28.0  # Whisper reads 30 s at once; a longer turn is answered where it is
 WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A turn so far; see `UserTurn`. `sound` is [T] float32 at 16 kHz."""
+
+    sound: FloatArray
+    speech_s: float
+    began_s: float
 
 
 class UserTurn:
@@ -40,12 +50,16 @@ class UserTurn:
     @property
     def is_full(self) -> bool:
         """Nothing more of the turn can be kept."""
-        return len(self._turn) * WINDOW_S >= TURN_MAX_S
+        return sum(map(len, self._turn)) >= TURN_MAX_S * INPUT_SAMPLE_RATE_HZ
 
     @property
     def sound(self) -> FloatArray:
         """The turn so far, [T] float32 at 16 kHz."""
         return np.concatenate([*self._turn, self._rest])
+
+    @property
+    def heard(self) -> Heard:
+        return Heard(np.concatenate([*self._turn, self._rest[:0]]), self.speech_s, self.began_s)
 
     def add(self, samples: FloatArray) -> None:
         """Add audio, [T] float32 at 16 kHz; blocks."""
@@ -59,6 +73,12 @@ class UserTurn:
     def clear(self) -> None:
         self._turn = []
         self.speech_s = self.silence_s = 0.0
+
+    def resume(self, cleared: Heard) -> None:
+        """Put back in front what was cleared: the turn was not over."""
+        self._turn.insert(0, cleared.sound)
+        self.speech_s += cleared.speech_s
+        self.began_s = cleared.began_s
 
     def _take(self, window: FloatArray, *, is_voice: bool) -> None:
         if is_voice:

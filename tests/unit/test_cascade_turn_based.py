@@ -344,3 +344,10 @@ def test_the_first_piece_may_be_a_clause_and_titles_end_no_sentence() -> None:
     sentences = Sentences()
     found = sentences.add("Oh, I think that Dr. Smith knows it, but I do not, really. And so on")
     assert found == ["Oh, I think that Dr. Smith knows it, ", "but I do not, really. "]
+
+
+def test_the_first_piece_waits_for_no_token_behind_its_mark() -> None:
+    sentences = Sentences()
+    assert sentences.add("It is Rome.") == []  # shorter than what takes its place can be made in
+    assert Sentences().add("The capital is Rome.") == ["The capital is Rome."]
+    assert Sentences().add("I would ask for Dr.") == Sentences().add("It is worth about 3.") == []

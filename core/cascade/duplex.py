@@ -47,6 +47,9 @@ SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
 NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
 BARGE_IN_S: Final = 0.4  # voice over the cascade's own before it is transcribed
 ECHO_TAIL_S: Final = 0.6  # what a player holds back, and a room
+# Ours: an echo that goes on is transcribed as a whole, for Whisper mishears a rest of two words; a
+# longer one is not, for the user's words have to stand out in it.
+ECHO_PIECE_MAX_S: Final = 2.0
 SAID_WORDS_MAX: Final = 60  # of the last half minute, to know an echo by
 CHARACTER_S: Final = 0.06  # of speech; measured with the voice
 
@@ -281,7 +284,8 @@ class CascadeDuplexView(CascadeView):
             turn.clear()
             return is_stop(words)
         if not words or self._state.is_echo(words):
-            turn.clear()
+            if turn.silence_s >= SHORT_PAUSE_S or turn.speech_s > ECHO_PIECE_MAX_S:
+                turn.clear()
             return False
         if is_backchannel(words):
             if is_over(words, turn.silence_s):

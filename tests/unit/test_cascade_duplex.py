@@ -18,6 +18,7 @@ from core.errors import GenerationFailedError
 from core.images import decode_wire_picture
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.transcription import Transcript
 from tests.fakes.cascade_call import (
     ANSWER,
     ENDS,
@@ -33,7 +34,12 @@ from tests.fakes.cascade_call import (
     second,
     seconds_of,
 )
-from tests.fakes.cascade_parts import ScriptedDetector, ScriptedLanguage, scripted
+from tests.fakes.cascade_parts import (
+    ScriptedDetector,
+    ScriptedLanguage,
+    ScriptedTranscriber,
+    scripted,
+)
 from tests.service.workers import jpeg
 
 
@@ -140,6 +146,24 @@ def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
         assert modes(await live.hear(ENDS)) == "L"
         await live.hear(SILENCE, SILENCE)
         assert modes(await live.hear(ENDS)) == "S"
+
+    asyncio.run(scenario())
+
+
+def test_an_echo_that_goes_on_is_transcribed_as_a_whole_up_to_a_bound() -> None:
+    lengths_s: list[float] = []
+
+    class Measuring(ScriptedTranscriber):
+        async def transcribe(self, samples: FloatArray, *options: Any) -> Transcript:
+            lengths_s.append(len(samples) / INPUT_SAMPLE_RATE_HZ)
+            return await super().transcribe(samples, *options)
+
+    async def scenario() -> None:
+        echo = ["It is Paris", "It is Paris, of course", "of course, my dear", "friend."]
+        parts = replace(scripted(ANSWER), transcriber=Measuring(QUESTION, *echo))
+        live = await call(parts)
+        assert modes(await live.hear(ENDS, SPEECH, SPEECH, SPEECH, SPEECH)) == "SSSSS"
+        assert lengths_s[1:] == pytest.approx([1.0, 2.0, 3.0, 1.0], abs=0.1)
 
     asyncio.run(scenario())
 

@@ -101,8 +101,9 @@ def multiply_windows(x: Tensor, conv: nn.Conv1d) -> Tensor:
     PyTorch's convolution lays the weight out anew in every call; the product reads it as it is
     if `lay_out_windows` was called.
     """
+    assert isinstance(conv.padding, tuple)
     [kernel], [stride], [pad] = conv.kernel_size, conv.stride, conv.padding
-    padded = F.pad(x, (0, 0, int(pad), int(pad)))
+    padded = F.pad(x, (0, 0, pad, pad))
     windows = padded.unfold(1, kernel, stride)  # [B, T, inputs, kernel]
     weight = conv.weight.transpose(1, 2).flatten(1)  # [outputs, kernel * inputs]
     return F.linear(windows.transpose(2, 3).flatten(2), weight, conv.bias)

@@ -69,9 +69,9 @@ def test_less_than_two_rounds_say_nothing(unit_s_by_sessions: dict[int, float]) 
 @pytest.mark.parametrize(
     ("unit_s_by_sessions", "sessions"),
     [
-        ({1: 0.0625, 33: 1.0625}, 19),  # 31 ms a round and 31 for each new session
+        ({1: 0.0625, 33: 1.0625}, 16),  # 31 ms a round and 31 for each new session
         ({1: 0.25, 5: 1.25}, 2),  # all of it for the sessions
-        ({1: 0.25, 17: 0.5}, 9),  # most of it for the round
+        ({1: 0.25, 17: 0.5}, 8),  # most of it for the round
         ({1: 0.0625, 5: 0.1875}, 5),  # more were not measured
         ({1: 0.9, 16: 9.0}, 1),
         ({1: 3.0, 16: 3.0}, 1),
@@ -103,16 +103,16 @@ def test_as_many_as_are_expected_are_served_in_time(alone_s: float, each_s: floa
 def test_a_worker_begins_with_what_it_measured_and_follows_the_load_both_ways() -> None:
     made, clock = worker()
     made.expect({1: 0.0625, 33: 1.0625})
-    assert made.sessions([]) == 19, "all who come at once find their place"
-    talk(made, clock, 19, share=0.9, seconds=40)
-    assert allowed(made, 19) == 18, "they are fewer than was expected"
+    assert made.sessions([]) == 16, "all who come at once find their place"
+    talk(made, clock, 16, share=0.9, seconds=40)
+    assert allowed(made, 16) == 15, "they are fewer than was expected"
     clock.now_s += 2 * observers.MEMORY_S
-    assert made.sessions([]) == 18, "what was late is remembered"
-    talk(made, clock, 18, share=0.15, seconds=40)
-    assert made.sessions([10.0] * 18) == 18, "they have not yet been seen at their dearest"
-    assert allowed(made, 18) == 27, "and then there may be more"
+    assert made.sessions([]) == 15, "what was late is remembered"
+    talk(made, clock, 15, share=0.15, seconds=40)
+    assert made.sessions([10.0] * 15) == 15, "they have not yet been seen at their dearest"
+    assert allowed(made, 15) == 23, "and then there may be more"
     clock.now_s += 2 * slots.PROOF_S
-    assert made.sessions([]) == 19
+    assert made.sessions([]) == 16
 
 
 def test_voice_calls_prove_nothing_for_video_calls() -> None:
@@ -121,7 +121,7 @@ def test_voice_calls_prove_nothing_for_video_calls() -> None:
     talk(made, clock, 40, share=0.15, seconds=40, has_picture=False)
     assert allowed(made, 40) == 61, "there may be more of them"
     clock.now_s += 2 * observers.MEMORY_S
-    assert made.sessions([]) == 19, "whoever comes next may send pictures"
+    assert made.sessions([]) == 16, "whoever comes next may send pictures"
 
 
 def test_sessions_that_follow_others_are_not_counted_with_them() -> None:
@@ -137,7 +137,7 @@ def test_sessions_that_follow_others_are_not_counted_with_them() -> None:
 
 def test_a_slow_worker_begins_with_fewer_than_an_unmeasured_one() -> None:
     made, _ = worker()
-    made.expect({1: 0.3, 3: 0.8})
+    made.expect({1: 0.25, 3: 0.65})
     assert made.sessions([]) == 2 < slots.FIRST
 
 
@@ -149,7 +149,7 @@ def test_what_the_backend_measured_is_where_a_worker_begins() -> None:
         assert runtime.slots.capacity == slots.FIRST
         try:
             await runtime.load()
-            assert runtime.slots.capacity == 19
+            assert runtime.slots.capacity == 16
         finally:
             runtime.close()
 

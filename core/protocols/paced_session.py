@@ -151,7 +151,7 @@ class PacedSession(UnitSession):
         self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
     ) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
-        super().__init__(names, limits, count)
+        super().__init__(names, limits, count, detects=True)
         self._transcribes = transcribes
         self._is_detecting = False  # voice detection has a piece of audio
         self._is_played_over = False  # a recording is played instead of the model's audio

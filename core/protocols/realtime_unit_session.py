@@ -35,7 +35,7 @@ class RealtimeUnitSession(UnitSession):
             kv_reserve_tokens=limits.kv_reserve_tokens,
             has_window=True,  # a full context begins anew before it is an error
         )
-        super().__init__(names, unbounded, count)
+        super().__init__(names, unbounded, count, detects=False)
         self.has_begun = False
         self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)
         self._pads = PADS_MAX

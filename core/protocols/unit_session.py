@@ -33,10 +33,12 @@ class InputAudioBuffer:
     place. Of more than `WAITING_MAX_BYTES` that wait to be taken out, the oldest is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_detected: bool) -> None:
+        """Keep audio for voice detection as well if `is_detected`: see `take_undetected`."""
         self.is_muted = False
         self._unit = bytearray()  # the beginning of the unit that is not full yet
         self._undetected = bytearray()
+        self._waiting = (self._unit, self._undetected) if is_detected else (self._unit,)
         self._missing_bytes = WINDOW_BYTES  # until detection has another window complete
         self._received_bytes = 0
         self._began_s = 0.0
@@ -96,7 +98,7 @@ class InputAudioBuffer:
 
     def _take(self, samples: bytes) -> None:
         self._received_bytes += len(samples)
-        for waiting in (self._unit, self._undetected):
+        for waiting in self._waiting:
             waiting += samples
             if len(waiting) > WAITING_MAX_BYTES:
                 del waiting[:-WAITING_MAX_BYTES]
@@ -105,11 +107,14 @@ class InputAudioBuffer:
 class UnitSession(ABC):
     """One session in units."""
 
-    def __init__(self, names: SessionNames, limits: DuplexLimits, count: CountTokens) -> None:
+    def __init__(
+        self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, detects: bool
+    ) -> None:
+        """Let the session detect voice in what the client says by itself if `detects`."""
         self._limits = limits
         # The rules of units.
         self.machine = DuplexMachine(names, limits, count, keeps_history=False)
-        self.input = InputAudioBuffer()  # what the client says
+        self.input = InputAudioBuffer(is_detected=detects)  # what the client says
         # Events of the duplex machine since this was last emptied, with their effects.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0  # how full the context is

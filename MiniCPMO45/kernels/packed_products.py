@@ -32,13 +32,14 @@ class FewRowsPlan:
     """How the product is cut into programs.
 
     A program takes `block_k` inputs at a time, which divide them all, for `block_n` output columns;
-    `stages` weight tiles are in flight.
+    `stages` weight tiles are in flight. Each of its rows, `most_rows` at most, takes accumulators.
     """
 
     block_n: int
     block_k: int
     warps: int
     stages: int
+    most_rows: int = 64
 
 
 @triton.jit

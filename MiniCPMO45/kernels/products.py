@@ -1,4 +1,4 @@
-"""Norms, matrix products and rotary positions of a decoder, and the layers that hold its matrices.
+"""Matrix products and rotary positions of a decoder, and the layers that hold its matrices.
 
 A weight is dense or quantised; the plans of `row_products` say which kernel multiplies it. A layer
 keeps its published name; quantised it has two buffers, `values` and `scales`, for `weight`."""
@@ -11,14 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.kernels.device import (
-    await_rows,
-    let_next_start,
-    overlaps_launches,
-    runs_kernels,
-    tl,
-    triton,
-)
+from MiniCPMO45.kernels.device import runs_kernels
 from MiniCPMO45.kernels.packed_products import OneRowPlan
 from MiniCPMO45.kernels.quantised import (
     QuantisedWeight,
@@ -29,24 +22,14 @@ from MiniCPMO45.kernels.quantised import (
     unpacked,
 )
 from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, product_plan
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
-    if runs_kernels(x):
-        return normalise_rows(x, weight, eps)
-    return normalise(x, weight, eps)
-
-
-def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise as `rms_norm` does, whatever the number of axes, in plain PyTorch."""
-    wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return weight * scaled.to(x.dtype)
+from MiniCPMO45.kernels.row_steps import rms_norm, silu_gate
+from MiniCPMO45.kernels.scaled_products import multiply_scaled
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
     """Multiply rows [M, K], contiguous and normalised unless there is no norm: [M, N]."""
+    if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
+        return multiply_scaled(x, norm_weight, eps, weight, None, is_gated=False)
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):
@@ -63,6 +46,8 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
 
     The first F rows of `gate_up` [2F, K] are the gate.
     """
+    if isinstance(gate_up, QuantisedWeight) and gate_up.is_e4m3:
+        return multiply_scaled(x, norm_weight, eps, gate_up, None, is_gated=True)
     if runs_kernels(x):
         plan = product_plan(x.shape[0], gate_up, x.dtype, is_gated=True)
         if isinstance(plan, OneRowPlan):
@@ -77,6 +62,8 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
 
 def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
     """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
+    if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
+        return multiply_scaled(x, None, 0.0, weight, residual, is_gated=False)
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):
@@ -117,68 +104,6 @@ def lay_out_windows(conv: nn.Conv1d) -> None:
 def dense(weight: Weight, dtype: torch.dtype) -> Tensor:
     """Return a matrix as [outputs, inputs] of a floating dtype; one that is dense as it is."""
     return weight if isinstance(weight, Tensor) else unpacked(weight, dtype)
-
-
-NORM_WARPS = 8
-GATE_BLOCK = 1024  # values of one program
-
-
-@triton.jit
-def _normalise_row(
-    x, weight, out, eps, K: tl.constexpr, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr
-):
-    let_next_start(OVERLAPS)
-    k = tl.arange(0, BLOCK)
-    factors = tl.load(weight + k, mask=k < K, other=0.0)
-    await_rows(OVERLAPS)
-    at = tl.program_id(0).to(tl.int64) * K + k
-    values = tl.load(x + at, mask=k < K, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(values * values, 0) / K + eps)
-    kind = out.dtype.element_ty
-    tl.store(out + at, factors * (values * scale).to(kind), mask=k < K)
-
-
-def normalise_rows(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise rows [M, K]."""
-    count, k = x.shape
-    out = x.new_empty(count, k)
-    overlaps = overlaps_launches(x)
-    _normalise_row[(count,)](
-        x,
-        weight,
-        out,
-        eps,
-        K=k,
-        BLOCK=triton.next_power_of_2(k),
-        OVERLAPS=overlaps,
-        num_warps=NORM_WARPS,
-        launch_pdl=overlaps,
-    )
-    return out
-
-
-@triton.jit
-def _gate(gate_up, out, F, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr):
-    let_next_start(OVERLAPS)
-    await_rows(OVERLAPS)
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    own = gate_up + row * 2 * F + column
-    gate = tl.load(own, mask=column < F, other=0.0).to(tl.float32)
-    up = tl.load(own + F, mask=column < F, other=0.0).to(tl.float32)
-    answer = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(out + row * F + column, answer.to(out.dtype.element_ty), mask=column < F)
-
-
-def silu_gate(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up of rows [M, 2F] whose first half is the gate: [M, F]."""
-    count, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = gate_up.new_empty(count, width)
-    overlaps = overlaps_launches(gate_up)
-    _gate[(count, triton.cdiv(width, GATE_BLOCK))](
-        gate_up, out, width, BLOCK=GATE_BLOCK, OVERLAPS=overlaps, launch_pdl=overlaps
-    )
-    return out
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> Tensor:

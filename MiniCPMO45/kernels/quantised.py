@@ -2,7 +2,7 @@
 
 Every output has its own scale, so rows of several matrices can be joined. Nothing is calibrated:
 a weight depends on the published values alone. Products read the stored form themselves where
-that is faster: `row_products` and `packed_products`.
+that is faster: `row_products`, `packed_products` and `scaled_products`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class QuantisedWeight:
         return next(scheme for scheme, dtype in DTYPES.items() if dtype == self.values.dtype)
 
     @property
+    def is_e4m3(self) -> bool:
+        return self.values.dtype == torch.float8_e4m3fn
+
+    @property
     def is_packed(self) -> bool:
         return self.values.dtype == torch.int32
 
@@ -95,14 +99,15 @@ def _group(inputs: int) -> int:
 
 def quantise(weight: Tensor, scheme: Scheme, device: torch.device | str) -> QuantisedWeight:
     """Store a matrix [outputs, inputs] in fewer bits on a device, some rows at a time."""
-    store = _pack if scheme is Scheme.INT4 else _scale_rows
+    store = _pack if scheme is Scheme.INT4 else scale_each_row
     rows = max(1, ELEMENTS_AT_ONCE // weight.shape[1])
     parts = [store(part.to(device, torch.float32), scheme) for part in weight.split(rows)]
     values, scales = (torch.cat(each) for each in zip(*parts, strict=True))
     return QuantisedWeight(values, scales)
 
 
-def _scale_rows(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+def scale_each_row(rows: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+    """Round float32 rows [M, K] to 8 bits: values [M, K], and scales, float32 [M]."""
     largest = LARGEST[scheme]
     scales = rows.abs().amax(1) / largest
     scaled = (rows / scales.where(scales > 0, 1.0)[:, None]).clamp(-largest, largest)

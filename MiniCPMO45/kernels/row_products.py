@@ -70,19 +70,14 @@ MEASURED_BYTES = 2  # of a value
 OTHER_PRODUCTS = ProductPlan(OneRowPlan(4, 256, 1), FewRowsPlan(32, 64, 4, 3), 16)
 
 
-# Weights of 8 bits: the fastest of some twenty cuts, but for (6144, 4096) and (4096, 4096), which
-# follow the others; their own were not measured.
+# Weights of 8-bit integers: only the head has them.
 BYTES_FEW = FewRowsPlan(32, 128, 2, 6)
 BYTES_MANY = FewRowsPlan(64, 128, 4, 5)
 BYTE_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
-    (6144, 4096): ProductPlan(OneRowPlan(4, 4096, 4), BYTES_MANY, 64),
-    (4096, 4096): ProductPlan(OneRowPlan(2, 4096, 4), BYTES_MANY, 64),
-    (12288, 4096): ProductPlan(OneRowPlan(4, 4096, 4), BYTES_FEW, 64, BYTES_MANY),
-    (4096, 12288): ProductPlan(OneRowPlan(2, 1024, 2), BYTES_MANY, 64, FewRowsPlan(16, 128, 2, 6)),
     # Tensor cores that compute fifteen rows of zeros beside the one are the fastest here.
     (151748, 4096): ProductPlan(BYTES_FEW, BYTES_FEW, 1024, BYTES_MANY),
 }
-# Weights of 4 bits, likewise; (6144, 4096) follows the others.
+# Weights of 4 bits: the fastest of some twenty cuts; (6144, 4096) was not measured.
 PACKED_FEW = FewRowsPlan(32, 128, 2, 5)
 PACKED_PRODUCTS: dict[tuple[int, int], ProductPlan] = {
     (6144, 4096): ProductPlan(OneRowPlan(4, 4096, 4), PACKED_FEW, 32),
@@ -256,14 +251,14 @@ def _stored(weight: Weight) -> tuple[Tensor, Tensor | None]:
     return weight, None
 
 
-MOST_ROWS = 64  # of a program; each takes accumulators
 EARLY_INPUTS = 512  # whose weights are asked for before the rows are there
 
 
 @triton.jit
 def _multiply_rows(
-    x, weight, scales, residual, out, M, N, K: tl.constexpr,
-    HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    x, weight, row_scales, scales, residual, out, M, N, K: tl.constexpr,
+    HAS_ROW_SCALES: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_GATE: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     EARLY_K: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
@@ -296,6 +291,11 @@ def _multiply_rows(
         if HAS_GATE:
             tile_beside = tl.load(beside + start + k).to(values.dtype)
             total_beside = tl.dot(tile_beside, values, total_beside, input_precision="ieee")
+    if HAS_ROW_SCALES:
+        factors = tl.load(row_scales + m, mask=m < M, other=0.0)[None, :]
+        total *= factors
+        if HAS_GATE:
+            total_beside *= factors
     if HAS_SCALES:
         total *= tl.load(scales + n, mask=n < N, other=0.0)[:, None]
         if HAS_GATE:
@@ -310,14 +310,24 @@ def _multiply_rows(
 
 
 def multiply_rows(
-    x: Tensor, weight: Weight, residual: Tensor | None, *, is_gated: bool, plan: FewRowsPlan
+    x: Tensor,
+    weight: Weight,
+    residual: Tensor | None,
+    *,
+    is_gated: bool,
+    plan: FewRowsPlan,
+    row_scales: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Multiply rows [M, K] with a weight: [M, N]; see `multiply_row`."""
+    """Multiply rows [M, K] with a weight: [M, N]; see `multiply_row`.
+
+    With `row_scales`, float32 [M], rows and weight are e4m3, and the result is `dtype`.
+    """
     count, k = x.shape
     n = weight.shape[0] // 2 if is_gated else weight.shape[0]
-    out = x.new_empty(count, n)
+    out = x.new_empty(count, n, dtype=dtype)
     overlaps = overlaps_launches(x)
-    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), MOST_ROWS)
+    block_m = min(max(triton.next_power_of_2(count), FEW_ROWS), plan.most_rows)
     if isinstance(weight, QuantisedWeight) and weight.is_packed:
         multiply_packed_rows(
             x, weight, residual, out, is_gated=is_gated, plan=plan, block_m=block_m
@@ -329,12 +339,14 @@ def multiply_rows(
     _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
         x,
         values,
+        row_scales,
         scales,
         residual,
         out,
         count,
         n,
         k,
+        HAS_ROW_SCALES=row_scales is not None,
         HAS_SCALES=scales is not None,
         HAS_GATE=is_gated,
         HAS_RESIDUAL=residual is not None,

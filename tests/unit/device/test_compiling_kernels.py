@@ -33,7 +33,7 @@ def compile_for(capability, kernel, types, constants, **options):
 """
 
 PRODUCTS = """
-from MiniCPMO45.kernels import packed_products, row_products
+from MiniCPMO45.kernels import packed_products, row_products, row_steps
 
 ROW = dict(BLOCK_N=4, OVERLAPS=False)
 SOME = dict(BLOCK_N=32, BLOCK_M=16, OVERLAPS=False)
@@ -51,10 +51,19 @@ for card, capability in enumerate((80, 90, 120)):
             types |= dict(weight="*i32", scales="*bf16")
         else:
             kernels, scales = row_products, dict(scales="*fp32") if kind != "bf16" else {}
+            both = kind == "fp8e4nv"  # operands, each row with its scale
             sizes = dict(K=1024, BLOCK_K=128, WIDTH=8, EARLY_K=512, HAS_SCALES=bool(scales))
+            sizes |= dict(HAS_ROW_SCALES=both)
             types |= dict(weight="*" + kind) | scales
-        compile_for(capability, kernels._multiply_row, types, sizes | ROW | parts)
+            types |= dict(x="*" + kind, row_scales="*fp32") if both else {}
+        if kind != "fp8e4nv":
+            compile_for(capability, kernels._multiply_row, types, sizes | ROW | parts)
         compile_for(capability, kernels._multiply_rows, types, sizes | SOME | parts)
+
+SCALING = dict(K=4096, BLOCK=4096, HAS_NORM=True, HAS_SCALES=True, OVERLAPS=False)
+for capability in (89, 90, 120):
+    types = dict(x="*bf16", weight="*bf16", out="*fp8e4nv", scales="*fp32", eps="fp32")
+    compile_for(capability, row_steps._normalise_row, types, SCALING)
 """
 
 ATTENTION = """
@@ -92,6 +101,7 @@ from MiniCPMO45.kernels import attention_kernels, row_products
 from MiniCPMO45.kernels.attention import AttentionPlan
 from MiniCPMO45.kernels.device import stages_within
 from MiniCPMO45.kernels.row_products import BYTES_MANY, DEEP, SHALLOW
+from MiniCPMO45.kernels.scaled_products import SCALED_PRODUCTS
 
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 TYPES = dict(x="*bf16", N="i32", M="i32", out="*bf16")
@@ -109,14 +119,21 @@ def check(name, capability, compiled, stages):
 
 for capability, kib in SHARED_KIB.items():
     bytes_ = kib * 1024
-    for kind, item, plan, gate in (
-        ("bf16", 2, DEEP, False), ("bf16", 2, SHALLOW, True), ("i8", 1, BYTES_MANY, True)
-    ):
-        step = plan.block_k * (plan.block_n * (1 + gate) * item + 64 * 2)
+    cases = [("bf16", DEEP, False), ("bf16", SHALLOW, True), ("i8", BYTES_MANY, True)]
+    if capability >= 89:
+        cases += [
+            ("fp8e4nv", plan, columns == 12288)
+            for (columns, _), plans in SCALED_PRODUCTS.items() for plan in (plans.some, plans.many)
+        ]
+    for kind, plan, gate in cases:
+        item, row_item = 2 if kind == "bf16" else 1, 1 if kind == "fp8e4nv" else 2
+        step = plan.block_k * (plan.block_n * (1 + gate) * item + plan.most_rows * row_item)
         stages = stages_within(bytes_, plan.stages, step)
         types = TYPES | dict(weight="*" + kind) | (dict(scales="*fp32") if item == 1 else {})
-        sizes = dict(K=4096, BLOCK_M=64, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k, EARLY_K=512)
-        parts = dict(HAS_SCALES=item == 1, HAS_GATE=gate, HAS_RESIDUAL=False, OVERLAPS=False)
+        types |= dict(x="*" + kind, row_scales="*fp32") if row_item == 1 else {}
+        sizes = dict(K=4096, BLOCK_M=plan.most_rows, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k)
+        sizes |= dict(EARLY_K=512, OVERLAPS=False, HAS_GATE=gate, HAS_RESIDUAL=False)
+        parts = dict(HAS_ROW_SCALES=row_item == 1, HAS_SCALES=item == 1)
         options = dict(num_warps=plan.warps, num_stages=stages)
         compiled = compile_for(
             capability, row_products._multiply_rows, types, sizes | parts, **options

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.kernels import attention, products, quantised
+from MiniCPMO45.kernels import attention, products, quantised, scaled_products
 from MiniCPMO45.kernels.attention import (
     NO_POSITION,
     PAGE_TOKENS,
@@ -29,9 +29,6 @@ from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
     norm_swiglu,
-    normalise_rows,
-    rms_norm,
-    silu_gate,
 )
 from MiniCPMO45.kernels.row_products import (
     PRODUCTS,
@@ -40,6 +37,7 @@ from MiniCPMO45.kernels.row_products import (
     multiply_row,
     multiply_rows,
 )
+from MiniCPMO45.kernels.row_steps import normalise_rows, rms_norm, silu_gate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -141,8 +139,9 @@ class TestProductOfFewRows:
 
 
 def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    """Run with kernels for all but the steps of rows: the interpreter does not round to e4m3."""
     with ExitStack() as patches:
-        for module in (attention, products, quantised):
+        for module in (attention, products, quantised, scaled_products):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 

@@ -37,6 +37,8 @@ MOST_STEP = {Scheme.FP8: 1 / 16, Scheme.INT8: 0.51 / 127, Scheme.INT4: 0.27}
 # A row's sums are of 16 + q where q, of -8 to 7, is meant: some four times larger, and so is their
 # rounding. Eight draws differed by at most 2.5e-6.
 PACKED_ROW_FLOAT32 = 4 * FLOAT32
+# Norms of two kernels differ by a bit of float32, which moves some values to their e4m3 neighbours.
+E4M3_FLOAT32 = 1e-3
 ROWS, INPUTS, COLUMNS = 5, 2 * GROUP, 21
 
 each_scheme = pytest.mark.parametrize("scheme", Scheme)
@@ -146,7 +148,7 @@ def wide_swiglu(x: Tensor, norm: Tensor | None, weight: QuantisedWeight) -> Tens
     if norm is None:
         rows = x.float()
     elif weight.is_e4m3:
-        rows = normalise(x, norm, EPS).float()
+        rows = row_steps.rms_norm(x, norm, EPS).float()
     else:
         rows = normalise(x.float(), norm.float(), EPS)
     gate, up = norm_linear(rows, None, EPS, weight).chunk(2, dim=-1)
@@ -168,7 +170,8 @@ def test_chosen_plans_fit_a_decoder(
     assert_near(found, norm_linear(x, norm, EPS, weight))
     pair = at(device, drawn(scheme, 2 * INPUTS))
     found = with_kernels(norm_swiglu, x, norm, EPS, pair)
-    assert_near(found, wide_swiglu(x, norm, pair))
+    limit = E4M3_FLOAT32 if scheme is Scheme.FP8 else FLOAT32
+    assert_near(found, wide_swiglu(x, norm, pair), limit)
 
 
 def scaled(x: Tensor, norm: Tensor | None, *, by_kernel: bool) -> tuple[Tensor, Tensor]:
@@ -235,7 +238,9 @@ def test_measured_plans_are_right(scheme: Scheme, size: tuple[int, int], rows: i
     x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
     norm = torch.randn(inputs, device="cuda", dtype=torch.bfloat16)
     if scheme is Scheme.FP8:
-        wanted = norm_linear(normalise(x, norm, EPS).float(), None, EPS, weight)
+        values, scales = scale_rows(x, norm, EPS)
+        wide = values.float() * scales[:, None]
+        wanted = torch.nn.functional.linear(wide, unpacked(weight, torch.float32))
     else:
         wanted = norm_linear(x.float(), norm.float(), EPS, weight)
     assert_near(with_kernels(norm_linear, x, norm, EPS, weight), wanted.to(torch.bfloat16))

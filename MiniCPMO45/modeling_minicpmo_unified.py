@@ -13,7 +13,6 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.chat import ChatCapability
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import MessageInput
 from MiniCPMO45.modes.speech import ReplySpeech
@@ -39,17 +38,17 @@ class UnifiedModel:
     ) -> None:
         config = model.config
         tokens, device = processor.tokenizer.special, executor.device
-        messages = MessageInput(config, processor)
-        policy = ReplyPolicy(tokens, device)
-        speech = ReplySpeech(config.tts_config)
         self.model = model
         self.processor = processor
         self.executor = executor
         self.duplex = DuplexCapability(
             config, processor.tokenizer, UnitPolicy(tokens, device), defaults=duplex_defaults
         )
-        self.streaming = StreamingCapability(messages, policy, speech)
-        self.chat = ChatCapability(messages, policy, speech)
+        self.streaming = StreamingCapability(
+            MessageInput(config, processor),
+            ReplyPolicy(tokens, device),
+            ReplySpeech(config.tts_config),
+        )
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:

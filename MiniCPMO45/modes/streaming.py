@@ -1,14 +1,15 @@
-"""Turn-based conversation over a kept cache: prefill messages piece by piece, stream a reply.
+"""Turn-based conversation: prefill messages, then write a reply, spoken as it is written or whole.
 
-Serves the half-duplex mode too. Every method is a generator of requests over one `Session`.
-Source: docs/specification/model.md#5.3 to #5.9.
+Serves streaming, half duplex and one-shot chat. Every method is a generator of requests over one
+`Session`. Source: docs/specification/model.md#5.2 to #5.9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,9 +20,8 @@ from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
 from MiniCPMO45.modes.speech import ReplyPiece, ReplySpeech
 from MiniCPMO45.processing import prompts
 from MiniCPMO45.processing.mel import MelState
-from MiniCPMO45.processing.processor import Message
-from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.processor import Message, Prompt, PromptOptions
+from MiniCPMO45.processing.prompts import SPEECH_END, TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 
 GROUP_TOKENS = 10  # text tokens that reach speech together; source: docs/specification/model.md#5.4
@@ -30,10 +30,20 @@ BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
 
 @dataclass(frozen=True)
 class ReplyResult:
+    """A whole reply.
+
+    Attributes:
+        waveform: float32 [samples] at 24 kHz, where speech is made of the whole reply.
+        prompt: the text that a one-shot reply answers, media as markers.
+    """
+
     text: str
     ids: tuple[int, ...]
     was_stopped: bool = False
     hit_limit: bool = False
+    waveform: np.ndarray | None = field(default=None, compare=False)
+    prompt: str = ""
+    prompt_tokens: int = 0
 
 
 @dataclass
@@ -41,27 +51,31 @@ class _Reply:
     """A reply being written.
 
     Attributes:
-        ids: tokens drawn; the last one is not fed until its successor is wanted.
+        ids: tokens drawn; the last one is not fed until its successor is drawn.
+        hidden: state [hidden] of each token fed.
+        prefix: states [n, hidden] of the rows fed before the reply.
         given: tokens that are fed before any is drawn.
-        grouped: tokens handed to speech or to the caller.
-        text_sent: characters after that token that were handed to the caller.
+        grouped: tokens passed to speech or emitted.
+        text_sent: characters from token `text_from` on that were emitted.
     """
 
+    next_pieces: Pieces
+    is_one_shot: bool = False
     ids: list[int] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
+    prefix: Tensor | None = None
     given: tuple[int, ...] = ()
     grouped: int = 0
     text_from: int = 0
     text_sent: int = 0
     has_ended: bool = False
     hit_limit: bool = False
-    next_pieces: Pieces = ()
 
 
 class StreamingCapability:
     def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
         self.messages = messages
-        self.tokenizer: MiniCPMOTokenizerFast = messages.processor.tokenizer
+        self.tokenizer = messages.processor.tokenizer
         self.policy = policy
         self.speech = speech
 
@@ -117,7 +131,7 @@ class StreamingCapability:
         """
         start = session.kv.length
         reply = self._begin(session, settings)
-        speaks = settings.generate_audio and session.speech.vocoder is not None
+        speaks = self._speaks(session, settings)
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
             group = GROUP_TOKENS if speaks else 1
             size = group if reply.ids else group + 1  # the last token drawn is not fed yet
@@ -125,8 +139,8 @@ class StreamingCapability:
             if session.stop.is_set():
                 break
             if reply.hit_limit:
-                yield from self._feed_held(session, reply)
-            yield from self._hand_out(session, reply, settings, speaks)
+                yield from self._feed_last(session, reply)
+            yield from self._pass_on(session, reply, settings, speaks)
             if speaks and self._calls(reply):
                 yield from self.speech.finish(session, lambda: self._new_text(reply))
                 speaks = False
@@ -139,18 +153,71 @@ class StreamingCapability:
             yield Emit(ReplyPiece(rest))
         return self._end(session, reply, start)
 
-    def write_with_hidden(
+    def reply_over_cache(
         self, session: Session, settings: GenerationSettings
-    ) -> Steps[tuple[ReplyResult, Tensor | None]]:
-        """Write a whole reply as text; return it with the states of its tokens [n, hidden]."""
+    ) -> Steps[ReplyResult]:
+        """Write a whole reply behind what the cache holds, then speak it as a whole."""
         start = session.kv.length
         reply = self._begin(session, settings)
-        while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
-            yield from self._write(session, reply, settings, GROUP_TOKENS)
+        yield from self._write_whole(session, reply, settings)
         if reply.hit_limit:
-            yield from self._feed_held(session, reply)
-        hidden = torch.stack(reply.hidden) if reply.hidden else None
-        return self._end(session, reply, start), hidden
+            yield from self._feed_last(session, reply)
+        result = self._end(session, reply, start)
+        said = result.ids[: self.policy.tokens.spoken_count(result.ids)]
+        if not said or not self._speaks(session, settings) or session.stop.is_set():
+            return result
+        hidden = torch.stack(reply.hidden[: len(said)])
+        wave = yield from self.speech.speak_whole(session, said, hidden, settings.speech)
+        return replace(result, waveform=wave)
+
+    def reply(
+        self,
+        session: Session,
+        messages: Sequence[Message],
+        settings: GenerationSettings,
+        options: PieceOptions | None = None,
+    ) -> Steps[ReplyResult]:
+        """Answer a whole history in a fresh conversation, then speak the reply as a whole.
+
+        By default pictures are cut as the checkpoint says and parts are joined by a line feed. The
+        last token of a reply that hits its limit is not fed, and not spoken.
+
+        Raises:
+            ProcessingError: a part of a message cannot be used.
+            PromptTooLongError: the prompt exceeds `settings.max_input_tokens`; nothing was run.
+            ValueError: the conversation has begun already.
+        """
+        if session.kv.length:
+            raise ValueError("a one-shot reply needs a fresh conversation")
+        prompt = self.messages.processor.render(
+            messages,
+            replace(options or PromptOptions(), max_tokens=settings.max_input_tokens),
+            add_generation_prompt=True,
+            enable_thinking=settings.enable_thinking,
+            use_tts_template=settings.use_speech_template,
+        )
+        reply = self._begin(session, settings)
+        reply.next_pieces = yield from self.messages.embed_history(session, prompt)
+        reply.is_one_shot, given = True, reply.given
+        yield from self._write_whole(session, reply, settings)
+        if reply.hit_limit and len(reply.ids) == len(given):
+            yield from self._feed_last(session, reply)
+        was_stopped = session.stop.is_set() and not reply.has_ended
+        ids = tuple(reply.ids[: len(reply.hidden)] if was_stopped else reply.ids)
+        waveform = None
+        if self._speaks(session, settings) and not was_stopped:
+            waveform = yield from self._speak_span(session, prompt, reply, settings)
+        is_marked = ids[:1] == (self.policy.tokens.im_start,)
+        text = self.tokenizer.decode(ids[1:] if is_marked else ids)
+        return ReplyResult(
+            text=text.removesuffix(SPEECH_END),
+            ids=ids,
+            was_stopped=was_stopped,
+            hit_limit=reply.hit_limit and not was_stopped,
+            waveform=waveform,
+            prompt=prompt.text,
+            prompt_tokens=len(prompt.ids),
+        )
 
     def _split_into_rounds(
         self, session: Session, ids: Sequence[int], messages: Sequence[Message]
@@ -192,11 +259,24 @@ class StreamingCapability:
             next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
         )
 
+    def _speaks(self, session: Session, settings: GenerationSettings) -> bool:
+        return settings.generate_audio and session.speech.vocoder is not None
+
+    def _write_whole(
+        self, session: Session, reply: _Reply, settings: GenerationSettings
+    ) -> Steps[None]:
+        if not (reply.has_ended or session.stop.is_set()):
+            most = max(settings.max_new_tokens, len(reply.given))
+            yield from self._write(session, reply, settings, most)
+
     def _write(
         self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
     ) -> Steps[None]:
         """Take up to `size` tokens: what is given, then what is drawn."""
-        terminators = self.policy.tokens.reply_terminators
+        tokens, choose = self.policy.tokens, self.policy.next_streamed
+        terminators = tokens.reply_terminators
+        if reply.is_one_shot:
+            choose, terminators = self.policy.next_one_shot, tokens.chat_terminators
         size -= yield from self._take_given(session, reply, size)
         for _ in range(size):
             reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
@@ -205,9 +285,9 @@ class StreamingCapability:
             output = yield LlmForward(session.kv, reply.next_pieces)
             if reply.ids:
                 reply.hidden.append(output.hidden[-1])
-            token = self.policy.next_streamed(
-                output.logits, reply.ids, settings, session.sampler.generator
-            )
+            else:
+                reply.prefix = output.hidden
+            token = choose(output.logits, reply.ids, settings, session.sampler.generator)
             if token in terminators:
                 reply.has_ended = True
                 return
@@ -220,9 +300,11 @@ class StreamingCapability:
         taken, reply.given = reply.given[:size], reply.given[size:]
         if taken:
             pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
-            held = len(reply.ids[-1:])
+            waiting = len(reply.ids[-1:])
             output = yield LlmForward(session.kv, pieces, wants_logits=False)
-            known = len(output.hidden) - (held + len(taken) - 1)  # rows before the reply's
+            known = len(output.hidden) - (waiting + len(taken) - 1)  # rows before the reply's
+            if not waiting:
+                reply.prefix = output.hidden[:known]
             reply.hidden += output.hidden[known:]
             reply.ids += taken
             reply.next_pieces = (TokenIds(taken[-1:]),)
@@ -231,12 +313,12 @@ class StreamingCapability:
     def _calls(self, reply: _Reply) -> bool:
         return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
 
-    def _feed_held(self, session: Session, reply: _Reply) -> Steps[None]:
+    def _feed_last(self, session: Session, reply: _Reply) -> Steps[None]:
         """Feed the last token, so that its state exists and the cache holds the whole reply."""
         output = yield LlmForward(session.kv, reply.next_pieces, wants_logits=False)
         reply.hidden.append(output.hidden[-1])
 
-    def _hand_out(
+    def _pass_on(
         self, session: Session, reply: _Reply, settings: GenerationSettings, speaks: bool
     ) -> Steps[None]:
         """Give the tokens whose states exist to speech, or their text to the caller."""
@@ -280,3 +362,31 @@ class StreamingCapability:
         turn.round += 1
         turn.opening = TurnOpening.AFTER_REPLY
         return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)
+
+    def _speak_span(
+        self, session: Session, prompt: Prompt, reply: _Reply, settings: GenerationSettings
+    ) -> Steps[np.ndarray | None]:
+        """Speak what stands between the speech marks of prompt and reply, as far as it was fed."""
+        tokens = self.policy.tokens
+        if tokens.tts_bos not in prompt.ids or reply.prefix is None:
+            return None
+        hidden = torch.cat((reply.prefix, *(row[None] for row in reply.hidden)))
+        ids = (*prompt.ids, *reply.ids[: tokens.spoken_count(reply.ids)])
+        start = _last(ids, tokens.tts_bos, 0) + 1
+        stop = _last(ids, tokens.tts_eos, start)
+        stop = min(stop if stop >= 0 else len(ids), len(hidden))
+        if stop <= start:
+            return None
+        return (
+            yield from self.speech.speak_whole(
+                session, ids[start:stop], hidden[start:stop], settings.speech
+            )
+        )
+
+
+def _last(ids: Sequence[int], token: int, start: int) -> int:
+    """Index of the last `token` from `start` on, -1 if there is none."""
+    for index in range(len(ids) - 1, start - 1, -1):
+        if ids[index] == token:
+            return index
+    return -1

@@ -19,9 +19,9 @@ from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.engine.policies import GenerationSettings
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
-from MiniCPMO45.modes.chat import ChatReply
 from MiniCPMO45.modes.duplex import UnitResult
 from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Content, Message
 from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.token2wav.voice_features import resample
@@ -119,7 +119,7 @@ class Stage:
         questions: Iterable[Content],
         settings: GenerationSettings,
         options: PieceOptions | None = None,
-    ) -> list[ChatReply]:
+    ) -> list[ReplyResult]:
         """Answer typed questions, each in a conversation of its own.
 
         Args:
@@ -175,12 +175,12 @@ class Stage:
         messages: list[Message],
         settings: GenerationSettings,
         options: PieceOptions | None,
-    ) -> Steps[ChatReply]:
+    ) -> Steps[ReplyResult]:
         session, voice = self._opened(), self._context.default_voice
         try:
             if settings.generate_audio and voice is not None:
                 yield from open_voice(session, voice)
-            return (yield from self._model.chat.reply(session, messages, settings, options))
+            return (yield from self._model.streaming.reply(session, messages, settings, options))
         finally:
             session.close()
 

@@ -34,8 +34,8 @@ from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats, TTSSamplingParams
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from MiniCPMO45.modes.chat import ChatReply
 from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import CHAT_MAX_TOKENS, Message
 from MiniCPMO45.settings import GenerationSettings
 
@@ -105,17 +105,17 @@ class ChatView(TurnView):
             return self.stream_reply(session_id, self._options.reply)
         return self._whole(session_id)
 
-    async def write_reply(self, session_id: str, settings: GenerationSettings) -> ChatReply:
+    async def write_reply(self, session_id: str, settings: GenerationSettings) -> ReplyResult:
         """Answer what was fed as a whole; arguments and errors as of `stream_reply`."""
         session, model = self._expect(session_id), self.context.model
         if settings.generate_audio:
             await self._open_voice(session)
-        steps = model.chat.reply_over_cache(model.streaming, session, settings)
+        steps = model.streaming.reply_over_cache(session, settings)
         try:
             reply = await self.context.run(steps)
         finally:
             session.stop.clear()
-        self._count_reply(session, reply.n_tokens)
+        self._count_reply(session, len(reply.ids))
         return reply
 
     # --- the documented synchronous form ---
@@ -221,7 +221,7 @@ class ChatView(TurnView):
         settings: GenerationSettings,
         options: PieceOptions | None = None,
         voice: FloatArray | None = None,
-    ) -> ChatReply:
+    ) -> ReplyResult:
         """Answer a decoded history in a session of its own, which is freed afterwards.
 
         Sounds and the voice are [T] float32 at 16 kHz, pictures RGB. Without a voice the default
@@ -251,14 +251,14 @@ class ChatView(TurnView):
 
     # --- helpers ---
 
-    async def _answer_alone(self, question: _Question) -> ChatReply:
+    async def _answer_alone(self, question: _Question) -> ReplyResult:
         context, model = self.context, self.context.model
         session, settings = await self._start(ONE_SHOT_SESSION), question.settings
         try:
             voice = context.default_voice if question.voice is None else question.voice
             if settings.generate_audio and voice is not None and model.can_speak:
                 await context.run(open_voice(session, voice))
-            steps = model.chat.reply(session, question.messages, settings, question.options)
+            steps = model.streaming.reply(session, question.messages, settings, question.options)
             return await context.run(steps)
         finally:
             await self.close()
@@ -267,7 +267,7 @@ class ChatView(TurnView):
         reply = await self.write_reply(session_id, self._options.reply)
         sound = None if reply.waveform is None else to_pcm(reply.waveform)
         self.reply_end = ReplyEnd(
-            text=reply.text, generated_tokens=reply.n_tokens, stopped=reply.was_stopped
+            text=reply.text, generated_tokens=len(reply.ids), stopped=reply.was_stopped
         )
         yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=sound)
 
@@ -312,19 +312,19 @@ class ChatView(TurnView):
 
 
 def _response(
-    request: ChatRequest, reply: ChatReply, path: str | None, spent_ms: float
+    request: ChatRequest, reply: ReplyResult, path: str | None, spent_ms: float
 ) -> ChatResponse:
     sound = reply.waveform
     return ChatResponse(
         text=reply.text,
         audio_path=path,
         audio_data=None if sound is None else encode_wire_wav(sound, OUTPUT_SAMPLE_RATE_HZ),
-        tokens_generated=reply.n_tokens,
+        tokens_generated=len(reply.ids),
         duration_ms=spent_ms,
         prompt=reply.prompt if request.return_prompt else None,
         token_stats=TokenStats(
             input_tokens=reply.prompt_tokens,
-            generated_tokens=reply.n_tokens,
-            total_tokens=reply.prompt_tokens + reply.n_tokens,
+            generated_tokens=len(reply.ids),
+            total_tokens=reply.prompt_tokens + len(reply.ids),
         ),
     )

@@ -112,12 +112,12 @@ class RecordedStreaming(StreamingCapability):
     ) -> None:
         """Leave a history one round."""
 
-    def _feed_held(self, session: Session, reply: Any) -> Steps[None]:
+    def _feed_last(self, session: Session, reply: Any) -> Steps[None]:
         yield from ()  # the last token reaches neither the cache nor the text
 
-    def _hand_out(self, session: Session, reply: Any, *args: Any) -> Steps[None]:
+    def _pass_on(self, session: Session, reply: Any, *args: Any) -> Steps[None]:
         was_cut, reply.hit_limit = reply.hit_limit, False  # a cut text has no marked end
-        yield from super()._hand_out(session, reply, *args)
+        yield from super()._pass_on(session, reply, *args)
         reply.hit_limit = was_cut
 
     def _end(self, session: Session, reply: Any, start: int) -> ReplyResult:

@@ -13,7 +13,6 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.modes.chat import ChatReply
 from MiniCPMO45.modes.prompt_input import PieceOptions
 from MiniCPMO45.modes.speech import ReplyPiece
 from MiniCPMO45.modes.streaming import ReplyResult
@@ -120,8 +119,8 @@ class ScriptedTurns:
         steps = self.model.streaming.prefill_history(self.session, messages, pieces)
         return run_alone(steps, self.executor)
 
-    def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
-        steps = self.model.chat.reply_over_cache(self.model.streaming, self.session, settings)
+    def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
+        steps = self.model.streaming.reply_over_cache(self.session, settings)
         return run_alone(steps, self.executor)
 
     def stop_after(self, n_passes: int) -> None:
@@ -178,9 +177,8 @@ class ToyTurns:
         pieces = PieceOptions(omni_mode=False, **options)
         return self.run(self.model.streaming.prefill_history(self.session, messages, pieces))
 
-    def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
-        model = self.model
-        return self.run(model.chat.reply_over_cache(model.streaming, self.session, settings))
+    def reply_over_cache(self, settings: GenerationSettings) -> ReplyResult:
+        return self.run(self.model.streaming.reply_over_cache(self.session, settings))
 
     def generate(
         self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False

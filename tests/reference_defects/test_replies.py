@@ -28,7 +28,7 @@ SPEECH_END = "<|tts_eos|>"
 
 def ask(talk: ScriptedTurns, ids: list[int], settings: GenerationSettings = GREEDY) -> Any:
     talk.executor.decisions, talk.executor.codes = list(ids), [*range(5), CODE_EOS]
-    steps = talk.model.chat.reply(talk.session, [Message("user", "hello")], settings)
+    steps = talk.model.streaming.reply(talk.session, [Message("user", "hello")], settings)
     return run_alone(steps, talk.answers)
 
 
@@ -47,7 +47,7 @@ def test_d7_only_the_mark_itself_is_removed(toy: Toy, text: str, rule: str) -> N
 def test_d8_a_reply_is_one_candidate(toy: Toy) -> None:
     talk = ToyTurns(toy)
     settings = replace(GREEDY, max_new_tokens=3, min_new_tokens=3)
-    talk.run(talk.model.chat.reply(talk.session, [Message("user", "hello")], settings))
+    talk.run(talk.model.streaming.reply(talk.session, [Message("user", "hello")], settings))
     fed = talk.recorder.of_kind(LlmForward)[1:]
     rule = 3 * 2  # three beams, of which two tokens are fed
     assert (len(fed), rule) == (2, 6)

@@ -15,7 +15,6 @@ from core.engine.passes import run_alone
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.modes.chat import ChatCapability
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
 from MiniCPMO45.modes.speech import ReplySpeech
@@ -151,12 +150,11 @@ def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
     speech = ReplySpeech(nano_model.config.tts_config)
     settings = GenerationSettings(generate_audio=False, use_speech_template=session.can_be_spoken)
     served = executor.open_session("test", seed=0)
+    streaming = StreamingCapability(messages, policy, speech)
     if session.is_one_shot:
-        chat = ChatCapability(messages, policy, speech)
-        reply = run_alone(chat.reply(served, session.messages[:-1], settings), executor)
+        reply = run_alone(streaming.reply(served, session.messages[:-1], settings), executor)
         assert reply.text == session.messages[-1].content
     else:
-        streaming = StreamingCapability(messages, policy, speech)
         options = PieceOptions(use_tts_template=session.can_be_spoken)
         for message in session.messages:
             if message.role == "assistant":

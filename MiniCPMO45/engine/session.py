@@ -66,7 +66,6 @@ class WindowState:
 
     @property
     def tokens(self) -> int:
-        """Tokens the bookkeeping accounts for in a duplex conversation."""
         return self.preserved + sum(unit.length for unit in self.units)
 
     def add_unit(self, length: int, text_ids: Sequence[int]) -> None:
@@ -132,10 +131,7 @@ def units_to_drop(window: WindowState, settings: WindowSettings) -> int:
 
 
 def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) -> Steps[None]:
-    """Apply the duplex window after a unit was finalized; `kv` is `window.tokens` long.
-
-    Source: docs/specification/model.md#6.9.
-    """
+    """Apply the duplex window between units. Source: docs/specification/model.md#6.9."""
     count = units_to_drop(window, settings)
     if count == 0:
         return
@@ -196,13 +192,10 @@ def rounds_to_drop(
 
 
 def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings) -> int:
-    """Drop whole old rounds of a chat when the cache is too long; return how many tokens.
-
-    Source: docs/specification/model.md#5.8.
-    """
+    """Drop old rounds; return how many tokens. Source: docs/specification/model.md#5.8."""
     before = kv.length
     ranges = rounds_to_drop(window, kv.length, settings)
-    for first, last in reversed(ranges):  # from the end, so that earlier places stay where they are
+    for first, last in reversed(ranges):  # from the end, so that earlier ranges stay valid
         start = sum(each.length for each in window.rounds[:first])
         kv.drop(start, start + sum(each.length for each in window.rounds[first:last]))
         del window.rounds[first:last]
@@ -252,14 +245,22 @@ class SpeechState:
     vocoder: SpeechStream | None = None
 
 
-@dataclass(frozen=True)
-class PendingUnit:
-    """A generated unit whose terminators are not in the cache yet."""
+@dataclass
+class UnitDraft:
+    """The text of a unit while it is decoded, and until its terminators are in the cache.
 
-    terminator: int | None
-    ids: tuple[int, ...]
-    is_listen: bool
-    text: str
+    Attributes:
+        ids: spoken ids; the unit's first decision is not among them.
+        hidden: hidden state [hidden] of each of them.
+        terminator: id to feed when the unit is finalized.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    terminator: int | None = None
+    is_listen: bool = False
+    end_of_turn: bool = False
+    barge_in: bool = False
 
 
 @dataclass
@@ -279,7 +280,7 @@ class TurnState:
     has_ended: bool = True
     logits: Tensor | None = None
     unit_start: int | None = None
-    pending: PendingUnit | None = None
+    pending: UnitDraft | None = None
     closing: tuple[int, ...] = ()
     decisions: int = 0
     force_next_listen: bool = False
@@ -342,7 +343,6 @@ class Session:
         return self.kv.length + len(self.turn.closing)
 
     def take_snapshot(self) -> None:
-        """Remember this point; a later `rollback` returns to it once."""
         self.snapshot = Snapshot(
             kv_length=self.kv.length,
             evictions=self.window.evictions,
@@ -384,7 +384,6 @@ class Session:
                 self.speech.vocoder.reset()
 
     def close(self) -> None:
-        """Free every cache; the conversation cannot be used afterwards."""
         self.stop.set()
         self.kv.close()
         self.speech.kv.close()

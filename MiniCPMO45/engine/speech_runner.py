@@ -44,8 +44,7 @@ from MiniCPMO45.kernels.device import Capturable, Staging, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
 from MiniCPMO45.model.transformer import MiniCPMTTS
 
-STEPS_PER_LOOK = 8  # codes between two looks at whether every run has ended, which wait for a card
-
+STEPS_PER_CHECK = 8  # codes between two checks whether every run has ended, which wait for a card
 
 CODE_WORDS = struct.Struct(f"={len(code_choice.INTEGERS)}i{len(code_choice.REALS)}f")
 UNUSED_CODE = (0, 1, 1, 0, 0, 0, 0, 0, 1.0, 1.0, 1.0)  # takes the likeliest code
@@ -213,7 +212,7 @@ class SpeechRunner:
         self.starts = limits.prefills(lambda rows: StartPass(tts, store, rows, tile))
         self.draws = limits.decodes(lambda rows: CodePass(tts, store, head, rows))
         self._n_text = tts.emb_text.num_embeddings
-        self._steps_per_look = 1 if limits.is_exact else STEPS_PER_LOOK
+        self._steps_per_check = 1 if limits.is_exact else STEPS_PER_CHECK
 
     @property
     def pieces(self) -> list[Capturable[Any]]:
@@ -230,63 +229,65 @@ class SpeechRunner:
         rows = [self._fed_rows(request) for request in requests]
         pairs = list(zip(requests, rows, strict=True))
         reserve_all([(each.kv, len(fed.ids) + each.count - 1) for each, fed in pairs])
-        drawn: list[DrawnCodes | RuntimeError] = []
+        usual = [pair for pair in pairs if CodeSampler.covers(pair[0])]
         most = self.draws.most
-        for start in range(0, len(requests), most):
-            some = requests[start : start + most]
-            is_usual = all(CodeSampler.covers(each) for each in some)
-            draw = self._draw if is_usual else self._draw_on_host
-            drawn += draw(some, rows[start : start + most])
+        groups = [usual[start : start + most] for start in range(0, len(usual), most)]
+        together = iter([answer for group in groups for answer in self._draw(group)])
+        drawn = [
+            next(together) if CodeSampler.covers(request) else self._draw_on_host(request, fed)
+            for request, fed in pairs
+        ]
         for (request, fed), answer in zip(pairs, drawn, strict=True):
             if isinstance(answer, DrawnCodes):
                 fed_back = len(answer.codes) if answer.has_ended else request.count - 1
                 request.kv.advance(len(fed.ids) + fed_back)
         return drawn
 
-    def _draw(
-        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows]
-    ) -> list[DrawnCodes | RuntimeError]:
+    def _draw(self, pairs: Sequence[tuple[DrawCodes, FedRows]]) -> list[DrawnCodes | RuntimeError]:
+        requests, rows = [request for request, _ in pairs], [fed for _, fed in pairs]
         run = self.draws.of(len(requests))
-        self._start(requests, rows, run.hidden)
+        self._start(rows, run.hidden)
         run.load(requests, [fed.kv.length + len(fed.ids) for fed in rows])
         run.first.run()
         count = max(request.count for request in requests)
         may_end = any(request.least < request.count for request in requests)
         for step in range(1, count):
-            looks = may_end and step % self._steps_per_look == 0
-            if looks and read_back(run.sampler.has_ended[: len(requests)]).all():
+            is_checked = may_end and step % self._steps_per_check == 0
+            if is_checked and read_back(run.sampler.has_ended[: len(requests)]).all():
                 break
             run.step.run()
         codes = read_back(run.sampler.drawn[: len(requests), :count]).tolist()
         return [_answer(row, request) for row, request in zip(codes, requests, strict=True)]
 
-    def _draw_on_host(
-        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows]
-    ) -> list[DrawnCodes | RuntimeError]:
-        """Draw codes by rules with more candidates than the sampler has places for."""
-        runs = [_Run(request, fed) for request, fed in zip(requests, rows, strict=True)]
-        drawing = runs
-        while drawing:
-            hidden = torch.empty(
-                len(drawing), self.head.shape[1], dtype=self.head.dtype, device=self.head.device
-            )
-            self._start([run.request for run in drawing], [run.rows for run in drawing], hidden)
-            logits = norm_linear(hidden, None, 0.0, self.head).float()
-            for run, row in zip(drawing, logits, strict=True):
-                run.draw(row, self._n_text)
-            drawing = [run for run in drawing if run.goes_on]
-        return [run.answer for run in runs]
+    def _draw_on_host(self, request: DrawCodes, rows: FedRows) -> DrawnCodes | RuntimeError:
+        """Draw codes by a rule with more candidates than the sampler holds."""
+        codes: list[int] = []
+        hidden = self.head.new_empty(1, self.head.shape[1])
+        n_rows = len(rows.ids)
+        while len(codes) < request.count:
+            self._start([rows], hidden)
+            logits = norm_linear(hidden, None, 0.0, self.head)[0].float()
+            recent, may_end = [*request.recent, *codes], len(codes) >= request.least
+            try:
+                code = request.rule.choose(
+                    logits, recent, request.eos, request.generator, may_end=may_end
+                )
+            except RuntimeError as error:
+                return error
+            if code == request.eos:
+                return DrawnCodes(tuple(codes), has_ended=True)
+            rows = FedRows(request.kv, (code + self._n_text,), offset=n_rows + len(codes))
+            codes.append(code)
+        return DrawnCodes(tuple(codes), has_ended=False)
 
-    def _start(
-        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows], hidden: Tensor
-    ) -> None:
+    def _start(self, rows: Sequence[FedRows], hidden: Tensor) -> None:
         """Feed rows of each run; the state of each last row goes to `hidden`."""
-        owners = {id(request.kv): row for row, request in enumerate(requests)}
+        owners = {id(part.kv): row for row, part in enumerate(rows)}
         for group in passes(rows, self.starts.most, self.draws.most):
             start = self.starts.of(sum(len(part.ids) for part in group))
             start.load(group)
             last = start.run()
-            if len(group) == len(requests):
+            if len(group) == len(rows):
                 hidden[: len(group)].copy_(last[: len(group)])
                 continue
             for row, part in enumerate(group):
@@ -301,38 +302,6 @@ class SpeechRunner:
             shift = self._n_text if isinstance(piece, SpeechCodes) else 0  # codes follow the text
             ids += [each + shift for each in piece.ids]
         return FedRows(request.kv, ids, vectors)
-
-
-class _Run:
-    def __init__(self, request: DrawCodes, rows: FedRows) -> None:
-        self.request = request
-        self.rows = rows
-        self._n_rows = len(rows.ids)
-        self.answer: DrawnCodes | RuntimeError = DrawnCodes((), has_ended=False)
-
-    @property
-    def goes_on(self) -> bool:
-        drawn = self.answer
-        if isinstance(drawn, RuntimeError):
-            return False
-        return not drawn.has_ended and len(drawn.codes) < self.request.count
-
-    def draw(self, logits: Tensor, n_text: int) -> None:
-        """Draw the next code from logits [codes] and lay it out to be fed."""
-        asked, drawn = self.request, self.answer
-        assert isinstance(drawn, DrawnCodes)
-        recent, may_end = [*asked.recent, *drawn.codes], len(drawn.codes) >= asked.least
-        try:
-            code = asked.rule.choose(logits, recent, asked.eos, asked.generator, may_end=may_end)
-        except RuntimeError as error:
-            self.answer = error
-            return
-        if code == asked.eos:
-            self.answer = DrawnCodes(drawn.codes, has_ended=True)
-            return
-        self.answer = DrawnCodes((*drawn.codes, code), has_ended=False)
-        offset = self._n_rows + len(drawn.codes)
-        self.rows = FedRows(asked.kv, (code + n_text,), offset=offset)
 
 
 def _answer(codes: list[int], request: DrawCodes) -> DrawnCodes | RuntimeError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +19,8 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, CodeRule, UnitPolicy
 from MiniCPMO45.engine.session import (
     AudioInputState,
-    PendingUnit,
     Session,
+    UnitDraft,
     maintain_units,
     units_to_drop,
     window_now,
@@ -134,24 +134,6 @@ class UnitResult:
 
 
 FEWEST_STEPS: Final = 3  # the decision to listen or to speak, one token of text, the unit's end
-
-
-@dataclass
-class UnitDraft:
-    """A unit's text while it is being decoded.
-
-    Attributes:
-        ids: spoken ids; the unit's first decision is not among them.
-        hidden: hidden state [hidden] of each of them.
-        terminator: id to feed when the unit is finalized.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    terminator: int | None = None
-    is_listen: bool = False
-    end_of_turn: bool = False
-    barge_in: bool = False
 
 
 class DuplexCapability:
@@ -287,7 +269,7 @@ class DuplexCapability:
         draft = yield from self.decode(session, logits, force_listen, force_speak)
         watch.lap("llm")
         text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
-        turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)
+        turn.pending = draft
         if draft.is_listen:
             return self._listen(session, watch, barge_in=draft.barge_in)
         speech = yield from self._speak(session, draft, text, watch)

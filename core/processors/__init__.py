@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from core.processors.chat import ChatView
 from core.processors.duplex import DuplexView
-from core.processors.half_duplex import HalfDuplexView
-from core.processors.streaming import StreamingView
+from core.processors.streaming import HalfDuplexView, StreamingView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import View, ViewContext
 

@@ -1,25 +1,38 @@
-"""Turn-based chat over a kept cache: feed messages, stream the reply, roll back a guess.
+"""Turns over a kept cache: messages or segments of speech in, replies out, a turn rolled back.
 
 view = StreamingView(context)
 await view.feed_request(request)                 # new messages, behind what the cache holds
-async for chunk in view.reply("session", Generate()): ...   # what it came to is `view.reply_end`
+async for chunk in view.reply("session", Generate()): ...   # its outcome is `view.reply_end`
 view.stop()                                      # end the reply under way
 await view.roll_back()                           # undo the turn that `mark` began
 await view.close()
+
+In half duplex `begin` opens the conversation; then come `feed_segment` and `answer` for each turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
+from PIL import Image
 
 from core.audio import FloatArray, decode_voice
 from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
-from core.processors.content import generation_settings, read_voice, speech_sampling
+from core.processors.content import (
+    Item,
+    generation_settings,
+    model_items,
+    read_voice,
+    speech_sampling,
+)
 from core.processors.turns import TurnOptions, TurnView
 from core.processors.view import iterate_inline
+from core.schemas.common import ContentItem, Role
+from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.streaming import (
     Generate,
     RollbackResult,
@@ -29,7 +42,11 @@ from core.schemas.streaming import (
 )
 from MiniCPMO45.engine.session import SnapshotError
 from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
+from MiniCPMO45.processing.processor import Message
+from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings
+
+HALF_DUPLEX_SESSION: Final = "half_duplex"
 
 REPLY_FIELDS: Final = set(
     "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
@@ -86,10 +103,85 @@ class StreamingView(TurnView):
         if not result.success and self._session is not None:
             await self.reset(self._session.id)
 
+    # --- half duplex ---
+
+    async def begin(
+        self,
+        system_content: str | Sequence[Item],
+        *,
+        voice: FloatArray | None = None,
+        config: HalfDuplexConfig | None = None,
+        session_id: str = HALF_DUPLEX_SESSION,
+    ) -> str:
+        """Begin a fresh conversation, freeing the one before; return the text fed.
+
+        The system content is decoded, best as text, voice sample, text. `voice` is spoken with,
+        [T] float32 at 16 kHz; None takes the first sound of that content, else the default voice.
+
+        Raises:
+            AudioError: the recording cannot serve as a voice.
+            BadPayloadError: a part of the content cannot be used.
+        """
+        chosen = config or HalfDuplexConfig()
+        speaks = chosen.tts.enabled
+        self._check_voices(voice)
+        await self.reset(session_id)
+        sample = voice
+        if sample is None and not isinstance(system_content, str):
+            sample = next((part for part in system_content if isinstance(part, np.ndarray)), None)
+        has_own_voice = speaks and sample is not None and self.context.model.can_speak
+        await self.choose_voice(sample if has_own_voice else None)
+        base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
+        self._options = TurnOptions(reply=generation_settings(chosen.generation, base))
+        options = PieceOptions(use_tts_template=speaks)
+        content = system_content if isinstance(system_content, str) else list(system_content)
+        [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
+        self._has_replied = True  # what follows is a turn of its own in the counts
+        return prompt
+
+    def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
+        """Decode the parts of the system content; blocks. Errors as of `model_items`."""
+        return model_items(items, self.context.threads.read_media)
+
+    async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
+        """Feed one segment of speech, [T] float32 at 16 kHz, as the user's turn, with RGB pictures.
+
+        Raises:
+            NotPreparedError: the conversation has not begun.
+            BadPayloadError: the segment cannot be used.
+            ContextFullError: the conversation is too long for the model.
+        """
+        content: list[Item] = [*frames, segment]
+        message = Message(Role.USER.value, content)
+        await self.feed(self.session.id, [message], self._options.pieces)
+
+    def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer the user's turn, piece by piece; see `stream_reply`.
+
+        With `sets_rollback_point` the point before the answer replaces the one to roll back to.
+        """
+        return self.stream_reply(
+            self.session.id,
+            self._options.reply,
+            enable_speculative_snapshot=sets_rollback_point,
+        )
+
     # --- the documented synchronous form ---
 
     def prefill(self, request: StreamingRequest) -> str:
-        return run_inline(self.feed_request(request))
+        """Feed messages as `feed_request` does, and keep a point to roll back to.
+
+        The point lies in front of a user's turn, so that a turn that fails can be undone, and
+        behind anything else, such as the system prompt.
+        """
+        is_turn = request.messages[-1].role is Role.USER
+        session = run_inline(self._session_for(request.session_id))
+        if is_turn and session.turn.opening is not TurnOpening.CONTINUED:
+            session.take_snapshot()
+        prompt = run_inline(self.feed_request(request))
+        if not is_turn:
+            self.set_rollback_point()
+        return prompt
 
     def generate(
         self,
@@ -172,3 +264,6 @@ class StreamingView(TurnView):
         self._check_voices(voice)
         if self.context.model.can_speak:
             await self.choose_voice(voice)
+
+
+HalfDuplexView = StreamingView

@@ -22,7 +22,6 @@ from core.modes import Report
 from core.processors.chat import ChatView
 from core.processors.content import duplex_settings, read_voice
 from core.processors.duplex import DuplexView
-from core.processors.half_duplex import HalfDuplexView
 from core.processors.streaming import StreamingView
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
@@ -44,7 +43,7 @@ DTYPES: Final = {
 
 VIEWS: Final[dict[ProcessorMode, type[View]]] = {
     ProcessorMode.CHAT: ChatView,
-    ProcessorMode.HALF_DUPLEX: HalfDuplexView,
+    ProcessorMode.HALF_DUPLEX: StreamingView,
     ProcessorMode.DUPLEX: DuplexView,
 }
 
@@ -134,12 +133,9 @@ class UnifiedProcessor:
 
     @property
     def streaming(self) -> StreamingView:
-        """The same view as of half duplex."""
-        return self.half_duplex
+        return self._view(StreamingView)
 
-    @property
-    def half_duplex(self) -> HalfDuplexView:
-        return self._view(HalfDuplexView)
+    half_duplex = streaming
 
     @property
     def duplex(self) -> DuplexView:
@@ -153,7 +149,7 @@ class UnifiedProcessor:
         self.mode = ProcessorMode.CHAT
         return self.chat
 
-    def set_half_duplex_mode(self) -> HalfDuplexView:
+    def set_half_duplex_mode(self) -> StreamingView:
         self.mode = ProcessorMode.HALF_DUPLEX
         return self.half_duplex
 

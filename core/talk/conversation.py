@@ -18,7 +18,7 @@ from core.engine.engine import run_inline
 from core.errors import PictureMissingError
 from core.images import read_picture
 from core.processors.content import MS_PER_S
-from core.processors.half_duplex import HalfDuplexView
+from core.processors.streaming import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import iterate_inline
 from core.schemas.common import TTSMode

@@ -215,7 +215,10 @@ class DuplexCapability:
         Raises:
             UnitOrderError: the previous unit was not generated or not finalized.
         """
-        self._check_unit_closed(session)
+        if session.turn.pending is not None:
+            raise UnitOrderError("finalize the previous unit before the next prefill")
+        if session.turn.logits is not None:
+            raise UnitOrderError("generate the prefilled unit before the next prefill")
         began_s, audio_input = time.perf_counter(), session.audio_input
         has_audio = audio_waveform is not None and len(audio_waveform) > 0
         if session.stop.is_set() or not (has_audio or frame_list):
@@ -265,26 +268,25 @@ class DuplexCapability:
         watch, turn = Stopwatch(time.perf_counter), session.turn
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
-            return self._listen(session, watch, end_of_turn=session.stop.is_set())
+            return self._result(session, watch, is_listen=True, end_of_turn=session.stop.is_set())
         draft = yield from self.decode(session, logits, force_listen, force_speak)
         watch.lap("llm")
         text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
         turn.pending = draft
         if draft.is_listen:
-            return self._listen(session, watch, barge_in=draft.barge_in)
+            return self._result(session, watch, is_listen=True, barge_in=draft.barge_in)
         speech = yield from self._speak(session, draft, text, watch)
         if draft.end_of_turn:
             session.sampler.history.clear()
-        return UnitResult(
+        return self._result(
+            session,
+            watch,
+            speech,
             is_listen=False,
             text=text,
-            audio_waveform=_silence() if speech.waveform is None else speech.waveform,
             end_of_turn=draft.end_of_turn,
             n_tokens=len(draft.ids),
-            n_tts_tokens=speech.n_codes,
             barge_in=draft.barge_in,
-            early_samples=speech.early_samples,
-            **self._shared_fields(session, watch),
         )
 
     def close_unit(self, session: Session) -> Steps[None]:
@@ -308,6 +310,11 @@ class DuplexCapability:
             yield from self._write_closing(session)
             yield from maintain_units(session.kv, window, settings)
 
+    def _write_closing(self, session: Session) -> Steps[None]:
+        closing = TokenIds(session.turn.closing)
+        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        session.turn.closing = ()
+
     def decode(
         self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
     ) -> Steps[UnitDraft]:
@@ -327,7 +334,9 @@ class DuplexCapability:
         if override and not turn.has_ended:
             yield from self._interrupt(session)
             draft.barge_in = True
-        decision = None if force else self._decision(session)
+        sampler, decision = session.sampler, None
+        if not force:
+            decision = TextDecision(self.policy, sampler.history, settings, sampler.generator)
         last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
         token: int | None = None
         for step in range(last):
@@ -361,10 +370,6 @@ class DuplexCapability:
         draft.terminator = self.tokens.chunk_eos
         return draft
 
-    def _decision(self, session: Session) -> TextDecision:
-        sampler = session.sampler
-        return TextDecision(self.policy, sampler.history, session.settings, sampler.generator)
-
     def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
         """Whether `token` ends the unit instead of being fed; completes the draft if so."""
         tokens = self.tokens
@@ -392,17 +397,6 @@ class DuplexCapability:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return len(text) >= MAX_UNIT_CHARACTERS
 
-    def _write_closing(self, session: Session) -> Steps[None]:
-        closing = TokenIds(session.turn.closing)
-        yield LlmForward(session.kv, (closing,), wants_logits=False)
-        session.turn.closing = ()
-
-    def _check_unit_closed(self, session: Session) -> None:
-        if session.turn.pending is not None:
-            raise UnitOrderError("finalize the previous unit before the next prefill")
-        if session.turn.logits is not None:
-            raise UnitOrderError("generate the prefilled unit before the next prefill")
-
     def _speak(
         self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch
     ) -> Steps[UnitSpeech]:
@@ -421,35 +415,22 @@ class DuplexCapability:
         config = self.config.tts_config
         return (yield from speak_unit(session, said, config, rule, watch, eos=self._speech_end))
 
-    def _listen(
-        self,
-        session: Session,
-        watch: Stopwatch,
-        *,
-        end_of_turn: bool = False,
-        barge_in: bool = False,
+    def _result(
+        self, session: Session, watch: Stopwatch, speech: UnitSpeech | None = None, **said: Any
     ) -> UnitResult:
+        speech = speech or UnitSpeech()
+        slices, wave = session.turn.vision_slices, speech.waveform
         return UnitResult(
-            is_listen=True,
-            audio_waveform=_silence(),
-            end_of_turn=end_of_turn,
-            barge_in=barge_in,
-            **self._shared_fields(session, watch),
+            audio_waveform=np.zeros(TIMING.sample_rate_hz, np.float32) if wave is None else wave,
+            n_tts_tokens=speech.n_codes,
+            early_samples=speech.early_samples,
+            current_time=session.audio_input.units,
+            cost_llm=watch.seconds("llm"),
+            cost_tts_prep=watch.seconds("tts_prep"),
+            cost_tts=watch.seconds("tts"),
+            cost_token2wav=watch.seconds("token2wav"),
+            cost_all=watch.total(),
+            vision_slices=slices,
+            vision_tokens=slices * self.config.query_num,
+            **said,
         )
-
-    def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
-        slices = session.turn.vision_slices
-        return {
-            "current_time": session.audio_input.units,
-            "cost_llm": watch.seconds("llm"),
-            "cost_tts_prep": watch.seconds("tts_prep"),
-            "cost_tts": watch.seconds("tts"),
-            "cost_token2wav": watch.seconds("token2wav"),
-            "cost_all": watch.total(),
-            "vision_slices": slices,
-            "vision_tokens": slices * self.config.query_num,
-        }
-
-
-def _silence() -> np.ndarray:
-    return np.zeros(TIMING.sample_rate_hz, np.float32)

@@ -230,13 +230,11 @@ def slice_pictures(
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
     return [
-        _sliced(frame, limit, config) if isinstance(frame, Image.Image) else frame
+        SlicedPicture(slice_image(frame, limit, config).slices)
+        if isinstance(frame, Image.Image)
+        else frame
         for frame, limit in zip(frames, limits, strict=True)
     ]
-
-
-def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
-    return SlicedPicture(slice_image(frame, limit, config).slices)
 
 
 def encode_picture(picture: SlicedPicture, max_slices: int) -> Steps[EncodedPicture]:

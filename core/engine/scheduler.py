@@ -179,21 +179,20 @@ Pieces = tuple[TokenIds | Embeddings, ...]
 
 
 def _split(pieces: Pieces, count: int) -> tuple[Pieces, Pieces]:
-    """Split after `count` rows; there are more than that."""
+    """Split after `count` rows."""
     head: list[TokenIds | Embeddings] = []
-    for index, piece in enumerate(pieces):
-        rows = _rows(piece)
-        if rows > count:
-            first, rest = _split_piece(piece, count)
-            return (*head, *first), (rest, *pieces[index + 1 :])
-        head.append(piece)
-        count -= rows
-    raise AssertionError("there are more rows than that")
+    tail: list[TokenIds | Embeddings] = []
+    for piece in pieces:
+        taken = min(count, _rows(piece))
+        if taken:
+            head.append(_part(piece, 0, taken))
+        if taken < _rows(piece):
+            tail.append(_part(piece, taken, None))
+        count -= taken
+    return tuple(head), tuple(tail)
 
 
-def _split_piece(piece: TokenIds | Embeddings, count: int) -> tuple[Pieces, TokenIds | Embeddings]:
-    if not count:
-        return (), piece
+def _part(piece: TokenIds | Embeddings, start: int, stop: int | None) -> TokenIds | Embeddings:
     if isinstance(piece, TokenIds):
-        return (TokenIds(piece.ids[:count]),), TokenIds(piece.ids[count:])
-    return (Embeddings(piece.rows[:count]),), Embeddings(piece.rows[count:])
+        return TokenIds(piece.ids[start:stop])
+    return Embeddings(piece.rows[start:stop])

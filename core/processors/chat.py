@@ -27,7 +27,7 @@ from core.processors.content import (
     speech_sampling,
     with_voice_prompt,
 )
-from core.processors.turns import TurnOptions, TurnView, open_voice, save_reply
+from core.processors.turns import TurnView, open_voice, save_reply
 from core.processors.view import iterate_inline
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import Message as WireMessage
@@ -94,7 +94,7 @@ class ChatView(TurnView):
         if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
             await self.choose_voice(question.voice)
         prompt = await self.feed_history(session_id, question.messages, options)
-        self._options = TurnOptions(pieces=options, reply=settings)
+        self._drawing = settings
         return prompt
 
     def reply(
@@ -102,7 +102,7 @@ class ChatView(TurnView):
     ) -> AsyncGenerator[StreamingChunk, None]:
         """Answer a fed request: piece by piece, or in one chunk; see `stream_reply`."""
         if in_pieces:
-            return self.stream_reply(session_id, self._options.reply)
+            return self.stream_reply(session_id, self._drawing)
         return self._whole(session_id)
 
     async def write_reply(self, session_id: str, settings: GenerationSettings) -> ReplyResult:
@@ -209,30 +209,11 @@ class ChatView(TurnView):
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
             length_penalty=length_penalty,
-            enable_thinking=self._options.pieces.enable_thinking,
-            use_speech_template=self._options.pieces.use_tts_template or generate_audio,
+            enable_thinking=self._pieces.enable_thinking,
+            use_speech_template=self._pieces.use_tts_template or generate_audio,
             generate_audio=generate_audio,
         )
         return iterate_inline(self.stream_reply(session_id, settings))
-
-    def answer(
-        self,
-        messages: Sequence[Message],
-        settings: GenerationSettings,
-        options: PieceOptions | None = None,
-        voice: FloatArray | None = None,
-    ) -> ReplyResult:
-        """Answer a decoded history in a session of its own, which is freed afterwards.
-
-        Sounds and the voice are [T] float32 at 16 kHz, pictures RGB. Without a voice the default
-        one speaks; without options the history is read as the checkpoint says.
-
-        Raises:
-            ContextFullError: the prompt is longer than `settings.max_input_tokens`.
-            BadPayloadError, AudioError: a message, or the voice, cannot be used.
-        """
-        question = _Question(list(messages), options, settings, voice)
-        return run_inline(self._answer_alone(question))
 
     def chat(
         self,
@@ -264,7 +245,7 @@ class ChatView(TurnView):
             await self.close()
 
     async def _whole(self, session_id: str) -> AsyncGenerator[StreamingChunk, None]:
-        reply = await self.write_reply(session_id, self._options.reply)
+        reply = await self.write_reply(session_id, self._drawing)
         sound = None if reply.waveform is None else to_pcm(reply.waveform)
         self.reply_end = ReplyEnd(
             text=reply.text, generated_tokens=len(reply.ids), stopped=reply.was_stopped
@@ -278,11 +259,6 @@ class ChatView(TurnView):
         do_sample: bool | None,
         speaks: bool,
     ) -> _Question:
-        changes: dict[str, object] = {}
-        if max_new_tokens is not None:
-            changes["max_new_tokens"] = max_new_tokens
-        if do_sample is not None:
-            changes["do_sample"] = do_sample
         base = GenerationSettings(
             enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,
@@ -291,7 +267,11 @@ class ChatView(TurnView):
             speech=speech_sampling(request.tts.sampling),
         )
         self._seed = request.seed
-        settings = generation_settings(request.generation.model_copy(update=changes), base)
+        settings = generation_settings(request.generation, base)
+        if max_new_tokens is not None:
+            settings = replace(settings, max_new_tokens=max_new_tokens)
+        if do_sample is not None:
+            settings = replace(settings, do_sample=do_sample)
         options = PieceOptions(
             max_slice_nums=self._slices(request.image.max_slice_nums),
             omni_mode=request.omni_mode,

@@ -12,7 +12,7 @@ In half duplex `begin` opens the conversation; then come `feed_segment` and `ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from core.processors.content import (
     read_voice,
     speech_sampling,
 )
-from core.processors.turns import TurnOptions, TurnView
+from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
 from core.schemas.common import ContentItem, Role
 from core.schemas.half_duplex import HalfDuplexConfig
@@ -75,7 +75,7 @@ class StreamingView(TurnView):
         await self._use_voice_of(request.streaming)
         speech = speech_sampling(request.streaming.tts_sampling)
         reply = generation_settings(request.generation, GenerationSettings(speech=speech))
-        self._options = TurnOptions(reply=reply)
+        self._drawing = reply
         options = PieceOptions(
             max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
             omni_mode=request.omni_mode,
@@ -86,10 +86,8 @@ class StreamingView(TurnView):
         return "".join(await self.feed(request.session_id, messages, options))
 
     def reply(self, session_id: str, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed, piece by piece; see `stream_reply`."""
-        return self.stream_reply(
-            session_id, self._settings(wanted.model_dump(include=REPLY_FIELDS))
-        )
+        settings = self._settings(**wanted.model_dump(include=REPLY_FIELDS))
+        return self.stream_reply(session_id, settings)
 
     async def mark(self, session_id: str) -> None:
         """Keep the present point to roll back to, instead of one kept before."""
@@ -132,7 +130,7 @@ class StreamingView(TurnView):
         has_own_voice = speaks and sample is not None and self.context.model.can_speak
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
-        self._options = TurnOptions(reply=generation_settings(chosen.generation, base))
+        self._drawing = generation_settings(chosen.generation, base)
         options = PieceOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
@@ -153,7 +151,7 @@ class StreamingView(TurnView):
         """
         content: list[Item] = [*frames, segment]
         message = Message(Role.USER.value, content)
-        await self.feed(self.session.id, [message], self._options.pieces)
+        await self.feed(self.session.id, [message], self._pieces)
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
         """Answer the user's turn, piece by piece; see `stream_reply`.
@@ -162,7 +160,7 @@ class StreamingView(TurnView):
         """
         return self.stream_reply(
             self.session.id,
-            self._options.reply,
+            self._drawing,
             enable_speculative_snapshot=sets_rollback_point,
         )
 
@@ -206,16 +204,14 @@ class StreamingView(TurnView):
             OutOfOrderError: nothing was prefilled for this session.
         """
         settings = self._settings(
-            {
-                "generate_audio": generate_audio,
-                "max_new_tokens": max_new_tokens,
-                "do_sample": do_sample,
-                "length_penalty": length_penalty,
-                "temperature": temperature,
-                "top_p": top_p,
-                "top_k": top_k,
-                "use_speech_template": use_tts_template,
-            }
+            generate_audio=generate_audio,
+            max_new_tokens=max_new_tokens,
+            do_sample=do_sample,
+            length_penalty=length_penalty,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            use_speech_template=use_tts_template,
         )
         return iterate_inline(
             self.stream_reply(
@@ -241,26 +237,23 @@ class StreamingView(TurnView):
         if self._session is not None:
             self._session.snapshot = None
 
-    def _settings(self, wanted: Mapping[str, Any]) -> GenerationSettings:
+    def _settings(self, **wanted: Any) -> GenerationSettings:
         """Return how the reply is drawn; what `wanted` leaves open is as the prefill said."""
-        pieces = self._options.pieces
         usual = replace(
-            self._options.reply,
-            use_speech_template=pieces.use_tts_template,
-            enable_thinking=pieces.enable_thinking,
+            self._drawing,
+            use_speech_template=self._pieces.use_tts_template,
+            enable_thinking=self._pieces.enable_thinking,
         )
         return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
 
     async def _use_voice_of(self, config: StreamingConfig) -> None:
-        """Choose the voice that a request brings, if it brings one that can be used."""
         path, data = config.ref_audio_path, config.ref_audio_data
         if not path and not data:
             return
 
-        def read() -> FloatArray | None:
-            return read_voice(path) if path else decode_voice(data)
-
-        voice = await self.context.threads.run(read)
+        voice = await self.context.threads.run(
+            lambda: read_voice(path) if path else decode_voice(data)
+        )
         self._check_voices(voice)
         if self.context.model.can_speak:
             await self.choose_voice(voice)

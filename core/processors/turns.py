@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from core.audio import FloatArray, to_pcm, write_wav
@@ -26,46 +26,22 @@ from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
 
 
-@dataclass(frozen=True)
-class TurnOptions:
-    """How messages are read, and the reply drawn, unless a call says otherwise."""
-
-    pieces: PieceOptions = PieceOptions()
-    reply: GenerationSettings = GenerationSettings()
-
-
 class TurnView(View):
     """A turn-based conversation over one kept session.
 
     Attributes:
         reply_end: what the last reply came to.
+        token_stats: tokens of the last turn.
     """
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
         super().__init__(context, session)
         self.reply_end: ReplyEnd | None = None
         self._voice: FloatArray | None = None
-        self._options = TurnOptions()
-        self._stats = TokenStats()
+        self.token_stats = TokenStats()
+        self._pieces = PieceOptions()  # how messages are read
+        self._drawing = GenerationSettings()  # how replies are drawn
         self._has_replied = True
-
-    # --- counts ---
-
-    @property
-    def token_stats(self) -> TokenStats:
-        return self._stats
-
-    @property
-    def cached_tokens(self) -> int:
-        return self._stats.cached_tokens
-
-    @property
-    def input_tokens(self) -> int:
-        return self._stats.input_tokens
-
-    @property
-    def generated_tokens(self) -> int:
-        return self._stats.generated_tokens
 
     # --- voice ---
 
@@ -95,7 +71,7 @@ class TurnView(View):
     async def reset(self, session_id: str) -> None:
         """Begin another conversation; the chosen voice stays."""
         await self._start(session_id)
-        self._stats, self._has_replied = TokenStats(), True
+        self.token_stats, self._has_replied = TokenStats(), True
 
     def reset_session(self, session_id: str) -> None:
         run_inline(self.reset(session_id))
@@ -114,7 +90,7 @@ class TurnView(View):
             ContextFullError: the conversation is too long for the model.
         """
         session = await self._session_for(session_id)
-        self._options = replace(self._options, pieces=options)
+        self._pieces = options
         prompts = []
         for number, message in enumerate(messages, start=1):
             is_last = options.is_last_chunk and number == len(messages)
@@ -129,14 +105,14 @@ class TurnView(View):
     ) -> str:
         """Feed a whole closed history into a fresh session; errors as of `feed`."""
         await self.reset(session_id)
-        self._options = replace(self._options, pieces=options)
+        self._pieces = options
         model, session = self.context.model, self.session
         prompt = await self.context.run(model.streaming.prefill_history(session, messages, options))
         self._count_input(session)
         return prompt
 
     async def decode(self, messages: Sequence[WireMessage]) -> list[Message]:
-        """Decode the messages of one request on a thread; raises `AudioError` or `PictureError`."""
+        """Decode messages on a thread; raises `AudioError` or `PictureError`."""
         threads = self.context.threads
         return await threads.run(lambda: model_messages(messages, threads.read_media))
 
@@ -186,7 +162,6 @@ class TurnView(View):
         yield StreamingChunk(chunk_index=index, is_final=True, duration_ms=spent_ms)
 
     async def _session_for(self, session_id: str) -> Session:
-        """Return the session of that id, fresh unless it is the present one; a turn may begin."""
         if self._session is None or self._session.id != session_id:
             await self.reset(session_id)
         self.session.stop.clear()
@@ -198,23 +173,22 @@ class TurnView(View):
         return self._session
 
     async def _open_voice(self, session: Session) -> None:
-        """Give the session its voice unless it has one, or there is none to give."""
         voice = self.context.default_voice if self._voice is None else self._voice
         if session.speech.vocoder is None and voice is not None and self.context.model.can_speak:
             await self.context.run(open_voice(session, voice))
 
     def _count_input(self, session: Session) -> None:
-        before = TokenStats() if self._has_replied else self._stats
+        before = TokenStats() if self._has_replied else self.token_stats
         fed = before.input_tokens + session.window.rounds[-1].length
         total = session.kv.length
         self._has_replied = False
-        self._stats = TokenStats(
+        self.token_stats = TokenStats(
             cached_tokens=max(total - fed, 0), input_tokens=fed, total_tokens=total
         )
 
     def _count_reply(self, session: Session, n_tokens: int) -> None:
         counts = {"generated_tokens": n_tokens, "total_tokens": session.kv.length}
-        self._stats = self._stats.model_copy(update=counts)
+        self.token_stats = self.token_stats.model_copy(update=counts)
         self._has_replied = True
 
 
@@ -260,5 +234,4 @@ async def _chunks(
 
 
 def _try_voice(voice: FloatArray) -> Steps[None]:
-    """Prepare a voice, which is then kept by its content."""
     yield OpenVoice(voice, None)

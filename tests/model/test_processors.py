@@ -257,7 +257,7 @@ def test_a_prefilled_history_can_be_answered_in_three_ways(processor: UnifiedPro
     chat = processor.chat
     prompt = chat.prefill("s", [user("hello")], use_tts_template=True)
     assert prompt == "<|im_start|>user\nhello<|im_end|>\n"
-    assert chat.kv_cache_length == chat.input_tokens > 0
+    assert chat.kv_cache_length == chat.token_stats.input_tokens > 0
     text = chat.generate("s", max_new_tokens=5)
     assert isinstance(text, str) and text
     chat.prefill("s", [user("hello")])

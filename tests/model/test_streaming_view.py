@@ -27,15 +27,15 @@ def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> N
     assert (first.cached_tokens, first.input_tokens) == (0, view.kv_cache_length)
     _, result = finish(view, view.generate("a", max_new_tokens=8))
     after = view.token_stats
-    assert after.generated_tokens == view.generated_tokens == result.generated_tokens
+    assert after.generated_tokens == view.token_stats.generated_tokens == result.generated_tokens
     assert after.total_tokens == view.kv_cache_length
     prefill(view, "a", "go on")
     second = view.token_stats
-    assert second.cached_tokens == view.cached_tokens == after.total_tokens
+    assert second.cached_tokens == view.token_stats.cached_tokens == after.total_tokens
     assert second.input_tokens == view.kv_cache_length - after.total_tokens > 0
     prefill(view, "a", "please")
-    assert view.cached_tokens == after.total_tokens, "pieces of one turn add up"
-    assert view.input_tokens == view.kv_cache_length - after.total_tokens
+    assert view.token_stats.cached_tokens == after.total_tokens, "pieces of one turn add up"
+    assert view.token_stats.input_tokens == view.kv_cache_length - after.total_tokens
 
 
 def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
@@ -45,7 +45,7 @@ def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
         finish(view, view.generate("b"))
     prefill(view, "b", "hello")
     fresh = view.kv_cache_length
-    assert view.cached_tokens == 0
+    assert view.token_stats.cached_tokens == 0
     view.reset_session("b")
     assert view.kv_cache_length == 0
     prefill(view, "b", "hello")
@@ -122,7 +122,7 @@ def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> Non
     before = view.kv_cache_length
     fed = prefill(view, "a", "go on")
     assert fed.startswith("<|tts_eos|><|im_end|>")
-    assert view.cached_tokens == before
+    assert view.token_stats.cached_tokens == before
 
 
 def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProcessor) -> None:
@@ -173,12 +173,12 @@ def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
     for _ in range(2):
         before = view.kv_cache_length
         pieces, result = take_turn(view, speech(1.4, 2))
-        assert view.cached_tokens == before
+        assert view.token_stats.cached_tokens == before
         assert "".join(piece.text_delta or "" for piece in pieces) == result.text
         assert view.can_rollback()
         view.clear_rollback_point()
     assert (
-        view.input_tokens
+        view.token_stats.input_tokens
         == len(
             processor.model.processor.tokenizer.encode(
                 "<|tts_eos|><|im_end|>\n<|im_start|>user\n<|audio_start|><|audio_end|>"
@@ -197,7 +197,7 @@ def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcesso
     assert not any(piece.audio_data is not None for piece in pieces)
     prefix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     tokens = len(processor.model.processor.tokenizer.encode(prefix)) + result.generated_tokens
-    assert view.kv_cache_length == before + view.input_tokens + tokens
+    assert view.kv_cache_length == before + view.token_stats.input_tokens + tokens
 
 
 def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProcessor) -> None:

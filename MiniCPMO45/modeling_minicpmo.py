@@ -148,7 +148,6 @@ class MiniCPMOForConditionalGeneration(PreTrainedModel):
 
     @property
     def weights(self) -> Weights:
-        """How the language model's weights are kept."""
         layer = self.llm.model.layers[0]
         assert isinstance(layer, DecoderLayer)
         stored = layer.mlp.down_proj.stored

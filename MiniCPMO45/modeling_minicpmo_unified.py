@@ -1,7 +1,7 @@
 """One set of weights and every way to converse with it; connects the parts and does nothing else.
 
-All state is in the `Session` a caller passes in, so nothing is switched or swapped between modes.
-Methods return steps; an engine, or a driver such as `core.engine.passes.run_alone`, runs them.
+Methods return steps over a caller's `Session`; an engine, or a driver such as
+`core.engine.passes.run_alone`, runs them.
 """
 
 from __future__ import annotations
@@ -52,12 +52,7 @@ class UnifiedModel:
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
-        """Load a checkpoint folder or hub id.
-
-        Raises:
-            CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
-                text says what to do.
-        """
+        """Load a checkpoint folder or hub id; raises `CheckpointError`, which says what to do."""
         options.report("reading the checkpoint")
         folder = find_checkpoint(source)
         model = MiniCPMOForConditionalGeneration.from_folder(
@@ -81,12 +76,11 @@ class UnifiedModel:
 
     @property
     def has_one_voice(self) -> bool:
-        """Whether replies sound the same whatever voice sample is given."""
         return self.executor.voices is not None and self.executor.voices.has_one_voice
 
     @property
     def voice_used_s(self) -> float | None:
-        """How much of a voice sample replies are spoken with; None if no sample is used."""
+        """How much of a voice sample is used; None if none is."""
         return None if self.executor.voices is None else self.executor.voices.used_s
 
 

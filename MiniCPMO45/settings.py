@@ -148,7 +148,6 @@ class LoadOptions:
 
     @property
     def conversations(self) -> int:
-        """How many conversations share one pass; more take turns."""
         return min(max(self.slots, LEAST_CONVERSATIONS), MOST_TOGETHER)
 
     def report(self, stage: str, share: float | None = None) -> None:

@@ -1,8 +1,7 @@
 """Answers requests with weights and caches; the only caller of any module's `forward`.
 
-Requests of one kind are answered in as few passes as fit them, whichever conversations they come
-from. On a card the passes have fixed sizes and are captured in graphs; elsewhere they are the same
-passes in exact sizes.
+Requests of one kind are answered in as few passes as fit them. On a card the passes have fixed
+sizes and are captured in graphs; elsewhere they are the same passes in exact sizes.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ class Executor:
         *,
         options: LoadOptions | None = None,
     ) -> None:
-        """Lay the weights out, allocate the caches and, on a card, capture the graphs."""
         self.model = model
         self.vocoder = vocoder
         self.voices = voices
@@ -153,9 +151,9 @@ class Executor:
 
     @property
     def free_share(self) -> float:
-        """How much of the memory for conversations is free, 0 to 1; asks the device.
+        """Free share of the memory for conversations, 0 to 1; asks the device.
 
-        It is the memory of the caches, and what voices and streams of speech take beside them.
+        It counts the caches, and what voices and streams of speech take beside them.
         """
         shares = [self.llm_store.free_share, self.tts_store.free_share]
         if self.memory_at_start is not None:

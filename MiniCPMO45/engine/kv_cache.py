@@ -1,12 +1,8 @@
 """Keys and values of past tokens in pages of one pool, and the packed rows of a pass over them.
 
-The store hands out handles; a handle is the whole language-model memory of one conversation. It
-takes a page when it grows into one and gives pages back when tokens are dropped. A pass finds the
-pages of a conversation in its row of the page table. A page never moves.
-Positions are dense: the next token's position is always the handle's length.
-
-The rows of a pass are described on the host and uploaded as one small tensor. A pass that is
-captured in a graph has a fixed size and is padded; others are made in the exact size.
+A handle is the language-model memory of one conversation: it takes pages as it grows, and a pass
+finds them in its row of the page table. A page never moves. Positions are dense: the next token's
+is the handle's length. A pass that is captured in a graph has a fixed size and is padded.
 """
 
 from __future__ import annotations
@@ -114,7 +110,6 @@ class KvStore:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by all handles that were neither closed nor dropped."""
         return sum(handle.nbytes for handle in self.handles)
 
     @property
@@ -123,11 +118,10 @@ class KvStore:
 
     @property
     def free_share(self) -> float:
-        """Which share of the pool no handle holds, 0 to 1; 1 for a pool that grows."""
+        """Free share of the pool, 0 to 1; 1 for a pool that grows."""
         return 1.0 if self.can_grow else self.free_pages / self.pool.shape[1]
 
     def open(self) -> KvHandle:
-        """Return an empty handle; it takes pages when the first token arrives."""
         handle = KvHandle(self)
         self.handles.add(handle)
         return handle
@@ -137,11 +131,7 @@ class KvStore:
         return self.pool[index], None if self.scales is None else self.scales[index]
 
     def take_pages(self, count: int) -> list[int]:
-        """Take pages out of the pool.
-
-        Raises:
-            CacheFullError: fewer are free.
-        """
+        """Raises `CacheFullError` if fewer pages are free."""
         if count > len(self._free_pages) and self.can_grow:
             self._grow(count)
         if count > len(self._free_pages):
@@ -153,17 +143,13 @@ class KvStore:
         return [heapq.heappop(self._free_pages) for _ in range(count)]
 
     def take_slot(self) -> int:
-        """Take a row of the page table.
-
-        Raises:
-            CacheFullError: all are taken.
-        """
+        """Take a row of the page table; raises `CacheFullError` if all are taken."""
         if not self._free_slots:
             raise CacheFullError(f"all {self.page_table.shape[0]} caches are in use")
         return self._free_slots.pop()
 
     def release(self, slots: list[int], pages: list[int]) -> None:
-        """Return rows of the page table and pages; the lists are empty afterwards."""
+        """Return rows of the page table and pages; empties both lists."""
         self._free_slots += slots
         for page in pages:
             heapq.heappush(self._free_pages, page)
@@ -214,7 +200,7 @@ class KvStore:
 class KvHandle:
     """The cache of one conversation: a row of the page table and the pages named there.
 
-    A handle that is dropped without `close` gives its pages back, too.
+    A handle that is dropped without `close` returns its pages, too.
     """
 
     def __init__(self, store: KvStore) -> None:
@@ -226,12 +212,10 @@ class KvHandle:
 
     @property
     def slot(self) -> int:
-        """Row of the page table; only a handle that has room for tokens has one."""
         return self._slots[0]
 
     @property
     def capacity(self) -> int:
-        """Tokens that fit before another page is taken."""
         return len(self._pages) * self.store.page_tokens
 
     @property
@@ -258,7 +242,6 @@ class KvHandle:
         upload(taken, store.page_table[self.slot, held : held + missing])
 
     def advance(self, tokens: int) -> None:
-        """Count `tokens` written rows as held."""
         self.length += tokens
 
     def truncate(self, length: int) -> None:
@@ -310,7 +293,7 @@ class KvHandle:
         self.length += count
 
     def _moved(self, rows: KvRows) -> KvRows:
-        """Rotate rows to the positions behind the last; those that are there stay as they are."""
+        """Rotate rows to the positions behind the last, unless they are there."""
         target, rope = self.length, self.store.rope
         if target == rows.start:
             return rows
@@ -338,13 +321,13 @@ class KvHandle:
         self.truncate(start + count)
 
     def close(self) -> None:
-        """Give the pages back; the handle is empty afterwards and leaves its store."""
+        """Return the pages; the handle is empty afterwards."""
         self.length = 0
         self.store.release(self._slots, self._pages)
         self.store.handles.discard(self)
 
     def _places(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Page and place inside it of each position, int64 [n] each."""
+        """Page, and row inside it, of each position: int64 [n] each."""
         store = self.store
         positions = torch.arange(start, stop, device=store.device)
         pages = store.page_table[self.slot].index_select(0, positions // store.page_tokens)
@@ -352,16 +335,14 @@ class KvHandle:
 
 
 def cached_bytes(shape: DecoderConfig, dtype: torch.dtype) -> int:
-    """Return the memory of one token's keys and values in all layers; codes have scales."""
+    """Return the bytes of one token's keys and values in all layers; codes have scales."""
     rows = 2 * shape.num_hidden_layers * shape.num_key_value_heads
     scale = torch.float32.itemsize if dtype is torch.int8 else 0
     return rows * (shape.head_dim * dtype.itemsize + scale)
 
 
 def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
-    """Make room in every cache before any of them takes a row.
-
-    `growth` names each cache once, and how many tokens it is to hold more.
+    """Make room for so many more tokens in every cache before any of them takes a row.
 
     Raises:
         CacheFullError: a conversation would exceed the context length, or the memory.
@@ -448,13 +429,11 @@ class PassSizes(Generic[P]):
     """Passes by size: in buckets where graphs are captured beforehand, else made as needed."""
 
     def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
-        """Make the passes of all buckets, the largest last, unless sizes are exact."""
         self.most = buckets[-1]
         self._kept = lru_cache(maxsize=EXACT_PASSES_KEPT)(make)
         self._passes = {} if is_exact else {size: make(size) for size in buckets}
 
     def of(self, count: int) -> P:
-        """Return a pass that holds `count`, which is at most `most`."""
         if not self._passes:
             return self._kept(count)
         return self._passes[bucket_of(count, list(self._passes))]
@@ -479,18 +458,15 @@ class PassLimits:
         return self.rows if self.is_exact else PREFILL_TILE_ROWS
 
     def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
-        """Return passes of one row per conversation."""
         buckets = buckets_up_to(self.conversations, DECODE_BUCKETS)
         return PassSizes(make, buckets, is_exact=self.is_exact)
 
     def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
-        """Return passes of any mix of rows."""
         buckets = buckets_up_to(self.rows, PREFILL_BUCKETS)
         return PassSizes(make, buckets, is_exact=self.is_exact)
 
 
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
-    """Return the smallest bucket that holds `count`; `count` is at most the largest."""
     return next(bucket for bucket in buckets if bucket >= count)
 
 

@@ -95,10 +95,10 @@ STATE = struct.Struct("<QQ")
 
 
 def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
-    """Take numbers in [0, 1), each of them a float32, from a generator and move it on.
+    """Take numbers in [0, 1), each of them a float32, from a generator and advance it.
 
-    A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are a
-    hash of them. A generator that is set back gives them again.
+    A CUDA generator is a seed and an offset on the host: its numbers are a hash of these, so that a
+    generator that is set back yields them again.
     """
     if generator.device.type == "cpu":
         return torch.rand(count, generator=generator).tolist()
@@ -127,14 +127,9 @@ class UnitPolicy:
         settings: DuplexSettings,
         generator: torch.Generator,
     ) -> int:
-        """Take one decision and record it in `history`.
+        """Decide one token from logits [vocabulary]; `history`, oldest first, is extended in place.
 
-        `logits` are [vocabulary], after the last row fed; `history`, oldest first, is extended in
-        place.
-
-        Returns:
-            The decided id: text, listen, turn end or a unit terminator.
-
+        The result is text, listen, turn end or a unit terminator.
         Source: docs/specification/model.md#6.5.
         """
         tokens = self.tokens
@@ -156,7 +151,7 @@ class UnitPolicy:
         return self.settle(draw(logits, source), history)
 
     def settle(self, token: int, history: list[int]) -> int:
-        """Record a drawn token in `history`, wherever it was drawn, and return what is decided."""
+        """Record a token in `history`, wherever it was drawn, and return it."""
         if token == self.tokens.chunk_eos:
             return token
         if token not in self._non_text:
@@ -189,10 +184,7 @@ class ReplyPolicy:
         settings: GenerationSettings,
         generator: torch.Generator,
     ) -> int:
-        """Draw the next token of a streamed reply.
-
-        `logits` are [vocabulary], after the last row fed; `ids` are the tokens of this reply so
-        far.
+        """Draw the next token of a streamed reply from logits [vocabulary] and its tokens so far.
 
         Source: docs/specification/model.md#5.1 and #5.4.
         """
@@ -239,11 +231,8 @@ class ReplyPolicy:
 class CodeRule:
     """How speech codes are drawn.
 
-    Attributes:
-        temperature: divides the logits; 0 with `is_greedy` still scales, which changes nothing.
-        repetition_penalty: per occurrence among the last 16 codes.
-        top_p: nucleus; 1 keeps all.
-        top_k: most likely codes kept; 0 keeps all.
+    The logits are divided by `temperature`, even if `is_greedy`. `repetition_penalty` counts per
+    occurrence among the last 16 codes; a `top_p` of 1 and a `top_k` of 0 keep all.
     """
 
     temperature: float
@@ -270,9 +259,7 @@ class CodeRule:
         *,
         may_end: bool,
     ) -> int:
-        """Draw the next code.
-
-        `logits` are float32 [codes]; `codes` are those the penalty sees, oldest first.
+        """Draw the next code from logits, float32 [codes]; `codes` are penalised, oldest first.
 
         Source: docs/specification/model.md#5.6 and #6.7.
         """

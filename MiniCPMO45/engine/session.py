@@ -2,7 +2,8 @@
 
 Nothing in a session is shared; closing it frees it. The plans of windows are pure; `maintain_units`
 and `maintain_rounds` carry them out on one cache. Positions stay dense: what is behind a hole
-moves up and its keys are rotated."""
+moves up and its keys are rotated.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ def _carry_and_drop(
 def rounds_to_drop(
     window: WindowState, length: int, settings: WindowSettings
 ) -> list[tuple[int, int]]:
-    """Return which messages must leave: ranges [first, last) of `window.rounds`, oldest first.
+    """Return which messages leave: ranges [first, last) of `window.rounds`, oldest first.
 
     Whole rounds only. Those that contain a system message stay, and so does the newest round.
     """
@@ -205,7 +206,7 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 
 @dataclass
 class AudioInputState:
-    """What of the input audio is not yet inside the language model's cache.
+    """The input audio that is not in the language model's cache yet.
 
     Attributes:
         pending: float32 [n] samples received and not yet consumed.
@@ -332,7 +333,7 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all caches; the voice itself is shared and not counted."""
+        """Bytes of all caches; the voice is shared and not counted."""
         vocoder = self.speech.vocoder
         voiced = vocoder.nbytes if vocoder is not None else 0
         return self.kv.nbytes + self.speech.kv.nbytes + self.audio_input.nbytes + voiced
@@ -359,7 +360,7 @@ class Session:
         return self.snapshot is not None and self.snapshot.evictions == self.window.evictions
 
     def rollback(self) -> int:
-        """Return to the snapshot, which is used up; returns the cache length then, in tokens.
+        """Return to the snapshot, which is used up; return the cache length then, in tokens.
 
         Raises:
             SnapshotError: there is no snapshot, or a window has dropped tokens since.

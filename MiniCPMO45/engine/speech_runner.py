@@ -1,7 +1,6 @@
 """Draws speech codes in fixed passes: what starts a run, the head, then a step per code.
 
-Codes are fed back on the device; the host reads them when all are drawn. One pass serves all
-conversations of a round.
+Codes are fed back on the device; the host reads them when all are drawn.
 """
 
 from __future__ import annotations
@@ -58,19 +57,17 @@ class CodeSampler:
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        """Make the tables; until the first `load` every row takes the likeliest code."""
         self.drawn = torch.zeros(rows, CODES_PER_REQUEST, dtype=torch.int64, device=device)
         self._staging = Staging(rows, code_choice.UNIFORM + CODES_PER_REQUEST, device)
         self.load(())
 
     @property
     def has_ended(self) -> Tensor:
-        """Which rows drew the end, bool [rows]; what they draw afterwards means nothing."""
+        """Which rows drew the end, bool [rows]; later draws of theirs mean nothing."""
         return self._staging.device_words[:, code_choice.INTEGERS.index("has_ended")] > 0
 
     @staticmethod
     def covers(request: DrawCodes) -> bool:
-        """Whether its codes can be drawn here; others are drawn by the rule itself."""
         rule = request.rule
         is_bounded = (
             rule.is_greedy
@@ -83,8 +80,7 @@ class CodeSampler:
     def load(self, requests: Sequence[DrawCodes]) -> None:
         """Begin runs, at most one per row and all covered, without waiting for the device.
 
-        Each that is not greedy takes as many numbers from its conversation's generator as it may
-        draw codes.
+        Each that is not greedy takes as many numbers from its generator as it may draw codes.
         """
         words = self._staging.begin()
         words[:, code_choice.N_WORDS : code_choice.UNIFORM] = code_choice.NO_CODE
@@ -148,7 +144,6 @@ class StartPass(Capturable[Tensor]):
         gather_vectors(parts, self.vectors)
 
     def _work(self) -> Tensor:
-        """Return the hidden states [sequences, width] of last rows."""
         tts, ids = self._tts, self.packed.ids
         n_text = tts.emb_text.num_embeddings
         text = tts.emb_text(ids.clamp(max=n_text - 1))
@@ -182,7 +177,6 @@ class CodePass:
         self._store = store
 
     def load(self, requests: Sequence[DrawCodes], held: Sequence[int]) -> None:
-        """Get ready for runs whose caches hold `held` tokens when the first code is drawn."""
         self.sampler.load(requests)
         rows = [
             FedRows(request.kv, (0,), offset=length - 1 - request.kv.length)
@@ -193,7 +187,6 @@ class CodePass:
         upload(lasts, self._last_positions[: len(lasts)])
 
     def _work(self) -> None:
-        """Move on, feed the code drawn last and draw the next."""
         rows = self.packed.map
         advance_runs(rows.positions, rows.tile_rows, self._last_positions, self.sampler.has_ended)
         batch = PagedBatch(self._store, rows.fresh())
@@ -224,7 +217,7 @@ class SpeechRunner:
         """Draw codes for different conversations; their caches grow at the end, or not at all.
 
         Raises:
-            CacheFullError: A conversation would exceed the context length, or the memory.
+            CacheFullError: a conversation would exceed the context length, or the memory.
         """
         rows = [self._fed_rows(request) for request in requests]
         pairs = list(zip(requests, rows, strict=True))

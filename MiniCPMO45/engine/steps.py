@@ -38,10 +38,7 @@ class Embeddings:
 
 @dataclass(frozen=True, eq=False)
 class TextDecision:
-    """What the next token of a duplex unit is decided by.
-
-    `history` holds the decisions so far, oldest first; the policy extends it.
-    """
+    """How the next token of a duplex unit is decided; `history`, oldest first, is extended."""
 
     policy: UnitPolicy
     history: list[int]
@@ -53,11 +50,7 @@ class TextDecision:
 class LlmForward:
     """Feed rows to the language model, extending `kv`.
 
-    Answer: `LlmOutput`.
-
-    Attributes:
-        wants_logits: answer with the logits after the last row.
-        decision: decide the next token from them, too.
+    Answer: `LlmOutput`, with the logits after the last row if asked for, and the decided token.
     """
 
     kv: KvHandle
@@ -68,10 +61,9 @@ class LlmForward:
 
 @dataclass(frozen=True, eq=False)
 class LlmOutput:
-    """Answer to `LlmForward`.
+    """Answer to `LlmForward`; what was not asked for is None.
 
-    `logits` [vocabulary] follow the last row, in the model's dtype; `hidden` [n, hidden] belongs to
-    every row fed, after the final norm. What was not asked for is None.
+    `logits` [vocabulary] are in the model's dtype; `hidden` [n, hidden] is after the final norm.
     """
 
     logits: Tensor | None
@@ -81,10 +73,7 @@ class LlmOutput:
 
 @dataclass(frozen=True, eq=False)
 class ChooseToken:
-    """Decide a token from logits [vocabulary] answered earlier.
-
-    Answer: int.
-    """
+    """Decide a token from logits [vocabulary] answered earlier. Answer: int."""
 
     logits: Tensor
     decision: TextDecision
@@ -92,8 +81,7 @@ class ChooseToken:
 
 @dataclass(frozen=True, eq=False)
 class EncodeClips:
-    """Encode whole clips, log-mels [80, frames], with full attention or in blocks of encoder
-    frames.
+    """Encode clips, log-mels [80, frames], with full attention or in blocks of encoder frames.
 
     Answer: one Tensor [t, hidden] per clip.
     """
@@ -104,10 +92,7 @@ class EncodeClips:
 
 @dataclass(frozen=True, eq=False)
 class EncodeImages:
-    """Encode picture slices.
-
-    Answer: one Tensor [64, hidden] per slice.
-    """
+    """Encode picture slices. Answer: one Tensor [64, hidden] per slice."""
 
     slices: tuple[Slice, ...]
 
@@ -122,7 +107,7 @@ class SpokenText:
 
 @dataclass(frozen=True, eq=False)
 class TextMarkers:
-    """Speech-decoder rows: bare text-embedding ids (text end, audio begin)."""
+    """Speech-decoder rows: text-embedding ids alone (text end, audio begin)."""
 
     ids: tuple[int, ...]
 
@@ -162,12 +147,7 @@ class DrawCodes:
 
 @dataclass(frozen=True)
 class DrawnCodes:
-    """Answer to `DrawCodes`.
-
-    Attributes:
-        codes: codes drawn, without the end of speech.
-        has_ended: the end of speech was drawn.
-    """
+    """Answer to `DrawCodes`: codes without the end of speech."""
 
     codes: tuple[int, ...]
     has_ended: bool
@@ -175,12 +155,10 @@ class DrawnCodes:
 
 @dataclass(frozen=True, eq=False)
 class OpenVoice:
-    """Prepare a voice, or take it from the voices kept, and open a vocoder stream with it.
+    """Prepare a voice, or take it from the cache, and open a vocoder stream with it.
 
+    `audio` is float32 [n] at 16 kHz. Without a generator the excitation has no noise.
     Answer: `SpeechStream` at the start of a turn.
-
-    `audio` is the reference recording, float32 [n] at 16 kHz. Without a generator the excitation
-    has no noise.
     """
 
     audio: np.ndarray
@@ -189,7 +167,7 @@ class OpenVoice:
 
 @dataclass(frozen=True, eq=False)
 class Emit:
-    """Not a request: hands `value` to the caller of a streaming capability."""
+    """Not a request: passes `value` to the caller of a streaming capability."""
 
     value: Any
 
@@ -208,8 +186,6 @@ Steps = Generator[Request | Emit, Any, T]
 
 
 class Answers(Protocol):
-    """Answers requests: the executor, or what takes its place in tests."""
-
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests of one kind, in order.
 

@@ -1,7 +1,7 @@
 """Feeds the language model and chooses its next tokens in fixed passes: decode, prefill, head.
 
-One pass serves all conversations of a round. A decode pass is for rounds in which each feeds one
-token; every other mix is a prefill pass, followed by the head on the last rows.
+A decode pass is for rounds in which each conversation feeds one token; every other mix is a
+prefill pass, followed by the head on the last rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ UNUSED_TOKEN = (0, 0, 0, 1, 1, 0, 0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)  # takes
 
 class UnitSampler:
     def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
-        """Make the tables; until the first `load` every row takes the likeliest token."""
         self._staging = Staging(rows, unit_choice.N_COLUMNS, device)
         self._is_forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=device)
         self._tokens: SpecialTokens | None = None
@@ -56,7 +55,6 @@ class UnitSampler:
 
     @staticmethod
     def covers(decision: TextDecision) -> bool:
-        """Whether it can be taken here; other decisions are the policy's own."""
         settings = decision.settings
         return (
             type(decision.policy).decide is UnitPolicy.decide
@@ -70,7 +68,7 @@ class UnitSampler:
         """Set what the rows of the next `choose` are decided by, without waiting for the device.
 
         All decisions are covered; None leaves a row unused. Each that is not greedy takes two
-        numbers from its conversation's generator.
+        numbers from its generator.
         """
         words = self._staging.begin()
         for row, decision in zip_longest(words, decisions):
@@ -82,7 +80,6 @@ class UnitSampler:
         self._staging.send()
 
     def choose(self, logits: Tensor) -> Tensor:
-        """Decide a token for each row of logits; `UnitPolicy.settle` has to follow."""
         return unit_choice.choose_tokens(self._staging.device_words, self._is_forbidden, logits)
 
     def _forbid(self, decision: TextDecision) -> None:
@@ -125,12 +122,10 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
 
 @dataclass(eq=False)
 class TextRows:
-    """The new rows of one request, and what the passes have found.
+    """The new rows of one request, and the results of its passes.
 
-    Attributes:
-        wants_logits: also where the policy takes the decision itself, which is None then.
-        hidden: states [n, width] of the rows fed, pass by pass.
-        token: not settled by the policy yet.
+    `wants_logits` also where the policy takes the decision itself, which is None then; `hidden`
+    [n, width] of the rows fed, pass by pass; `token` is not settled by the policy yet.
     """
 
     request: LlmForward
@@ -252,7 +247,6 @@ class TextRunner:
 
     @property
     def decode_pieces(self) -> list[Capturable[Any]]:
-        """Everything to capture but prefill passes, largest first."""
         heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
         return [*self.decodes.captured, *heads]
 
@@ -339,7 +333,6 @@ def _take(scores: Scores, texts: Sequence[TextRows | None]) -> None:
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
-    """Let the policy decide; what fails is the answer, so that it fails for one conversation."""
     try:
         return decision.policy.decide(
             logits, decision.history, decision.settings, decision.generator

@@ -1,7 +1,6 @@
 """Full duplex: the one-second unit loop of prompt, prefill, generate and close.
 
-Every method is a generator of requests over one `Session`; the capability keeps nothing of a
-conversation. Source: docs/specification/model.md#6.
+Every method is a generator of requests over one `Session`. Source: docs/specification/model.md#6.
 """
 
 from __future__ import annotations
@@ -55,12 +54,9 @@ def split_unit_audio(
 ) -> tuple[Tensor | None, Tensor]:
     """Join waiting and new samples and cut off one unit's worth; `audio_input` is left alone.
 
-    The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later
-    units consume 16 000.
-
-    Returns:
-        One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
-        samples that wait for the next call.
+    The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later units
+    consume 16 000. Returns one unit's samples float32 [16480 or 16000], None while too little has
+    arrived; and the samples that wait for the next call.
     """
     held = torch.cat((audio_input.pending, torch.from_numpy(np.array(audio, np.float32))))
     need = UNIT_SAMPLES
@@ -89,8 +85,7 @@ class UnitOrderError(RuntimeError):
 class PrefillResult:
     """Outcome of feeding one unit's input; costs in seconds.
 
-    Unless `success`, nothing was fed, for the `reason`. `cost_feed` is the language model's pass
-    over the input.
+    Unless `success`, nothing was fed, for the `reason`. `cost_feed` is the language model's pass.
     """
 
     success: bool
@@ -108,10 +103,8 @@ class UnitResult:
         audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
             was emitted early.
         current_time: units so far.
-        cost_llm: deciding and decoding text.
         cost_tts_prep: building the speech condition and its first step.
         cost_token2wav: codes to waveform.
-        vision_tokens: their embeddings.
         barge_in: a running turn was cut by this unit.
     """
 
@@ -139,8 +132,8 @@ FEWEST_STEPS: Final = 3  # the decision to listen or to speak, one token of text
 class DuplexCapability:
     """The unit loop over any session.
 
-    What it holds is the same for all conversations of a model: `prompts` are those fed last,
-    `defaults` the settings of conversations that bring none.
+    `prompts` are the system prompts fed last, `defaults` the settings of conversations that bring
+    none.
     """
 
     def __init__(
@@ -175,10 +168,9 @@ class DuplexCapability:
     ) -> Steps[None]:
         """Feed the system prompt around the voice sample and make the session ready.
 
-        A prompt that was fed before is copied from the prompts kept.
-
-        `prefix` and `suffix` stand around the voice sample, float32 [n] at 16 kHz; units follow
-        immediately. `vocoder` is a fresh stream in the voice to speak with; None gives text only.
+        A prompt that was fed before is copied from the prompts kept. `prefix` and `suffix` stand
+        around the voice sample, float32 [n] at 16 kHz; units follow immediately. `vocoder` is a
+        fresh stream in the voice to speak with; None gives text only.
         """
         session.settings = settings or self.defaults
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
@@ -260,10 +252,7 @@ class DuplexCapability:
         """Decide what the model does in this unit and synthesise what it says.
 
         `force_listen` ends a running turn first; `force_speak` speaks unless the model has to
-        listen.
-
-        Returns:
-            The unit's result; its terminators reach the cache in `close_unit`.
+        listen. The unit's terminators reach the cache in `close_unit`.
         """
         watch, turn = Stopwatch(time.perf_counter), session.turn
         logits, turn.logits = turn.logits, None
@@ -318,12 +307,10 @@ class DuplexCapability:
     def decode(
         self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
     ) -> Steps[UnitDraft]:
-        """Decide tokens until the unit ends.
+        """Decide tokens until the unit ends, from logits [vocabulary] that follow its input.
 
-        `logits` [vocabulary] follow the unit's input. `force_listen` ends a running turn first;
-        `force_speak` speaks unless the model has to listen. The terminator is not in the cache yet.
-
-        Source: docs/specification/model.md#6.4.
+        `force_listen` and `force_speak` are those of `streaming_generate`. The terminator is not in
+        the cache yet. Source: docs/specification/model.md#6.4.
         """
         turn, settings, draft = session.turn, session.settings, UnitDraft()
         override = turn.force_next_listen or force_listen
@@ -387,7 +374,6 @@ class DuplexCapability:
         return False
 
     def _interrupt(self, session: Session) -> Steps[None]:
-        """End the running turn in the cache and forget its speech."""
         yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
         session.turn.has_ended = True
         session.reset_speech()

@@ -40,7 +40,7 @@ class PieceOptions(PromptOptions):
     """How one message or piece is read; its pictures are numbered in a whole history alone.
 
     Attributes:
-        stream_input: the user's sound is the next part of a live stream, not a whole clip.
+        stream_input: the user's audio is the next part of a live stream, not a whole clip.
         is_last_chunk: nothing follows this piece in the user's turn.
         enable_thinking: the replies of this conversation begin with a thought.
         use_tts_template: the replies of this conversation can be spoken.
@@ -60,11 +60,7 @@ class MessageInput:
         self.processor = processor
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
-        """Lay out one message behind what the cache ends with.
-
-        Raises:
-            ProcessingError: a part of the message cannot be used.
-        """
+        """Lay out a message behind what the cache ends with; raises `ProcessingError`."""
         content = message.content
         if message.role == "user" and not isinstance(content, str):
             content = self._led_by_silence(session.audio_input, list(content))
@@ -72,21 +68,13 @@ class MessageInput:
         return self.processor.render_piece(content, frame, replace(options, use_image_id=False))
 
     def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
-        """Lay out a whole closed history with the chat template.
-
-        Raises:
-            ProcessingError: a part of a message cannot be used.
-            PromptTooLongError: the prompt exceeds `options.max_tokens`.
-        """
+        """Lay out a closed history; raises `ProcessingError` or `PromptTooLongError`."""
         return self.processor.render(messages, options)
 
     def embed_message(
         self, session: Session, prompt: Prompt, role: str, options: PieceOptions
     ) -> Steps[Pieces]:
-        """Encode one message's media and put them in their slots.
-
-        Only the user's sound may be a live stream, whose state continues in the session.
-        """
+        """Encode a message's media; only a user's live stream continues in the session."""
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":
             sounds = yield from self._embed_stream(session.audio_input, prompt, options)
@@ -95,7 +83,7 @@ class MessageInput:
         return lay_out(prompt, pictures, sounds)
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
-        """Encode the media of a whole history, sound in blocks of a second."""
+        """Encode the media of a whole history, audio in blocks of a second."""
         pictures = yield from embed_pictures(prompt)
         sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
         return lay_out(prompt, pictures, sounds)
@@ -159,10 +147,9 @@ def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
 
 
 def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
-    """Encode the prompt's whole sounds, in attention blocks of `block_frames` encoder frames.
+    """Encode clips in attention blocks of `block_frames` encoder frames: one [t, hidden] each.
 
-    Returns:
-        One [t, hidden] per clip; a clip above 30 s is encoded in pieces and joined.
+    A clip above 30 s is encoded in pieces and joined.
     """
     mels = [clip_mels(clip) for clip in prompt.clips]
     if not mels:
@@ -193,18 +180,14 @@ def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]
 
 @dataclass(frozen=True, eq=False)
 class SlicedPicture:
-    """A picture cut into slices beforehand, where no other conversation waits for it."""
-
     slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedPicture:
-    """A picture encoded ahead of its unit.
+    """A picture encoded ahead of its unit, sliced by the limit `max_slices`.
 
-    Attributes:
-        rows: [num_queries, hidden] of each slice: the whole picture first, then its parts.
-        max_slices: limit that it was sliced by.
+    `rows` are [num_queries, hidden] of each slice: the whole picture first, then its parts.
     """
 
     rows: tuple[Tensor, ...]
@@ -221,7 +204,7 @@ Frame = Image.Image | PreparedFrame
 def slice_pictures(
     frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
 ) -> list[PreparedFrame]:
-    """Cut pictures into slices; those that are prepared already stay as they are.
+    """Cut pictures into slices, but for those that are prepared already.
 
     Raises:
         ValueError: a list of limits whose length differs from the frames'.
@@ -238,7 +221,6 @@ def slice_pictures(
 
 
 def encode_picture(picture: SlicedPicture, max_slices: int) -> Steps[EncodedPicture]:
-    """Encode a picture ahead of its unit; touches no conversation."""
     rows = yield EncodeImages(picture.slices)
     return EncodedPicture(tuple(rows), max_slices)
 
@@ -251,8 +233,7 @@ def picture_pieces(
 ) -> Steps[tuple[list[TokenIds | Embeddings], int]]:
     """Encode pictures, unless that was done ahead, and lay them out between their marks.
 
-    Returns:
-        The prompt pieces, and the number of slices.
+    Returns the prompt pieces, and the number of slices.
     """
     pictures = slice_pictures(frames, max_slice_nums, config)
     unencoded = [each for each in pictures if isinstance(each, SlicedPicture)]
@@ -271,7 +252,6 @@ def picture_pieces(
 
 
 def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> list[TokenIds | Embeddings]:
-    """Lay out one picture's slices, the whole picture first."""
     pieces: list[TokenIds | Embeddings] = []
     for index, each in enumerate(rows):
         is_source = index == 0
@@ -287,7 +267,6 @@ MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the publishe
 def prompt_key(
     prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
 ) -> str:
-    """Name a prompt by everything its cached rows depend on."""
     digest = hashlib.sha256()
     for part in (prefix, suffix):
         digest.update(np.array([len(part), *part], np.int64).tobytes())
@@ -297,7 +276,7 @@ def prompt_key(
 
 
 class PromptCache:
-    """The rows of the prompts used last; the oldest leaves first."""
+    """The rows of the prompts used last; the least recently used is evicted first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -311,7 +290,7 @@ class PromptCache:
         return sum(rows.nbytes for rows in self._prompts.values())
 
     def recall(self, key: str, kv: KvHandle) -> bool:
-        """Put a prompt into an empty cache, exactly as it was fed; False if it is not kept."""
+        """Copy a prompt into an empty cache; False if it is not kept."""
         assert kv.length == 0, "a prompt begins a conversation"
         rows = self._prompts.get(key)
         if rows is None:
@@ -321,7 +300,7 @@ class PromptCache:
         return True
 
     def keep(self, key: str, kv: KvHandle) -> None:
-        """Keep a copy of all that a cache holds, unless it is larger than the room for all."""
+        """Keep a copy of all that a cache holds, unless it is larger than `max_bytes`."""
         rows = kv.rows(0, kv.length)
         if rows.nbytes > self.max_bytes:
             return

@@ -1,7 +1,5 @@
 """From text and hidden states to speech codes to waveform, for units and for replies.
 
-Two callers share the drawing of codes: a duplex unit (at most one second per unit) and a
-turn-based reply (a chunk per group of text tokens, or all at once).
 Source: docs/specification/model.md#5.6, #5.7, #6.7 and #7.5.
 """
 
@@ -71,7 +69,7 @@ class CodeRun:
         eos: int,
         history: list[int] | None = None,
     ) -> None:
-        """Start a run; the penalty sees `history`, which grows, or the codes of this run alone."""
+        """Start a run; the penalty counts `history`, which grows, or this run alone."""
         self.session = session
         self.rule = rule
         self.budget = budget
@@ -82,7 +80,7 @@ class CodeRun:
         self._next_pieces = pieces
 
     def draw(self, count: int) -> Steps[tuple[int, ...]]:
-        """Draw up to `count` codes more, fewer when the run is over; returns the new ones."""
+        """Draw up to `count` codes more, fewer when the run is over; return the new ones."""
         begun = len(self.codes)
         while not self.is_over and len(self.codes) < begun + count:
             wanted = min(begun + count, self.budget.most) - len(self.codes)
@@ -122,8 +120,7 @@ class CodeRun:
 def _make_room(kv: KvHandle, rows: int, count: int) -> int:
     """Forget the older half of a turn that outgrows the speech decoder, minutes into it.
 
-    Returns:
-        How many codes can be drawn after `rows` are fed, at most `count` and at least 1.
+    Returns how many codes can be drawn after `rows` are fed, at least 1 and at most `count`.
     """
     limit = kv.store.shape.max_position_embeddings
     if kv.length + rows + count - 1 > limit and kv.length > limit // 2:
@@ -134,12 +131,9 @@ def _make_room(kv: KvHandle, rows: int, count: int) -> int:
 def vocode(
     session: Session, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
 ) -> Steps[Tensor]:
-    """Give new codes, possibly none, to the vocoder and return what it can say by now.
+    """Pass new codes, possibly none, to the vocoder: float32 [samples] at 24 kHz, possibly empty.
 
     A call that is not the last takes at least `fewest` codes.
-
-    Returns:
-        float32 [samples] at 24 kHz, possibly empty.
     """
     waves = []
     vocoder = session.speech.vocoder
@@ -158,13 +152,12 @@ class Stopwatch:
         self._stages: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
-        """Book the time since the last lap under `stage`."""
+        """Count the time since the last lap for `stage`."""
         now = self._clock()
         self._stages[stage] = self._stages.get(stage, 0.0) + now - self._last
         self._last = now
 
     def seconds(self, stage: str) -> float:
-        """Seconds booked under `stage`, 0 if it never ran."""
         return self._stages.get(stage, 0.0)
 
     def total(self) -> float:
@@ -173,11 +166,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, eq=False)
 class EarlyAudio:
-    """The first part of a unit's sound, emitted while the rest is made.
-
-    Attributes:
-        waveform: float32 [samples] at 24 kHz.
-    """
+    """The first part of a unit's audio, float32 [samples] at 24 kHz, emitted ahead of the rest."""
 
     text: str
     waveform: np.ndarray
@@ -204,11 +193,9 @@ class UnitText:
 
 @dataclass(frozen=True, eq=False)
 class UnitSpeech:
-    """What one unit sounds like.
+    """The speech of one unit.
 
-    Attributes:
-        waveform: float32 [samples] at 24 kHz, without the part that left early; None when nothing
-            is due.
+    `waveform` is float32 [samples] at 24 kHz, without the early part; None when nothing is due.
     """
 
     waveform: np.ndarray | None = None
@@ -261,7 +248,7 @@ def speak_unit(
 def _speak_early(
     session: Session, run: CodeRun, said: UnitText, watch: Stopwatch, is_padded: bool
 ) -> Steps[int]:
-    """Emit the first part if the unit can be cut there; returns its samples, or 0.
+    """Emit the first part if the unit can be cut there; return its samples, or 0.
 
     Zeros will lead a padded unit that has too few codes. As many as are missing have to leave
     first, so that all codes must be drawn before.
@@ -286,11 +273,7 @@ def _speak_early(
 
 @dataclass(frozen=True, eq=False)
 class ReplyPiece:
-    """What a streamed reply returns next.
-
-    Attributes:
-        waveform: float32 [samples] at 24 kHz; None when the reply is text only.
-    """
+    """The next part of a streamed reply; `waveform` is float32 [samples] at 24 kHz."""
 
     text: str
     waveform: np.ndarray | None = None

@@ -85,10 +85,7 @@ class StreamingCapability:
         """Feed one message, or one piece of a user's turn, behind what the cache holds.
 
         Returns the text fed, media as markers. The message's role decides how the turn is opened
-        and closed.
-
-        Raises:
-            ProcessingError: a part of the message cannot be used; nothing was fed.
+        and closed. Raises `ProcessingError` if a part cannot be used; nothing was fed then.
         """
         options = options or PieceOptions()
         turn, audio_input = session.turn, session.audio_input
@@ -109,10 +106,9 @@ class StreamingCapability:
     def prefill_history(
         self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
     ) -> Steps[str]:
-        """Feed a whole closed history as one piece.
+        """Feed a whole closed history, into a fresh conversation.
 
-        The conversation is fresh, and the last message is closed, too. Returns the text fed, media
-        as markers.
+        Returns the text fed, media as markers.
         """
         options = options or PieceOptions(omni_mode=False)
         prompt = self.messages.render_history(messages, options)
@@ -124,10 +120,8 @@ class StreamingCapability:
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
         """Write a reply, spoken as it is written; emits `ReplyPiece`s.
 
-        Speech takes tokens in groups. Text without speech is emitted token by token, and so is
-        a function call, which is never spoken.
-
-        The user turn was prefilled; `session.stop` ends the reply. Speech needs an open voice.
+        Speech takes tokens in groups and needs an open voice. Text without speech is emitted token
+        by token, and so is a function call, which is never spoken. `session.stop` ends the reply.
         """
         start = session.kv.length
         reply = self._begin(session, settings)
@@ -243,7 +237,6 @@ class StreamingCapability:
         maintain_rounds(session.kv, window, window_now(session.kv, limits))
 
     def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
-        """Reset what belongs to one turn and lay out the reply's prefix."""
         session.reset_speech()
         session.audio_input.cache.truncate(0)
         session.audio_input.mel = MelState()

@@ -1,7 +1,7 @@
 """Runs the steps of many conversations on one thread, so that they share forward passes.
 
     engine = Engine()
-    engine.use(partial(run_pass, executor))    # on the thread that has loaded the model
+    engine.run_pass = partial(run_pass, executor)    # on the thread that has loaded the model
     task = Task(steps, due_s, engine)          # `async for value in task`, then `task.result`
     length = await engine.call(function)       # a plain call between two passes
 

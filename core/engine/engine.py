@@ -1,7 +1,7 @@
 """Runs the steps of conversations: on the one thread that touches the model, or on the calling one.
 
-No work can end the thread unseen, and every future that was handed out is settled. This imports no
-tensor library.
+No work can end the thread unnoticed, and every future it returns is settled. Imports no tensor
+library.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gaug
 
 
 class BaseEngine(ABC):
-    """Runs the tasks of conversations.
-
-    Attributes:
-        run_pass: answers the tasks' requests; an `Engine` has it once a model is loaded.
-    """
+    """Runs tasks. `run_pass` answers their requests; an `Engine` has it once a model is loaded."""
 
     run_pass: RunPass
 
@@ -113,7 +109,7 @@ class Heartbeat:
 
     @property
     def silent_s(self) -> float:
-        """Duration of the work under way; 0 if there is none."""
+        """Duration of the work under way, or 0."""
         began_s = self._began_s
         return 0.0 if began_s is None else self._now_s() - began_s
 
@@ -174,15 +170,12 @@ class Engine(BaseEngine):
     def is_here(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def use(self, run_pass: RunPass) -> None:
-        self.run_pass = run_pass
-
     def watch(self, read: Callable[[], float]) -> None:
         """Read `gauge` on the thread, between passes and whenever no more work waits."""
         self.gauge = Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
-        """Describe what is wrong: the thread has ended, or one pass has taken `limit_s`."""
+        """Describe what is wrong: the thread has ended, or one pass takes more than `limit_s`."""
         if self._failure is not None:
             return f"The engine has ended: {self._failure}"
         if self.heartbeat.silent_s > limit_s:
@@ -203,7 +196,6 @@ class Engine(BaseEngine):
         await asyncio.shield(asyncio.wrap_future(self._submit(work, is_bounded=False)))
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` between two passes; raises as `call`."""
         return self._submit(work, is_bounded=True)
 
     # --- steps ---

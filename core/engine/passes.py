@@ -48,16 +48,15 @@ class TaskState(Enum):
 class Task(AsyncIterator[Any], Generic[T]):
     """The steps of one conversation under way, as an iterator over what they emit.
 
-    They begin when the first value is asked for, and pause at each value until the next is asked
-    for. Close a task that is left before its end. Any: each capability emits values of its own
-    type.
+    They begin when the first value is requested, and pause at each value until the next is. Close a
+    task that is left before its end. Any: each capability emits values of its own type.
 
     Attributes:
         result: what the steps returned; set when the iterator is exhausted.
         due_s: when it must be done, on the clock of the passes; None if it is not live.
         request: the pending request, or what is left of it.
-        since_s: when that was asked.
-        paused: settled by the engine when it pauses, anew each time it is resumed.
+        since_s: when it was made.
+        paused: settled by the engine when the task pauses, anew each time it is resumed.
     """
 
     result: T
@@ -118,11 +117,7 @@ class Task(AsyncIterator[Any], Generic[T]):
         return self.state not in (TaskState.RUNNING, TaskState.EMITTED)
 
     def take(self) -> Any:
-        """Return what a paused task emitted or returned, or raise what it failed with.
-
-        Raises:
-            WorkCancelledError: it was closed.
-        """
+        """Return what a paused task emitted or returned, or raise what it failed with."""
         if self.state is TaskState.FAILED:
             raise self._value
         if self.state is TaskState.CANCELLED:
@@ -194,7 +189,7 @@ def run_pass(
 
 
 def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
-    """Run steps together to their ends; drop what they emit, raise what one of them raises."""
+    """Run steps together to their ends, dropping what they emit; raise what one raises."""
     tasks = [Task(steps) for steps in works]
     while going := [task for task in tasks if not task.has_ended]:
         run_pass(executor, going)
@@ -203,12 +198,9 @@ def run_together(executor: Answers, works: Sequence[Steps[None]]) -> None:
 
 
 def resume(steps: Steps[T], answer: Any) -> Request | Emit:
-    """Let a capability continue with an answer; its own tensor work records no gradients.
+    """Continue a capability with an answer, None at first; it raises an exception for an answer.
 
-    An answer that is an exception is raised inside it; None starts it.
-
-    Raises:
-        StopIteration: it has ended; the value is its result.
+    Its own tensor work records no gradients. Raises `StopIteration` with the result at the end.
     """
     with torch.inference_mode():
         if isinstance(answer, Exception):
@@ -217,7 +209,7 @@ def resume(steps: Steps[T], answer: Any) -> Request | Emit:
 
 
 def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
-    """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
+    """Run one conversation, yielding what it emits; a failed request is raised inside it."""
     task = Task(steps)
     try:
         while True:
@@ -232,7 +224,7 @@ def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
 
 
 def run_alone(steps: Steps[T], executor: Answers) -> T:
-    """Drive one conversation to its end and return its result; emitted values are dropped."""
+    """Run one conversation to its end; what it emits is dropped."""
     task = Task(steps)
     while not task.has_ended:
         run_pass(executor, [task])
@@ -265,7 +257,6 @@ def free_share(executor: Executor) -> float:
 
 
 def _measured(task: Task[Any]) -> Waiting | None:
-    """Return the task's request; answer one that has no size with the error."""
     request = task.request
     assert request is not None, "it asks"
     try:
@@ -276,7 +267,6 @@ def _measured(task: Task[Any]) -> Waiting | None:
 
 
 def _joined(answers: list[Any]) -> Any:
-    """Join the answers to portions; if they do not fit together, only that task fails."""
     try:
         return joined(answers)
     except Exception as error:

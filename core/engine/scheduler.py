@@ -1,8 +1,8 @@
 """Which requests go into the next pass, and how much of each. Pure.
 
-Requests of one kind form a batch. A batch over many conversations costs little more than one over
-a single conversation; therefore, under load, some kinds wait briefly until more requests have
-come. A long request is answered in portions, so that it delays no other conversation's unit.
+A batch over many conversations costs little more than one over a single conversation; so under
+load some kinds wait briefly for more requests. A long request is answered in portions, so that it
+delays no other conversation's unit.
 """
 
 from __future__ import annotations
@@ -45,13 +45,7 @@ UNHURRIED_S: Final = 2.0  # after this, work without a due time counts as due
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """A request that waits for a pass.
-
-    Attributes:
-        size: see `size_of`.
-        since_s: when it was asked.
-        due_s: when the unit it belongs to must be done; None if it is not live.
-    """
+    """A request that waits for a pass; `due_s` is None if its unit is not live."""
 
     request: Request
     size: int
@@ -65,12 +59,7 @@ class Waiting:
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """The part of a request that one pass answers.
-
-    Attributes:
-        index: of the request among those that wait.
-        rest: what is left for later passes.
-    """
+    """The part of the request `index` that one pass answers, and the rest for later passes."""
 
     index: int
     request: Request

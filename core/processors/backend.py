@@ -77,8 +77,7 @@ def measure_units(
 ) -> dict[int, float]:
     """Return the seconds that a unit takes by number of sessions: of one, and of all slots.
 
-    All get a second of sound and a picture, and every second one speaks. Runs on the engine's
-    thread.
+    All get a second of audio and a picture, and every second one speaks.
     """
     views = [DuplexView(context) for _ in range(slots)]
     try:
@@ -94,7 +93,6 @@ def measure_units(
 
 
 def _round_s(views: list[DuplexView], now_s: Callable[[], float]) -> float:
-    """Return the seconds until each conversation has had a unit."""
     began_s = now_s()
     units = [_unit(view, speaks=index % 2 == 0) for index, view in enumerate(views)]
     run_together(views[0].context.model.executor, units)
@@ -158,10 +156,7 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
 
 
 def kind_of(variant: str, parameters: int, card_kind: ModelKind | None) -> ModelKind:
-    """Return what a checkpoint is; no card turns random or small weights into the full model.
-
-    `variant` is the configuration's `model_variant`, empty for the published checkpoint.
-    """
+    """Return what a checkpoint is; no card turns random or small weights into the full model."""
     if variant == TINY_VARIANT:
         return ModelKind.TINY_RANDOM
     if card_kind is not None and card_kind is not ModelKind.FULL:
@@ -173,7 +168,6 @@ def kind_of(variant: str, parameters: int, card_kind: ModelKind | None) -> Model
 
 
 def read_card(folder: Path) -> ModelCard:
-    """Return what a checkpoint says of itself; an empty card if there is none to be read."""
     path = folder / CARD_FILE
     try:
         with path.open("rb") as file:
@@ -203,9 +197,8 @@ Load = Callable[[Engine, Report], UnifiedProcessor]
 class RealBackend:
     """Conversations with the real model.
 
-    Attributes:
-        unit_s_by_sessions: how long a unit of so many sessions together took at the start; empty
-            without a card, where a worker has one slot unless it is configured otherwise.
+    `unit_s_by_sessions`: how long a unit of so many sessions together took at the start; empty
+    without a card, where a worker has one slot unless it is configured otherwise.
     """
 
     own_transcriber: ClassVar[None] = None
@@ -221,7 +214,6 @@ class RealBackend:
 
     @property
     def context(self) -> ViewContext:
-        """What views work with; raises `ModelError` before loading."""
         if self._context is None:
             raise ModelError("The model is not loaded.")
         return self._context
@@ -238,8 +230,8 @@ class RealBackend:
     def load(self, engine: Engine, report: Report) -> None:
         """Load the model, then speak once.
 
-        What was loaded stays for good, so later collections need not visit it. Toy tensors, and the
-        small ones beside a GPU, gain nothing from a second thread and lose much waiting for it.
+        What was loaded stays for good, so garbage collection need not visit it. Toy tensors, and
+        the small ones beside a GPU, lose time with a second thread.
         """
         processor = self._load(
             engine, lambda stage, share: report(stage, _whole_share(stage, share))
@@ -262,7 +254,6 @@ class RealBackend:
         logger.info("loaded the model to %s", self._device)
 
     def open_streaming(self, threads: Threads) -> StreamingView:
-        """Return a fresh conversation; here and below cheap, from any thread."""
         return StreamingView(replace(self.context, threads=threads))
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexView:
@@ -275,7 +266,6 @@ class RealBackend:
         return ChatView(replace(self.context, threads=threads))
 
     def tidy(self) -> None:
-        """Release the memory that no conversation holds any more."""
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

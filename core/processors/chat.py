@@ -66,8 +66,7 @@ class ChatView(TurnView):
     ) -> ChatResponse:
         """Answer a request in a session of its own, which is freed afterwards.
 
-        `max_new_tokens`, `do_sample` and `generate_audio` replace the request's values. Raises
-        `OmniError` if the request cannot be answered.
+        `max_new_tokens`, `do_sample` and `generate_audio` replace the request's values.
         """
         started_s = time.perf_counter()
         speaks = request.tts.enabled if generate_audio is None else generate_audio
@@ -81,10 +80,9 @@ class ChatView(TurnView):
         return await self.context.threads.run(finished)
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
-        """Feed a request's whole history into a fresh session; `reply` answers it.
+        """Feed a request's whole history into a fresh session; return the text, media as markers.
 
-        A spoken reply gets the voice prompt. Returns the text fed, media as markers; errors as of
-        `prefill`.
+        A spoken reply gets the voice prompt. Errors are those of `prefill`.
         """
         question = await self._decode(request, None, None, request.tts.enabled)
         settings = question.settings
@@ -100,13 +98,11 @@ class ChatView(TurnView):
     def reply(
         self, session_id: str, *, in_pieces: bool = True
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer a fed request: piece by piece, or in one chunk; see `stream_reply`."""
         if in_pieces:
             return self.stream_reply(session_id, self._drawing)
         return self._whole(session_id)
 
     async def write_reply(self, session_id: str, settings: GenerationSettings) -> ReplyResult:
-        """Answer what was fed as a whole; arguments and errors as of `stream_reply`."""
         session, model = self._expect(session_id), self.context.model
         if settings.generate_audio:
             await self._open_voice(session)
@@ -133,8 +129,8 @@ class ChatView(TurnView):
     ) -> str:
         """Feed a whole history into a fresh session; return its text, media as markers.
 
-        `msgs` are oldest first, the new user message last. `omni_mode` joins parts with nothing
-        between them instead of a line feed; None takes the checkpoint's rules for pictures.
+        `omni_mode` joins parts with nothing between them instead of a line feed; None takes the
+        checkpoint's rules for pictures.
 
         Raises:
             ContextFullError: the history is longer than `max_inp_length`; nothing was run.
@@ -164,13 +160,10 @@ class ChatView(TurnView):
         output_audio_path: str | Path | None = None,
         length_penalty: float = 1.1,
     ) -> str | tuple[str, FloatArray]:
-        """Answer a prefilled history as a whole.
+        """Answer a prefilled history as a whole; a `length_penalty` above 1 makes replies longer.
 
-        A `length_penalty` above 1 makes replies longer. `tts_ref_audio` is the voice to speak with,
-        [T] float32 at 16 kHz, None the chosen one; `output_audio_path` takes speech as a WAV file.
-
-        Returns:
-            The text; with it the waveform [T] float32 at 24 kHz if it was spoken.
+        `tts_ref_audio` is the voice, [T] float32 at 16 kHz; `output_audio_path` takes a WAV file.
+        Returns the text, with the waveform [T] float32 at 24 kHz if it was spoken.
 
         Raises:
             OutOfOrderError: nothing was prefilled for this session.
@@ -201,10 +194,7 @@ class ChatView(TurnView):
         do_sample: bool = True,
         length_penalty: float = 1.1,
     ) -> Generator[StreamingChunk, None, None]:
-        """Answer a prefilled history piece by piece; the last chunk is final and empty.
-
-        Arguments and errors are those of `generate`.
-        """
+        """Answer a prefilled history piece by piece; the last chunk is final and empty."""
         settings = GenerationSettings(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,

@@ -1,4 +1,4 @@
-"""What is on the wire into what the model takes: settings, text, pictures, sound, voice samples.
+"""From what is on the wire to what the model takes: settings, text, pictures, audio, voices.
 
 Files are read for library use only; a network service refuses paths before.
 """
@@ -47,12 +47,11 @@ Item = Part | list[Part]
 def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) -> list[Item]:
     """Decode content items in order.
 
-    Returns:
-        Text as it is; sound [T] float32 at 16 kHz; RGB pictures; a video as a list of its
-        pictures and pieces of sound in time order.
+    Text stays as it is, audio is [T] float32 at 16 kHz, a picture RGB, a video the list of its
+    pictures and pieces of audio in time order.
 
     Raises:
-        AudioError: a sound cannot be used.
+        AudioError: audio cannot be used.
         PictureError: a picture or a video cannot be used, or all are too large together.
     """
     media = _read_all(items, read)
@@ -83,8 +82,7 @@ def with_voice_prompt(
 ) -> list[Message]:
     """Put the model's own system prompt in front unless the caller gave a system message.
 
-    `voice` is [T] float32 at 16 kHz. Raises `BadConfigError` for an unknown language, or voice
-    cloning without a sample.
+    Raises `BadConfigError` for an unknown language, or voice cloning without a sample.
     """
     if not tts.enabled or any(each.role == Role.SYSTEM.value for each in messages):
         return messages
@@ -96,10 +94,7 @@ def with_voice_prompt(
 
 
 def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | None:
-    """Return the voice sample of a request: the file, else the samples sent, else the default.
-
-    It is [T] float32 at 16 kHz; raises `AudioError` if it cannot be used.
-    """
+    """Return a request's voice, [T] float32 at 16 kHz: the file, else the samples, the default."""
     voice = default
     if tts.ref_audio_path:
         voice = read_voice(tts.ref_audio_path)
@@ -111,12 +106,10 @@ def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | No
 
 
 def read_voice(path: str | Path) -> FloatArray:
-    """Read a voice sample from a sound file, at most 30 s of it; [T] float32 at 16 kHz."""
     return read_audio(path, max_duration_s=REFERENCE_MAX_S)
 
 
 def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
-    """Return camera pictures as RGB, those sent as Base64 decoded; raises `PictureError`."""
     return [
         decode_wire_picture(frame, allowed=FRAME_LIMITS) if isinstance(frame, str) else frame
         for frame in frames
@@ -163,8 +156,8 @@ RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) -> DuplexSettings:
     """Return the settings of one duplex session.
 
-    What the client left out takes the wire's default, never an earlier session's value; `base`
-    holds the operator's choice for what the wire does not name, such as the window.
+    What the client left out takes the wire's default; `base` holds the operator's choice for what
+    the wire does not name, such as the window.
     """
     return replace(base or DuplexSettings(), **_by_name(config, DuplexSettings))
 
@@ -177,7 +170,6 @@ def generation_settings(
 
 
 def speech_sampling(params: TTSSamplingParams | None) -> SpeechSampling:
-    """Return how speech codes are drawn; the defaults if the client says nothing."""
     if params is None:
         return SpeechSampling()
     return replace(SpeechSampling(), **_by_name(params, SpeechSampling))
@@ -186,7 +178,6 @@ def speech_sampling(params: TTSSamplingParams | None) -> SpeechSampling:
 def _by_name(
     config: BaseModel, kind: type[DuplexSettings | GenerationSettings | SpeechSampling]
 ) -> dict[str, Any]:
-    """Values of the wire fields the settings have too."""
     # Any: each value has the type of its field, which no dictionary can say.
     known = {field.name for field in fields(kind)}
     values = {name: value for name, value in config if name in type(config).model_fields}

@@ -47,8 +47,6 @@ Outcome = tuple[PrefillResult, UnitResult | None]
 
 
 class DuplexView(View, DuplexCapability):
-    """A full-duplex conversation: the unit loop of the model, and an engine that runs it."""
-
     mode = ProcessorMode.DUPLEX
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
@@ -80,8 +78,8 @@ class DuplexView(View, DuplexCapability):
 
         The voice samples are [T] float32 at 16 kHz: `ref_audio` stands in the prompt, None for the
         default, and `tts_audio` is spoken with, None for `ref_audio`. `suffix_text` follows the
-        sample in the prompt. With `early_audio` a unit's sound begins ahead of its result; see
-        `unit`. None takes the trained prompt, and the processor's settings.
+        sample in the prompt. With `early_audio` a unit's audio begins ahead of its result; see
+        `unit`.
 
         Raises:
             AudioError: a recording cannot serve as a voice.
@@ -113,7 +111,7 @@ class DuplexView(View, DuplexCapability):
         due_s: float | None = None,
         on_sound: OnSound | None = None,
     ) -> DuplexGenerateResult | None:
-        """Feed one second of sound and let the model listen or speak; `finish_unit` must follow.
+        """Feed one second of audio and let the model listen or speak; `finish_unit` must follow.
 
         Args:
             audio: [T] float32 at 16 kHz; one second is consumed, the rest waits.
@@ -123,11 +121,11 @@ class DuplexView(View, DuplexCapability):
             force_listen: listen in any case; a running turn is ended first.
             force_speak: speak in any case, unless it has to listen.
             due_s: when the unit must be done, `time.monotonic`; None if it is not live.
-            on_sound: awaited with the beginning of the sound if `begin` asked for it; the result
+            on_sound: awaited with the beginning of the audio if `begin` asked for it; the result
                 holds the rest.
 
         Returns:
-            What the model did; None if there was too little sound for a unit.
+            What the model did; None if there was too little audio for a unit.
 
         Raises:
             NotPreparedError: the conversation has not begun.
@@ -151,11 +149,7 @@ class DuplexView(View, DuplexCapability):
         await self.context.run(self.close_unit(self.session))
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> EncodedPicture:
-        """Encode an RGB picture ahead of its unit; `unit` takes the result in its place.
-
-        This changes nothing of the conversation; a unit may be under way meanwhile. Raises
-        `PictureError` if the picture cannot be used.
-        """
+        """Encode an RGB picture ahead of its unit, beside a unit under way; see `unit`."""
         [cut] = await self._sliced([picture], max_slice_nums)
         assert isinstance(cut, SlicedPicture), "it was not seen before"
         return await self.context.run(encode_picture(cut, max_slice_nums))
@@ -173,7 +167,6 @@ class DuplexView(View, DuplexCapability):
 
     @property
     def slice_limit(self) -> int:
-        """Most slices per picture where a unit does not say otherwise."""
         return self.settings.max_slice_nums
 
     # --- the documented synchronous form ---
@@ -191,7 +184,7 @@ class DuplexView(View, DuplexCapability):
         early_audio: bool = False,
         session_id: str = DUPLEX_SESSION,
     ) -> str:
-        """Run `begin`; a voice sample may be a file, samples win over it. Errors as of `begin`."""
+        """Run `begin`; a voice sample may be a file, samples win over it."""
         beginning = self.begin(
             system_prompt,
             ref_audio=_samples(ref_audio, ref_audio_path),
@@ -211,10 +204,9 @@ class DuplexView(View, DuplexCapability):
         *,
         audio_path: str | Path | None = None,
     ) -> PrefillResult:
-        """Feed one unit's input; arguments and errors as of `unit`.
+        """Feed one unit's input; see `unit`.
 
-        Pictures may be Base64, a slice limit may be one per picture, and the sound may be a file.
-        Returns whether the unit can be generated, and what it cost in seconds.
+        Pictures may be Base64, a slice limit may be one per picture, and the audio may be a file.
         """
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
@@ -224,14 +216,11 @@ class DuplexView(View, DuplexCapability):
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
-        """Let the model decide and speak in the prefilled unit; costs are in milliseconds.
-
-        With `force_listen` it listens in any case; a running turn is ended first.
-        """
+        """Let the model decide and speak in the prefilled unit; costs are in milliseconds."""
         return self._record(self.generate_unit(force_listen))
 
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
-        """Do the same as `generate`; costs in seconds, sound as an array."""
+        """Do the same as `generate`; costs in seconds, audio as an array."""
         steps = self.streaming_generate(self.session, force_listen)
         return run_inline(self.context.run(steps))
 
@@ -293,7 +282,7 @@ class DuplexView(View, DuplexCapability):
         return await self.context.threads.run(slice_all)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
-        """Return what the model did; with the costs of its input if they belong to the call."""
+        """Convert a result, with the costs of its input if they belong to the call."""
         has_voice = self.session.speech.vocoder is not None
         sound = unit.audio_waveform if has_voice and not unit.is_listen else None
         feed_s, all_s = (0.0, 0.0) if fed is None else (fed.cost_feed, fed.cost_all)

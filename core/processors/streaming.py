@@ -63,8 +63,7 @@ class StreamingView(TurnView):
     async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages one by one behind what the cache holds; return the text, media as markers.
 
-        The request's generation and speech settings are those of the reply that follows unless
-        `reply` says otherwise.
+        The request's settings are those of the reply that follows unless `reply` says otherwise.
 
         Raises:
             BadPayloadError: a part of a message cannot be used.
@@ -90,7 +89,7 @@ class StreamingView(TurnView):
         return self.stream_reply(session_id, settings)
 
     async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to, instead of one kept before."""
+        """Keep the present point to roll back to, instead of an earlier one."""
         if self._session is None:
             await self.reset(session_id)
         await self.context.engine.call(self.set_rollback_point)
@@ -138,11 +137,10 @@ class StreamingView(TurnView):
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
-        """Decode the parts of the system content; blocks. Errors as of `model_items`."""
         return model_items(items, self.context.threads.read_media)
 
     async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
-        """Feed one segment of speech, [T] float32 at 16 kHz, as the user's turn, with RGB pictures.
+        """Feed a segment of speech, [T] float32 at 16 kHz, and RGB pictures as the user's turn.
 
         Raises:
             NotPreparedError: the conversation has not begun.
@@ -154,10 +152,7 @@ class StreamingView(TurnView):
         await self.feed(self.session.id, [message], self._pieces)
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the user's turn, piece by piece; see `stream_reply`.
-
-        With `sets_rollback_point` the point before the answer replaces the one to roll back to.
-        """
+        """Answer the user's turn; `sets_rollback_point` replaces the point to roll back to."""
         return self.stream_reply(
             self.session.id,
             self._drawing,
@@ -198,10 +193,7 @@ class StreamingView(TurnView):
         """Iterate over `reply`; what is None is as the prefill said.
 
         A `length_penalty` above 1 makes replies longer; `enable_speculative_snapshot` keeps a point
-        to roll back to.
-
-        Raises:
-            OutOfOrderError: nothing was prefilled for this session.
+        to roll back to. Raises `OutOfOrderError` if nothing was prefilled for this session.
         """
         settings = self._settings(
             generate_audio=generate_audio,
@@ -238,7 +230,7 @@ class StreamingView(TurnView):
             self._session.snapshot = None
 
     def _settings(self, **wanted: Any) -> GenerationSettings:
-        """Return how the reply is drawn; what `wanted` leaves open is as the prefill said."""
+        """Return how the reply is drawn; what is None or absent is as the prefill said."""
         usual = replace(
             self._drawing,
             use_speech_template=self._pieces.use_tts_template,

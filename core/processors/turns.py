@@ -59,7 +59,6 @@ class TurnView(View):
             self._session.speech.vocoder = None
 
     def init_ref_audio(self, ref_audio_path: str | Path | None = None) -> None:
-        """Run `choose_voice` with a sound file; None returns to the default voice."""
         voice = None if ref_audio_path is None else read_voice(ref_audio_path)
         run_inline(self.choose_voice(voice))
 
@@ -79,14 +78,13 @@ class TurnView(View):
     async def feed(
         self, session_id: str, messages: Sequence[Message], options: PieceOptions
     ) -> list[str]:
-        """Feed decoded messages one by one behind what the cache holds.
+        """Feed messages one by one behind what the cache holds; return the text fed for each.
 
-        Another `session_id` than before begins a fresh conversation. Sounds are [T] float32 at
-        16 kHz, pictures RGB; `options.is_last_chunk` is about the last message. Returns the text
-        fed for each, media as markers.
+        Another `session_id` than before begins a fresh conversation. Audio is [T] float32 at 16
+        kHz, pictures RGB; `options.is_last_chunk` is about the last message.
 
         Raises:
-            BadPayloadError: a part of a message cannot be used.
+            BadPayloadError: a part of the message cannot be used.
             ContextFullError: the conversation is too long for the model.
         """
         session = await self._session_for(session_id)
@@ -128,12 +126,8 @@ class TurnView(View):
         """Answer what was fed, piece by piece; the last chunk is final and empty.
 
         `stop` ends it soon; a stream that is closed stops the reply, too. `reply_end` describes it
-        afterwards. Without a vocoder the reply is text only.
-
-        `enable_speculative_snapshot` keeps a point to roll back to.
-
-        Raises:
-            OutOfOrderError: nothing was fed into this session.
+        afterwards. `enable_speculative_snapshot` keeps a point to roll back to. Raises
+        `OutOfOrderError` if nothing was fed into this session.
         """
         session, before = self._expect(session_id), self.kv_cache_length
         if settings.generate_audio:
@@ -193,13 +187,12 @@ class TurnView(View):
 
 
 def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
-    """Give a conversation its voice, [T] float32 at 16 kHz; speech of a running turn is dropped."""
+    """Open a voice, [T] float32 at 16 kHz; speech of a running turn is dropped."""
     session.speech.vocoder = yield OpenVoice(voice, session.sampler.generator)
     session.reset_speech()
 
 
 def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | None:
-    """Write a spoken reply as a WAV file, if there are both; raises `BadConfigError`."""
     if not path or waveform is None:
         return None
     try:
@@ -212,7 +205,7 @@ def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | No
 async def _chunks(
     session: Session, stream: Task[ReplyResult]
 ) -> AsyncGenerator[StreamingChunk, None]:
-    """Return the pieces of a reply as chunks; closed early, the reply is stopped in order."""
+    """Convert the pieces of a reply to chunks; closed early, the reply is stopped in order."""
     last_s, index = time.perf_counter(), 0
     with model_errors():
         async for piece in stream:

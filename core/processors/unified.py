@@ -53,9 +53,7 @@ ViewT = TypeVar("ViewT", bound=View)
 class UnifiedProcessor:
     """A loaded model with one view per mode; streaming and half duplex are the same.
 
-    Attributes:
-        model_path: the folder or hub id it was loaded from.
-        mode: the mode chosen last; chat at first.
+    `mode` is the mode chosen last, chat at first.
     """
 
     def __init__(
@@ -94,7 +92,8 @@ class UnifiedProcessor:
             cache: how the language model's keys and values are held; see `CacheKind`.
             tokens_each: what a conversation holds on average.
             engine: runs the views' steps; without one the calling thread does, in every view.
-            on_progress: takes the stage of loading and the share of it that is done, if known.
+            on_progress: called with the stage of loading and the share of it that is done, if
+                known.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
@@ -128,7 +127,6 @@ class UnifiedProcessor:
 
     @property
     def chat(self) -> ChatView:
-        """The view of chat; here and below the mode stays."""
         return self._view(ChatView)
 
     @property
@@ -185,11 +183,10 @@ def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None)
 
 
 def _running(model: UnifiedModel, engine: Engine | None) -> BaseEngine:
-    """Return what runs the model's steps: the engine, else the calling thread."""
     answer = partial(run_pass, model.executor)
     if engine is None:
         return InlineEngine(answer)
-    engine.use(answer)
+    engine.run_pass = answer
     return engine
 
 
@@ -209,7 +206,6 @@ def _usable(name: str) -> torch.device:
 
 
 def _default_voice(model_path: str | Path, given: str | Path | None) -> FloatArray | None:
-    """Return the operator's voice, else the checkpoint's own, else none."""
     if given is not None:
         return read_voice(given)
     with model_errors():

@@ -1,8 +1,7 @@
 """What the views of all modes share: the engine that runs their steps, their session, their errors.
 
-Each mode is one class. Its coroutines are the conversation, for programs with an event loop; its
-plain methods are the documented synchronous form of the same, for scripts whose engine runs on the
-calling thread. No view keeps anything of a conversation outside its `Session` but settings.
+A view's coroutines are the conversation; its plain methods are the documented synchronous form, for
+scripts whose engine runs on the calling thread. A conversation's state is in its `Session`.
 """
 
 from __future__ import annotations
@@ -85,8 +84,6 @@ SAME_VOICE_TOLERANCE = 1e-3  # ours: two samples of a voice that differ by less 
 
 
 class CallingThread:
-    """Runs blocking work at once, for programs without an event loop."""
-
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -101,7 +98,6 @@ class ViewContext:
     Attributes:
         default_voice: used when a caller brings none, [T] float32 at 16 kHz.
         seed: of every session's draws; None takes a fresh seed for each.
-        threads: run what blocks.
     """
 
     model: UnifiedModel
@@ -111,7 +107,7 @@ class ViewContext:
     threads: Threads = CallingThread()
 
     async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
-        """Run steps to their end and return the result; what they emit is dropped."""
+        """Run steps to their end; what they emit is dropped."""
         task = self.begin(steps, due_s=due_s)
         with model_errors():
             async for _ in task:
@@ -119,10 +115,7 @@ class ViewContext:
         return task.result
 
     def begin(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
-        """Return steps as a task that has not begun.
-
-        `due_s` is when they must be done, `time.monotonic`; None if they are not live.
-        """
+        """Return a task; it must be done at `due_s` of `time.monotonic` if it is live."""
         return Task(steps, due_s, self.engine)
 
 
@@ -173,7 +166,6 @@ class View:
         return notices
 
     async def _start(self, session_id: str) -> Session:
-        """Open a fresh conversation; the one before is freed."""
         self._session = await self.context.engine.call(lambda: self._reopen(session_id))
         return self._session
 
@@ -207,10 +199,7 @@ class View:
 
 
 def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """Iterate over a stream that waits for nothing but an engine without a thread.
-
-    Closing the generator closes the stream.
-    """
+    """Iterate over a stream that waits for nothing but an engine without a thread."""
     try:
         while True:
             try:

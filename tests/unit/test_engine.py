@@ -95,7 +95,7 @@ def passes() -> Together:
 @pytest.fixture
 def engine(passes: Together) -> Iterator[Engine]:
     made = Engine(QUIET)
-    made.use(cast(Any, passes))
+    made.run_pass = cast(Any, passes)
     yield made
     passes.may_run.set()
     made.close()
@@ -277,7 +277,7 @@ def test_too_much_waiting_is_refused(
 
 def test_a_closed_engine_refuses_what_waits_and_what_comes(passes: Together) -> None:
     engine = Engine(QUIET)
-    engine.use(cast(Any, passes))
+    engine.run_pass = cast(Any, passes)
     begun, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -307,7 +307,7 @@ def test_an_engine_that_hangs_refuses_what_waits(
 ) -> None:
     monkeypatch.setattr(engine_module, "JOIN_LIMIT_S", 0.01)
     engine = Engine(QUIET)
-    engine.use(cast(Any, passes))
+    engine.run_pass = cast(Any, passes)
     passes.may_run.clear()
     task = Countdown(1)
     done = engine.resume(task)

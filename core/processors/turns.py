@@ -131,7 +131,7 @@ class TurnView(View):
         """
         session, before = self._expect(session_id), self.kv_cache_length
         if settings.generate_audio:
-            await self._open_voice(session)
+            await self._open_voice(session, self._voice)
         if enable_speculative_snapshot:
             session.take_snapshot()
         stream = self.context.begin(self.context.model.streaming.generate(session, settings))
@@ -166,8 +166,8 @@ class TurnView(View):
             raise OutOfOrderError("Nothing was prefilled for this session.")
         return self._session
 
-    async def _open_voice(self, session: Session) -> None:
-        voice = self.context.default_voice if self._voice is None else self._voice
+    async def _open_voice(self, session: Session, voice: FloatArray | None) -> None:
+        voice = self.context.default_voice if voice is None else voice
         if session.speech.vocoder is None and voice is not None and self.context.model.can_speak:
             await self.context.run(open_voice(session, voice))
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,11 +20,12 @@ from core.errors import (
     OutOfOrderError,
 )
 from core.processors import (
+    ChatView,
     HalfDuplexView,
     UnifiedProcessor,
 )
 from core.processors.backend import RealBackend
-from core.processors.view import TRANSLATIONS, translate
+from core.processors.view import TRANSLATIONS, iterate_inline, translate
 from core.schemas.chat import ChatRequest
 from core.schemas.common import (
     AudioContent,
@@ -253,32 +253,39 @@ def test_what_goes_wrong_in_chat_is_told(processor: UnifiedProcessor) -> None:
         assert reply.text == ""
 
 
-def test_a_prefilled_history_can_be_answered_in_three_ways(processor: UnifiedProcessor) -> None:
-    chat = processor.chat
-    prompt = chat.prefill("s", [user("hello")], use_tts_template=True)
+def whole_reply(view: ChatView, session_id: str) -> list[StreamingChunk]:
+    return list(iterate_inline(view.reply(session_id, in_pieces=False)))
+
+
+def test_a_history_that_was_fed_can_be_answered_in_three_ways(processor: UnifiedProcessor) -> None:
+    chat, short = processor.chat, GenerationConfig(max_new_tokens=5)
+    request = ChatRequest(messages=[user("hello")], generation=short)
+    prompt = run_inline(chat.feed_request("s", request))
     assert prompt == "<|im_start|>user\nhello<|im_end|>\n"
     assert chat.kv_cache_length == chat.token_stats.input_tokens > 0
-    text = chat.generate("s", max_new_tokens=5)
-    assert isinstance(text, str) and text
-    chat.prefill("s", [user("hello")])
-    spoken = chat.generate(
-        "s", max_new_tokens=5, generate_audio=True, tts_sampling_params=TTSSamplingParams()
-    )
-    assert isinstance(spoken, tuple) and spoken[1].dtype == np.float32 and len(spoken[1])
-    chat.prefill("s", [user("hello")])
-    chunks = list(chat.streaming_generate("s", max_new_tokens=5))
+    [whole] = whole_reply(chat, "s")
+    assert whole.text_delta and whole.audio_data is None
+    speaking = TTSConfig(enabled=True, sampling=TTSSamplingParams())
+    run_inline(chat.feed_request("s", request.model_copy(update={"tts": speaking})))
+    [spoken] = whole_reply(chat, "s")
+    assert spoken.text_delta and spoken.audio_data
+    run_inline(chat.feed_request("s", request))
+    chunks = list(iterate_inline(chat.reply("s")))
     assert chat.reply_end is not None
     assert "".join(chunk.text_delta or "" for chunk in chunks) == chat.reply_end.text
     assert chunks[-1].is_final
     with pytest.raises(OutOfOrderError):
-        chat.generate("other")
+        whole_reply(chat, "other")
+    long = ChatRequest(messages=[user("a " * 50)], generation=GenerationConfig(max_inp_length=20))
     with pytest.raises(ContextFullError):
-        chat.prefill("s", [user("a " * 50)], max_inp_length=20)
+        run_inline(chat.feed_request("s", long))
 
 
 def test_speech_needs_no_parameters(checkpoint: Path) -> None:
     processor = load(checkpoint)
-    processor.chat.prefill("s", [user("hello")])
-    found = processor.chat.generate("s", max_new_tokens=5, generate_audio=True)
-    assert not isinstance(found, str)
+    tts, short = TTSConfig(enabled=True), GenerationConfig(max_new_tokens=5)
+    request = ChatRequest(messages=[user("hello")], tts=tts, generation=short)
+    run_inline(processor.chat.feed_request("s", request))
+    [reply] = whole_reply(processor.chat, "s")
+    assert reply.audio_data
     processor.release()

@@ -126,10 +126,6 @@ class KvStore:
         self.handles.add(handle)
         return handle
 
-    def layer(self, index: int) -> tuple[Tensor, Tensor | None]:
-        """Return the pages of one layer and their scales, as `attend` takes them."""
-        return self.pool[index], None if self.scales is None else self.scales[index]
-
     def take_pages(self, count: int) -> list[int]:
         """Raises `CacheFullError` if fewer pages are free."""
         if count > len(self._free_pages) and self.can_grow:
@@ -559,5 +555,6 @@ class PagedBatch:
 
     def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
         store = self.store
-        eps, pages = store.shape.rms_norm_eps, store.layer(layer)
-        return attend(qkv, norms, eps, store.tables, self.rows, *pages)
+        scales = None if store.scales is None else store.scales[layer]
+        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
+        return attend(qkv, norms, eps, store.tables, self.rows, pages, scales)

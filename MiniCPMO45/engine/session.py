@@ -304,7 +304,6 @@ class Snapshot:
     """
 
     kv_length: int
-    evictions: int
     audio_input: AudioInputState
     turn: TurnState
     window: WindowState
@@ -346,7 +345,6 @@ class Session:
     def take_snapshot(self) -> None:
         self.snapshot = Snapshot(
             kv_length=self.kv.length,
-            evictions=self.window.evictions,
             audio_input=self.audio_input.clone(),
             turn=replace(self.turn),
             window=self.window.clone(),
@@ -357,7 +355,8 @@ class Session:
     @property
     def can_rollback(self) -> bool:
         """Whether a snapshot exists and no window dropped tokens since."""
-        return self.snapshot is not None and self.snapshot.evictions == self.window.evictions
+        point = self.snapshot
+        return point is not None and point.window.evictions == self.window.evictions
 
     def rollback(self) -> int:
         """Return to the snapshot, which is used up; return the cache length then, in tokens.

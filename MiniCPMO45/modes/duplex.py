@@ -340,7 +340,8 @@ class DuplexCapability:
             if token == self.tokens.listen:
                 token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
             turn.has_ended = False
-            if step > 0 and self._is_full([*draft.ids, token]):
+            said = [*draft.ids, token] if step > 0 else []
+            if len(self.tokenizer.decode(said, skip_special_tokens=True)) >= MAX_UNIT_CHARACTERS:
                 draft.terminator = self.tokens.chunk_eos
                 return draft
             output = yield LlmForward(
@@ -378,10 +379,6 @@ class DuplexCapability:
         session.turn.has_ended = True
         session.reset_speech()
         session.sampler.history.clear()
-
-    def _is_full(self, ids: list[int]) -> bool:
-        text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return len(text) >= MAX_UNIT_CHARACTERS
 
     def _speak(
         self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch

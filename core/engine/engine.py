@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -34,12 +33,17 @@ JOIN_LIMIT_S: Final = 5.0  # a model that hangs must not keep the program from e
 GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gauge under load
 
 
-class BaseEngine(ABC):
-    """Runs tasks. `run_pass` answers their requests; an `Engine` has it once a model is loaded."""
+class InlineEngine:
+    """Runs calls and tasks on the calling thread, one at a time.
+
+    `run_pass` answers the tasks' requests; an `Engine` has it once a model is loaded.
+    """
 
     run_pass: RunPass
 
-    @abstractmethod
+    def __init__(self, run_pass: RunPass) -> None:
+        self.run_pass = run_pass
+
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` between two passes; it runs even if the caller is cancelled.
 
@@ -47,19 +51,17 @@ class BaseEngine(ABC):
             GenerationFailedError: Too much is waiting.
             ShuttingDownError: The engine was closed; and whatever `work` raises.
         """
+        return work()
 
-    @abstractmethod
     async def free(self, work: Callable[[], object]) -> None:
         """Run `work` that frees something, however much is waiting; else as `call`."""
+        work()
 
-    @abstractmethod
     def resume(self, task: Task[Any]) -> Future[None]:
         """Let a task take part in passes until it pauses; raises as `call`.
 
         On the engine's own thread that happens at once, while everything else waits.
         """
-
-    def _run_alone(self, task: Task[Any]) -> Future[None]:
         self.run_pass([task])
         while not task.is_paused:
             self.run_pass([task])
@@ -81,22 +83,6 @@ def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     coroutine.close()
     raise RuntimeError("The coroutine waits for something that needs an event loop.")
-
-
-class InlineEngine(BaseEngine):
-    """Runs steps on the calling thread, one conversation at a time."""
-
-    def __init__(self, run_pass: RunPass) -> None:
-        self.run_pass = run_pass
-
-    async def call(self, work: Callable[[], T]) -> T:
-        return work()
-
-    async def free(self, work: Callable[[], object]) -> None:
-        work()
-
-    def resume(self, task: Task[Any]) -> Future[None]:
-        return self._run_alone(task)
 
 
 class Heartbeat:
@@ -142,7 +128,7 @@ class Gauge:
             self.value = self.read()
 
 
-class Engine(BaseEngine):
+class Engine(InlineEngine):
     """Runs calls in order of arrival, and tasks side by side, on its own thread.
 
     Overflow: when `WAITING_MAX` calls and tasks wait to begin, one more is refused. Calls that
@@ -202,7 +188,7 @@ class Engine(BaseEngine):
 
     def resume(self, task: Task[Any]) -> Future[None]:
         if self.is_here:
-            return self._run_alone(task)
+            return super().resume(task)
         with self._changed:
             self._check_room(is_bounded=True)
             task.paused = Future()

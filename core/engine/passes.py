@@ -32,7 +32,7 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.model.audio_encoder import EncodeStream
 
 if TYPE_CHECKING:
-    from core.engine.engine import BaseEngine
+    from core.engine.engine import InlineEngine
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Task(AsyncIterator[Any], Generic[T]):
     result: T
 
     def __init__(
-        self, steps: Steps[T], due_s: float | None = None, engine: BaseEngine | None = None
+        self, steps: Steps[T], due_s: float | None = None, engine: InlineEngine | None = None
     ) -> None:
         self._engine = engine
         self.state = TaskState.RUNNING

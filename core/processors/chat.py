@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from core.audio import FloatArray, encode_wire_wav, to_pcm
+from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
 from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
-from core.errors import OmniError
+from core.errors import BadConfigError, OmniError
 from core.processors.content import (
     MS_PER_S,
     generation_settings,
@@ -26,7 +27,7 @@ from core.processors.content import (
     speech_sampling,
     with_voice_prompt,
 )
-from core.processors.turns import TurnView, save_reply
+from core.processors.turns import TurnView
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
@@ -85,8 +86,10 @@ class ChatView(TurnView):
             await self.close()
 
         def finished() -> ChatResponse:
-            path = save_reply(request.tts.output_path, reply.waveform)
-            return _response(request, reply, path, (time.perf_counter() - started_s) * MS_PER_S)
+            path, wave = request.tts.output_path, reply.waveform
+            if path and wave is not None:
+                _save(path, wave)
+            return _response(request, reply, (time.perf_counter() - started_s) * MS_PER_S)
 
         return await self.context.threads.run(finished)
 
@@ -106,8 +109,13 @@ class ChatView(TurnView):
         options = replace(question.options, max_tokens=settings.max_input_tokens)
         if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
             await self.choose_voice(question.voice)
-        prompt = await self.feed_history(session_id, question.messages, options)
+        await self.reset(session_id)
         self._drawing = settings
+        steps = self.context.model.streaming.prefill_history(
+            self.session, question.messages, options
+        )
+        prompt = await self.context.run(steps)
+        self._count_input(self.session)
         return prompt
 
     def reply(
@@ -177,13 +185,18 @@ class ChatView(TurnView):
         return await threads.run(decode)
 
 
-def _response(
-    request: ChatRequest, reply: ReplyResult, path: str | None, spent_ms: float
-) -> ChatResponse:
+def _save(path: str, waveform: FloatArray) -> None:
+    try:
+        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
+    except OSError as error:
+        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
+
+
+def _response(request: ChatRequest, reply: ReplyResult, spent_ms: float) -> ChatResponse:
     sound = reply.waveform
     return ChatResponse(
         text=reply.text,
-        audio_path=path,
+        audio_path=None if sound is None else request.tts.output_path or None,
         audio_data=None if sound is None else encode_wire_wav(sound, OUTPUT_SAMPLE_RATE_HZ),
         tokens_generated=len(reply.ids),
         duration_ms=spent_ms,

@@ -26,6 +26,7 @@ from core.processors.content import (
     Item,
     generation_settings,
     model_items,
+    model_messages,
     read_voice,
     speech_sampling,
 )
@@ -69,7 +70,8 @@ class StreamingView(TurnView):
             BadPayloadError: a part of a message cannot be used.
             ContextFullError: the conversation is too long for the model.
         """
-        messages = await self.decode(request.messages)
+        threads = self.context.threads
+        messages = await threads.run(lambda: model_messages(request.messages, threads.read_media))
         await self._session_for(request.session_id)
         await self._use_voice_of(request.streaming)
         speech = speech_sampling(request.streaming.tts_sampling)

@@ -8,15 +8,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from core.audio import FloatArray, to_pcm, write_wav
+from core.audio import FloatArray, to_pcm
 from core.engine.engine import run_inline
 from core.engine.passes import Task
-from core.errors import BadConfigError, OutOfOrderError
-from core.processors.content import MS_PER_S, model_messages, read_voice
+from core.errors import OutOfOrderError
+from core.processors.content import MS_PER_S, read_voice
 from core.processors.view import View, ViewContext, model_errors
-from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats
-from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
@@ -98,22 +96,6 @@ class TurnView(View):
             self._count_input(session)
         return prompts
 
-    async def feed_history(
-        self, session_id: str, messages: Sequence[Message], options: PieceOptions
-    ) -> str:
-        """Feed a whole closed history into a fresh session; errors as of `feed`."""
-        await self.reset(session_id)
-        self._pieces = options
-        model, session = self.context.model, self.session
-        prompt = await self.context.run(model.streaming.prefill_history(session, messages, options))
-        self._count_input(session)
-        return prompt
-
-    async def decode(self, messages: Sequence[WireMessage]) -> list[Message]:
-        """Decode messages on a thread; raises `AudioError` or `PictureError`."""
-        threads = self.context.threads
-        return await threads.run(lambda: model_messages(messages, threads.read_media))
-
     # --- replies ---
 
     async def stream_reply(
@@ -190,16 +172,6 @@ def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
     """Open a voice, [T] float32 at 16 kHz; speech of a running turn is dropped."""
     session.speech.vocoder = yield OpenVoice(voice, session.sampler.generator)
     session.reset_speech()
-
-
-def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | None:
-    if not path or waveform is None:
-        return None
-    try:
-        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
-    except OSError as error:
-        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
-    return str(path)
 
 
 async def _chunks(

@@ -15,7 +15,7 @@ import torch
 
 from core.audio import FloatArray
 from core.capabilities import CAPABILITIES, ProcessorCapabilities, ProcessorMode
-from core.engine.engine import BaseEngine, Engine, InlineEngine
+from core.engine.engine import Engine, InlineEngine
 from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
 from core.modes import Report
@@ -182,7 +182,7 @@ def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None)
     return defaults if config is None else duplex_settings(config, defaults)
 
 
-def _running(model: UnifiedModel, engine: Engine | None) -> BaseEngine:
+def _running(model: UnifiedModel, engine: Engine | None) -> InlineEngine:
     answer = partial(run_pass, model.executor)
     if engine is None:
         return InlineEngine(answer)

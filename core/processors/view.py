@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from core.audio import FloatArray
-from core.engine.engine import BaseEngine, run_inline
+from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import Task
 from core.errors import (
     AudioError,
@@ -101,7 +101,7 @@ class ViewContext:
     """
 
     model: UnifiedModel
-    engine: BaseEngine
+    engine: InlineEngine
     default_voice: FloatArray | None = None
     seed: int | None = None
     threads: Threads = CallingThread()

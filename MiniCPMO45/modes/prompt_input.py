@@ -77,19 +77,19 @@ class MessageInput:
         """Encode a message's media; only a user's live stream continues in the session."""
         pictures = yield from embed_pictures(prompt)
         if options.stream_input and role == "user":
-            sounds = yield from self._embed_stream(session.audio_input, prompt, options)
+            audio = yield from self._embed_stream(session.audio_input, prompt, options)
         else:
-            sounds = yield from embed_clips(prompt, block_frames=None)
-        return lay_out(prompt, pictures, sounds)
+            audio = yield from embed_clips(prompt, block_frames=None)
+        return lay_out(prompt, pictures, audio)
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
         """Encode the media of a whole history, audio in blocks of a second."""
         pictures = yield from embed_pictures(prompt)
-        sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
-        return lay_out(prompt, pictures, sounds)
+        audio = yield from embed_clips(prompt, self.config.audio_block_frames)
+        return lay_out(prompt, pictures, audio)
 
     def _led_by_silence(self, audio_input: AudioInputState, content: list) -> list:
-        """Lead the first sound of a conversation by zeros up to the first chunk's length."""
+        """Lead the first audio of a conversation by zeros up to the first chunk's length."""
         if audio_input.audio_units > 0:
             return content
         for index, part in enumerate(content):
@@ -102,8 +102,8 @@ class MessageInput:
     def _embed_stream(
         self, audio_input: AudioInputState, prompt: Prompt, options: PieceOptions
     ) -> Steps[list[Tensor]]:
-        """Encode live sound second by second; what is not a whole unit yet waits."""
-        sounds = []
+        """Encode live audio second by second; what is not a whole unit yet waits."""
+        audio = []
         for number, clip in enumerate(prompt.clips):
             is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
             rows: list[Tensor] = []
@@ -116,8 +116,8 @@ class MessageInput:
                 prefix = 0 if audio_input.audio_units == 0 else CONTEXT_FRAMES
                 rows.append((yield EncodeStream(mel, audio_input.cache, prefix, CONTEXT_FRAMES)))
                 audio_input.audio_units += 1
-            sounds.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
-        return sounds
+            audio.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
+        return audio
 
 
 def _frame(session: Session, role: str, options: PieceOptions) -> Callable[[str], str]:
@@ -159,11 +159,11 @@ def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]
     return [torch.cat([next(remaining) for _ in of_clip]) for of_clip in mels]
 
 
-def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]) -> Pieces:
-    """Put embeddings, [64, hidden] per picture slice and [t, hidden] per sound, in their slots."""
+def lay_out(prompt: Prompt, pictures: Sequence[Tensor], audio: Sequence[Tensor]) -> Pieces:
+    """Put embeddings, [64, hidden] per picture slice and [t, hidden] per clip, in their slots."""
     slots = sorted(
         [*zip(prompt.image_spans, pictures, strict=True)]
-        + [*zip(prompt.audio_spans, sounds, strict=True)],
+        + [*zip(prompt.audio_spans, audio, strict=True)],
         key=lambda slot: slot[0],
     )
     pieces: list[TokenIds | Embeddings] = []

@@ -179,10 +179,7 @@ class Engine(InlineEngine):
         if self.is_here:
             work()
             return
-        await asyncio.shield(asyncio.wrap_future(self._submit(work, is_bounded=False)))
-
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        return self._submit(work, is_bounded=True)
+        await asyncio.shield(asyncio.wrap_future(self.submit(work, is_bounded=False)))
 
     # --- steps ---
 
@@ -206,7 +203,7 @@ class Engine(InlineEngine):
             self._log.error("engine_hangs_at_its_end")
             self._refuse_rest()
 
-    def _submit(self, work: Callable[[], T], *, is_bounded: bool) -> Future[T]:
+    def submit(self, work: Callable[[], T], *, is_bounded: bool = True) -> Future[T]:
         done: Future[T] = Future()
         with self._changed:
             self._check_room(is_bounded=is_bounded)

@@ -152,11 +152,11 @@ class ChatView(TurnView):
         finally:
             session.stop.clear()
         self._count_reply(session, len(reply.ids))
-        sound = None if reply.waveform is None else to_pcm(reply.waveform)
+        wave = None if reply.waveform is None else to_pcm(reply.waveform)
         self.reply_end = ReplyEnd(
             text=reply.text, generated_tokens=len(reply.ids), stopped=reply.was_stopped
         )
-        yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=sound)
+        yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=wave)
 
     async def _decode(self, request: ChatRequest, speaks: bool) -> _Question:
         base = GenerationSettings(
@@ -193,11 +193,11 @@ def _save(path: str, waveform: FloatArray) -> None:
 
 
 def _response(request: ChatRequest, reply: ReplyResult, spent_ms: float) -> ChatResponse:
-    sound = reply.waveform
+    wave = reply.waveform
     return ChatResponse(
         text=reply.text,
-        audio_path=None if sound is None else request.tts.output_path or None,
-        audio_data=None if sound is None else encode_wire_wav(sound, OUTPUT_SAMPLE_RATE_HZ),
+        audio_path=None if wave is None else request.tts.output_path or None,
+        audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
         tokens_generated=len(reply.ids),
         duration_ms=spent_ms,
         prompt=reply.prompt if request.return_prompt else None,

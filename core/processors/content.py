@@ -135,18 +135,16 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
         case VideoContent():
             clip = next(media)
             assert isinstance(clip, VideoClip)
-            return _clip_parts(clip, item.stack_frames)
-
-
-def _clip_parts(clip: VideoClip, stack_frames: int) -> list[Part]:
-    parts = video_parts(
-        clip.frames,
-        clip.times_s,
-        clip.audio,
-        max(clip.duration_s, clip.times_s[-1]),
-        frames_per_piece=stack_frames,
-    )
-    return list(parts)
+            duration_s = max(clip.duration_s, clip.times_s[-1])
+            return list(
+                video_parts(
+                    clip.frames,
+                    clip.times_s,
+                    clip.audio,
+                    duration_s,
+                    frames_per_piece=item.stack_frames,
+                )
+            )
 
 
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}

@@ -2,8 +2,8 @@
 
 view = processor.set_duplex_mode()
 await view.begin("Be kind.")
-result = await view.unit(second_of_sound, pictures)   # the model listens or speaks
-await view.finish_unit()                              # may run while the sound plays
+result = await view.unit(second_of_audio, pictures)   # the model listens or speaks
+await view.finish_unit()                              # may run while the audio plays
 view.set_break()                                      # let the next unit listen
 await view.close()
 """
@@ -86,15 +86,15 @@ class DuplexView(View, DuplexCapability):
         """
         context = self.context
         self._check_voices(ref_audio, tts_audio)
-        heard = context.default_voice if ref_audio is None else ref_audio
+        prompted = context.default_voice if ref_audio is None else ref_audio
         chosen = self.defaults if config is None else duplex_settings(config, self.defaults)
         settings = replace(chosen, early_audio=early_audio)
         session = await self._start(session_id)
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
         suffix = duplex_suffix(suffix_text or "")
-        spoken = heard if tts_audio is None else tts_audio
+        spoken = prompted if tts_audio is None else tts_audio
         try:
-            await context.run(self._preparing(session, prefix, suffix, settings, heard, spoken))
+            await context.run(self._preparing(session, prefix, suffix, settings, prompted, spoken))
         except OmniError:
             await self.close()
             raise
@@ -235,14 +235,14 @@ class DuplexView(View, DuplexCapability):
         prefix: str,
         suffix: str,
         settings: DuplexSettings,
-        heard: FloatArray | None,
+        prompted: FloatArray | None,
         spoken: FloatArray | None,
     ) -> Steps[None]:
         model, vocoder = self.context.model, None
         if settings.generate_audio and spoken is not None and model.can_speak:
             vocoder = yield OpenVoice(spoken, session.sampler.generator)
         yield from self.feed_prompt(
-            session, prefix, suffix, settings=settings, voice_sample=heard, vocoder=vocoder
+            session, prefix, suffix, settings=settings, voice_sample=prompted, vocoder=vocoder
         )
 
     def _unit(
@@ -284,12 +284,12 @@ class DuplexView(View, DuplexCapability):
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
         """Convert a result, with the costs of its input if they belong to the call."""
         has_voice = self.session.speech.vocoder is not None
-        sound = unit.audio_waveform if has_voice and not unit.is_listen else None
+        wave = unit.audio_waveform if has_voice and not unit.is_listen else None
         feed_s, all_s = (0.0, 0.0) if fed is None else (fed.cost_feed, fed.cost_all)
         return DuplexGenerateResult(
             is_listen=unit.is_listen,
             text=unit.text,
-            audio_data=None if sound is None else to_pcm(sound),
+            audio_data=None if wave is None else to_pcm(wave),
             end_of_turn=unit.end_of_turn,
             current_time=unit.current_time * UNIT_MS,
             cost_llm_ms=(feed_s + unit.cost_llm) * MS_PER_S,

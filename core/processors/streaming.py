@@ -115,7 +115,7 @@ class StreamingView(TurnView):
         """Begin a fresh conversation, freeing the one before; return the text fed.
 
         The system content is decoded, best as text, voice sample, text. `voice` is spoken with,
-        [T] float32 at 16 kHz; None takes the first sound of that content, else the default voice.
+        [T] float32 at 16 kHz; None takes the first clip of that content, else the default voice.
 
         Raises:
             AudioError: the recording cannot serve as a voice.

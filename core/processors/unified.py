@@ -100,11 +100,12 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.model_path, self.mode = model_path, ProcessorMode.CHAT
+        defaults = DuplexSettings(window=window or WindowSettings())
         options = replace(
             _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=_duplex_defaults(duplex_config, window),
+            duplex_defaults=duplex_settings(duplex_config, defaults) if duplex_config else defaults,
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
@@ -175,11 +176,6 @@ class UnifiedProcessor:
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
-
-
-def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
-    defaults = DuplexSettings(window=window or WindowSettings())
-    return defaults if config is None else duplex_settings(config, defaults)
 
 
 def _running(model: UnifiedModel, engine: Engine | None) -> InlineEngine:

@@ -100,12 +100,11 @@ class UnifiedProcessor:
             AudioError: the default voice cannot be read.
         """
         self.model_path, self.mode = model_path, ProcessorMode.CHAT
-        defaults = DuplexSettings(window=window or WindowSettings())
         options = replace(
             _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=duplex_settings(duplex_config, defaults) if duplex_config else defaults,
+            duplex_defaults=_duplex_defaults(duplex_config, window),
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
@@ -184,6 +183,11 @@ def _running(model: UnifiedModel, engine: Engine | None) -> InlineEngine:
         return InlineEngine(answer)
     engine.run_pass = answer
     return engine
+
+
+def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
+    defaults = DuplexSettings(window=window or WindowSettings())
+    return defaults if config is None else duplex_settings(config, defaults)
 
 
 def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:

@@ -125,8 +125,7 @@ class LoadOptions:
         tokens_each: what a conversation's text holds on average.
         text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
             is free, at most what all conversations need at `tokens_each`.
-        on_progress: called with what is being loaded, and how much of it is there, 0 to 1, if
-            known.
+        on_progress: called with the stage of loading, and its share done, 0 to 1, if known.
     """
 
     device: torch.device = torch.device("cpu")

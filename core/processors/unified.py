@@ -92,8 +92,7 @@ class UnifiedProcessor:
             cache: how the language model's keys and values are held; see `CacheKind`.
             tokens_each: what a conversation holds on average.
             engine: runs the views' steps; without one the calling thread does, in every view.
-            on_progress: called with the stage of loading and the share of it that is done, if
-                known.
+            on_progress: called with the stage of loading, and its share done, 0 to 1, if known.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.

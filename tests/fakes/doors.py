@@ -97,17 +97,21 @@ class House:
     async def open_desk(self, port: int = 0) -> None:
         """Start a desk in place of the one before."""
         self.desk = Program(self.settings, Role.DESK, self.addresses)
-        self.programs.append(self.desk)
         await self.desk.serve(port)
+        self.programs.append(self.desk)
         self.desk.http.headers[WORKER_SECRET_HEADER] = SECRET
 
     async def open_door(self) -> Program:
         service = self.settings.service.model_copy(update={"desk": f"{HOST}:{self.desk.port}"})
         door = Program(self.settings.model_copy(update={"service": service}), Role.DOOR, [])
+        await door.serve()
         self.programs.append(door)
         self.doors.append(door)
-        await door.serve()
-        await until(lambda: door.desk.ready_count == len(self.addresses), "the door knows nobody")
+        task = door.desk._task
+        assert task is not None, "a door that runs is connected by a task"
+        known = len(self.addresses)
+        await until(lambda: door.desk.ready_count == known or task.done(), "the door knows nobody")
+        assert not task.done(), f"the door has lost its desk: {task.exception()!r}"
         return door
 
     async def kill_desk(self) -> None:
@@ -172,8 +176,8 @@ async def units(caller: Caller, count: int = 1) -> list[Raw]:
 async def play(house: House, doors: int, test: Test) -> None:
     """Run a test; no task may be left afterwards."""
     before = asyncio.all_tasks()
-    await house.start(doors)
     try:
+        await house.start(doors)
         await test(house)
     finally:
         await house.stop()

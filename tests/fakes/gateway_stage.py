@@ -96,6 +96,12 @@ class Client:
 class _QuickEnd(uvicorn.Server):
     """A server that ends as soon as nobody is left, without the pauses of the real one."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:  # it would end the whole run of tests
+            raise RuntimeError("the server did not start: its log says why") from end
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()

@@ -14,6 +14,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
+from gateway_modules.desk.client import DeskClient
 from gateway_modules.desk.wire import DOOR_PATH
 from gateway_modules.roles import Role
 from gateway_modules.web.client_socket import SocketKind
@@ -269,6 +270,25 @@ async def test_one_reply_over_http_comes_by_a_door(house: House) -> None:
     await house.kill_desk()
     answer = await house.doors[0].http.post("/api/chat", json=body)
     assert (answer.status_code, answer.json()["code"]) == (503, "no_worker")
+
+
+async def _nothing(house: House) -> None:
+    """Never begins."""
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"), [("start", "did not start"), ("_begin", "has lost its desk")]
+)
+def test_a_door_that_fails_at_its_start_ends_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, problem: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(DeskClient, method, fail)
+    house = House(settings_for(tmp_path, security=SECURITY), 1)
+    with pytest.raises((RuntimeError, AssertionError, KeyError), match=f"{problem}|a mistake"):
+        asyncio.run(play(house, 1, _nothing))
 
 
 @pytest.mark.parametrize(

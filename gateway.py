@@ -34,10 +34,10 @@ from core.worker_tls import server_context
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sessions as openai_sessions
 from gateway_modules.openai import transcription as openai_transcription
-from gateway_modules.roles import Role, behind_doors, shared_secret
+from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
-from gateway_modules.service import Gateway, Timing, build_gateway
+from gateway_modules.service import Gateway, Role, Timing, behind_doors, build_gateway
 from gateway_modules.web.certificates import certificate_names, ensure_certificate
 from gateway_modules.web.responses import (
     OPENAI_PREFIX,

@@ -23,7 +23,7 @@ from websockets.asyncio.client import connect
 from benchmarks.launched import HOST, NotReachedError, free_ports
 from benchmarks.relay import EXIT_FAILED, Ports, gateway_command, prepared, running
 from benchmarks.stand_in_worker import HEALTH
-from gateway_modules.admin.security import ADMIN_HEADER, TOKEN_FILE
+from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
 from minicpmo_live.client import AsyncClient
 from minicpmo_live.errors import LiveError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -17,31 +18,37 @@ from starlette.requests import HTTPConnection
 
 from config import PROJECT_ROOT, LimitSettings, Settings
 from core.metrics import GatewayMetrics, new_registry
-from core.protocols.events import ShuttingDown
+from core.protocols.events import Event, ShuttingDown
 from core.protocols.queueing import QueueingLimits
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.store import Store
 from core.telemetry import Tracing, open_tracing
 from core.worker_tls import client_context
-from gateway_modules.admin import security
-from gateway_modules.admin.logs import LogTail
-from gateway_modules.admin.state import AppRegistry, AuditLog, EtaStore, Trends
-from gateway_modules.desk.client import Pool
-from gateway_modules.desk.server import Doors
+from gateway_modules.administration import AppRegistry, AuditLog, EtaStore, Trends
+from gateway_modules.logs import LogTail
 from gateway_modules.openai.worker_request import Transcripts
-from gateway_modules.queue.worker_client import CONNECT_TRIES
-from gateway_modules.queue.worker_pool import TICKET_FILE, WorkerPool, hash_of
+from gateway_modules.presets import PresetLibrary
+from gateway_modules.queue.desk_client import DeskClient, Pool
+from gateway_modules.queue.desk_link import DeskHttp, DeskLink, desk_place, shared_secret
+from gateway_modules.queue.scheduling import EtaTracker
+from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
+from gateway_modules.queue.worker_pool import (
+    TICKET_FILE,
+    WorkerPool,
+    hash_of,
+    opened_tickets,
+)
+from gateway_modules.relay.doors import Doors
 from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.relay.relay import PATIENCE_S
-from gateway_modules.roles import DeskHttp, Role, pool_of
-from gateway_modules.voices.presets import PresetLibrary
-from gateway_modules.voices.voice_library import (
+from gateway_modules.voices import (
     AudioDecoder,
     RefAudioRegistry,
     VoiceLibrary,
     find_default_voice,
 )
+from gateway_modules.web import security
 from gateway_modules.web.client_socket import Pace, SizeLimits, SocketKind
 from gateway_modules.web.limits import (
     CONNECTIONS_PER_SOCKET,
@@ -62,6 +69,17 @@ STATIC: Final = PROJECT_ROOT / "static"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
 
 LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
+
+
+EVERYBODY: Final = ("0.0.0.0/0", "::/0")
+
+
+class Role(StrEnum):
+    """What of the gateway a program is."""
+
+    ALL = "all"
+    DESK = "desk"  # the queue, the workers' state and administration
+    DOOR = "door"  # pages and the clients' sockets; the desk has the rest
 
 
 @dataclass(frozen=True)
@@ -188,7 +206,7 @@ def build_gateway(
     # Half of the connections at most, so that one more socket can be accepted and sent the reason.
     sockets = max(1, min(limits.max_connections, connections.limit // 2))
     live = LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s)
-    pool = pool_of(role, settings, worker_addresses, eta, live)
+    pool = _pool(role, settings, worker_addresses, eta, live)
     recordings, kept = _recordings(settings, pool, store), settings.recording
     clean = partial(recordings.clean, kept.session_retention_days, kept.max_storage_gb)
     return Gateway(
@@ -322,3 +340,50 @@ def _voices(settings: Settings, store: Store, decoder: AudioDecoder) -> VoiceLib
         default_voice=find_default_voice(settings),
         max_duration_s=limits.reference_max_s,
     )
+
+
+def _pool(
+    role: Role,
+    settings: Settings,
+    worker_addresses: Sequence[str],
+    eta: EtaStore,
+    live: LiveSessions,
+) -> WorkerPool | DeskClient:
+    service, secret = settings.service, settings.security.worker_secret
+    client = WorkerClient(
+        request_timeout_s=service.request_timeout,
+        secret=secret.get_secret_value() if secret is not None else None,
+        heartbeat_s=settings.limits.heartbeat_s,
+        tls=client_context(settings),
+    )
+    if role is Role.DOOR:
+        return _remote_pool(settings, client, live)
+    return WorkerPool(
+        worker_addresses,
+        max_queue_size=service.max_queue_size,
+        tickets=opened_tickets(settings.security.ticket_secret, service.data_dir),
+        max_waiting_per_client=settings.limits.waiting_per_client,
+        eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
+        client=client,
+    )
+
+
+def _remote_pool(settings: Settings, client: WorkerClient, live: LiveSessions) -> DeskClient:
+    def post(session_id: str, event: Event) -> None:
+        if (relay := live.get(session_id)) is not None:
+            relay.post(event)
+
+    link = DeskLink(
+        desk_place(settings),
+        secret=shared_secret(settings),
+        heartbeat_s=settings.limits.heartbeat_s,
+        tls=client_context(settings),
+    )
+    return DeskClient(link, client, post)
+
+
+def behind_doors(settings: Settings) -> Settings:
+    security = settings.security.model_copy(
+        update={"trusted_proxies": EVERYBODY, "allowed_hosts": ("*",)}
+    )
+    return settings.model_copy(update={"security": security})

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from config import CONFIG_FILE, HOME, SecuritySettings, Settings
 from core.worker_tls import worker_ca
-from gateway_modules.admin.security import ensure_admin_token
+from gateway_modules.web.security import ensure_admin_token
 from launcher.conductor import FRONT, ClusterError, ClusterStatus
 from launcher.control import EXIT_NOT_RUNNING, STYLES
 from launcher.display import Display

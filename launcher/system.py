@@ -8,8 +8,8 @@ from pathlib import Path
 
 from config import Settings, SettingsError
 from core.worker_tls import client_context
-from gateway_modules.admin.security import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
+from gateway_modules.web.security import TOKEN_FILE, ensure_admin_token
 from launcher.default_models import Fetching, ensure_checkpoint, shown
 from launcher.display import Display
 from launcher.health import trust

@@ -24,7 +24,7 @@ from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.speech import server_event, spoken
 from gateway_modules.openai.worker_request import Transcripts
 from gateway_modules.routes.chat import ReplyMessage
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.responses import openai_error
 
 ID_BYTES: Final = 12

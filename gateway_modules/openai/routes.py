@@ -29,7 +29,7 @@ from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, wo
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.routes.chat import check_chat, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
-from gateway_modules.voices.voice_library import (
+from gateway_modules.voices import (
     NAME_MAX_CHARS,
     RefAudio,
     RefAudioRegistry,

@@ -31,7 +31,7 @@ from gateway_modules.openai import routes
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.routes.sockets import Handshake, serve
 from gateway_modules.service import Gateway, GatewayHere, gateway_of
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.long_text import peek_type, text_of
 from gateway_modules.web.responses import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error

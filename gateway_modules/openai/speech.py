@@ -31,7 +31,7 @@ from core.schemas.chat import ChatChunk, ChatDone, ChatSocketRequest
 from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig, WireModel
 from gateway_modules.openai.chat_request import AnswerFormat
 from gateway_modules.routes.chat import ReplyMessage
-from gateway_modules.voices.voice_library import AudioDecoder, VoiceLibrary
+from gateway_modules.voices import AudioDecoder, VoiceLibrary
 from gateway_modules.web.responses import openai_error
 from recording.folder import MAX_WAV_BYTES, RIFF_HEAD_BYTES, WAV_HEADER_BYTES, wav_header
 

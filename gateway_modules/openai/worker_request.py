@@ -39,7 +39,7 @@ from gateway_modules.openai.chat_request import (
     TextPart,
     VideoPart,
 )
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
 MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the client

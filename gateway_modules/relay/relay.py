@@ -23,7 +23,7 @@ from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas import queue
 from core.schemas.worker import ActionResult, KeptSession
-from gateway_modules.desk.client import STOP, Pool
+from gateway_modules.queue.desk_client import STOP, Pool
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerSocket
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import hash_of, is_same_secret

@@ -22,7 +22,7 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.queue.worker_connection import Ticket
 from gateway_modules.relay import turns
 from gateway_modules.relay.notes import DiagnosticsFile
-from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
+from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary
 from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
 from gateway_modules.web.frames import Text
 from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of

@@ -17,7 +17,7 @@ from core.errors import NotFoundError
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig, parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import INLINE_CHARS
 from gateway_modules.web.long_text import LongText, size_chars, with_strings_of
 

@@ -37,20 +37,20 @@ from core.schemas.chat import (
 )
 from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER, ErrorMessage, RequestType
-from gateway_modules.admin.security import mark_admin
-from gateway_modules.admin.state import TURN_BASED
-from gateway_modules.desk.client import STOP
-from gateway_modules.desk.server import DoorSession
+from gateway_modules.administration import TURN_BASED
+from gateway_modules.queue.desk_client import STOP
 from gateway_modules.queue.worker_client import WorkerSocket
 from gateway_modules.queue.worker_connection import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import hash_of, new_session_secret
+from gateway_modules.relay.doors import DoorSession
 from gateway_modules.relay.relay import Relay, parts
 from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind, worker_query
 from gateway_modules.web.long_text import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
+from gateway_modules.web.security import mark_admin
 from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)

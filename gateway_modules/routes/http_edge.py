@@ -32,15 +32,15 @@ from core.protocols.events import MS_PER_S
 from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB, base64_chars
 from core.schemas.worker import WORKER_SECRET_HEADER
-from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
-from gateway_modules.admin.state import BodyStart, entry_of
-from gateway_modules.desk.server import Doors
-from gateway_modules.desk.wire import DOOR_PATH
+from gateway_modules.administration import BodyStart, entry_of
+from gateway_modules.queue.desk_link import DOOR_PATH
+from gateway_modules.relay.doors import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.web.long_text import PARTS_MARK
 from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
+from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}

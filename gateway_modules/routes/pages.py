@@ -21,11 +21,11 @@ from core.protocols.events import MS_PER_S
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
-from gateway_modules.admin.state import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
+from gateway_modules.administration import AUDIO_DUPLEX, HALF_DUPLEX, OMNI, TURN_BASED
+from gateway_modules.presets import Preset, PresetSounds
 from gateway_modules.routes.sessions import RecordingFiles
 from gateway_modules.service import AdminOnly, GatewayHere, gateway_of
-from gateway_modules.voices.presets import Preset, PresetSounds
-from gateway_modules.voices.voice_library import RefAudio
+from gateway_modules.voices import RefAudio
 from gateway_modules.web.pages import Missing, missing_page, wants_page
 from gateway_modules.web.responses import (
     IMMUTABLE,

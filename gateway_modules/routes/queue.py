@@ -20,8 +20,7 @@ from gateway_modules.queue import models
 from gateway_modules.queue.directory import loaded_model
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
-from gateway_modules.roles import Role
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, Role, ViewHere
 from gateway_modules.web.responses import problems
 from settings.embedded import read_progress
 

@@ -21,10 +21,10 @@ from core import errors
 from core.files import FILE_MODE, SAFE_FLAGS
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.admin.security import mark_admin
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.web.long_text import receive_file
 from gateway_modules.web.responses import NO_STORE, problems
+from gateway_modules.web.security import mark_admin
 from recording import names
 from recording.folder import LowDiskError, is_owner, parse_meta
 from recording.listing import touch_access

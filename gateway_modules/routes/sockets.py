@@ -15,7 +15,7 @@ from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas import queue
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
-from gateway_modules.admin.state import app_of_request
+from gateway_modules.administration import app_of_request
 from gateway_modules.queue.worker_pool import new_session_secret
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Error, Page
 
-from gateway_modules.admin.security import ADMIN_HEADER
+from gateway_modules.web.security import ADMIN_HEADER
 from tests.browser import devices as fake
 from tests.browser.browsers import INSECURE_HOST, BrowserKind, BrowserPool
 from tests.browser.devices import Devices

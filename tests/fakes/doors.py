@@ -14,9 +14,8 @@ import httpx
 from config import Settings
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway import create_app
-from gateway_modules.desk.client import DeskClient
-from gateway_modules.roles import Role
-from gateway_modules.service import Gateway
+from gateway_modules.queue.desk_client import DeskClient
+from gateway_modules.service import Gateway, Role
 from tests.fakes.fake_worker import Raw
 from tests.fakes.gateway_stage import (
     ANSWER_LIMIT_S,

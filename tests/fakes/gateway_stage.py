@@ -22,11 +22,11 @@ from websockets.exceptions import ConnectionClosed
 from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
-from gateway_modules.admin.security import ADMIN_HEADER, TOKEN_FILE
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web.certificates import Certificate, ensure_certificate
 from gateway_modules.web.client_socket import Pace
 from gateway_modules.web.limits import Connections
+from gateway_modules.web.security import ADMIN_HEADER, TOKEN_FILE
 from gateway_modules.web.server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
 

@@ -14,9 +14,9 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WORKER_SECRET_HEADER, KeptSession
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from gateway import create_app
-from gateway_modules.desk.client import DeskClient
-from gateway_modules.desk.wire import DOOR_PATH
-from gateway_modules.roles import Role
+from gateway_modules.queue.desk_client import DeskClient
+from gateway_modules.queue.desk_link import DOOR_PATH
+from gateway_modules.service import Role
 from gateway_modules.web.client_socket import SocketKind
 from tests.fakes.doors import SECURITY, House, in_house, play, units
 from tests.fakes.gateway_stage import HOST, settings_for, until

@@ -10,8 +10,8 @@ import httpx
 
 from core.store import Store
 from gateway import create_app
-from gateway_modules.admin.security import ADMIN_HEADER
-from gateway_modules.admin.state import AppRegistry
+from gateway_modules.administration import AppRegistry
+from gateway_modules.web.security import ADMIN_HEADER
 from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 

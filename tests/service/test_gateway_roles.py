@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway import create_app
-from gateway_modules.admin.security import ADMIN_HEADER
+from gateway_modules.web.security import ADMIN_HEADER
 from recording.folder import write_owner
 from tests.fakes.fake_worker import Raw
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for

@@ -11,8 +11,8 @@ from openai import AsyncOpenAI
 
 from core.errors import RateLimitedError
 from core.schemas.realtime_session import SessionPatch
-from gateway_modules.admin import security
-from gateway_modules.admin.security import ClientSecrets
+from gateway_modules.web import security
+from gateway_modules.web.security import ClientSecrets
 from tests.fakes.gateway_stage import PATIENT, Stage, on_stage, until
 from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
 

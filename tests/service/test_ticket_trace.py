@@ -21,8 +21,7 @@ ROUTE = "routes/sockets.py"
 BELOW = "web"  # the server and the client's socket, which knows no ticket
 # What a ticket does not pass, though it runs meanwhile, and why.
 BESIDE = {
-    "admin/security.py": "says whom a wait counts against, before there is one",
-    "admin/state.py": "says whether its app is switched on, and samples now and then",
+    "administration.py": "says whether its app is switched on, and samples now and then",
     "queue/directory.py": "asks workers how they are now and then, whoever waits",
     "queue/models.py": "is what they answered",
     "relay/live_sessions.py": "counts sockets and finds sessions by their ids",

@@ -9,7 +9,7 @@ import pytest
 from core.errors import AppDisabledError
 from core.schemas.queue import RequestType
 from core.store import Store
-from gateway_modules.admin.state import AppRegistry, app_of_request
+from gateway_modules.administration import AppRegistry, app_of_request
 
 
 def test_every_request_depends_on_an_app(tmp_path: Path) -> None:

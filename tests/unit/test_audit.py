@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.store import Store
-from gateway_modules.admin import state
-from gateway_modules.admin.state import (
+from gateway_modules import administration as state
+from gateway_modules.administration import (
     BODY_READ_BYTES,
     AuditLog,
     BodyStart,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from config import ServiceSettings
 from core.store import Store
-from gateway_modules.admin.state import EtaStore
+from gateway_modules.administration import EtaStore
 from gateway_modules.queue.models import EtaConfig
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gateway_modules.openai.sessions import with_voice
-from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.voices import VoiceLibrary
 
 
 class Voices:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadRequestError, NotFoundError
-from gateway_modules.admin import logs
-from gateway_modules.admin.logs import LOGS_FOLDER, LogPart, LogTail, parse_line
+from gateway_modules import logs
+from gateway_modules.logs import LOGS_FOLDER, LogPart, LogTail, parse_line
 from launcher.processes import LogFile
 
 

@@ -10,8 +10,8 @@ import pytest
 from config import PROJECT_ROOT, Settings
 from core.errors import NotFoundError
 from core.store import Store
-from gateway_modules.voices.presets import MODES, PresetAudio, PresetLibrary
-from gateway_modules.voices.voice_library import RefAudioRegistry, VoiceLibrary, find_default_voice
+from gateway_modules.presets import MODES, PresetAudio, PresetLibrary
+from gateway_modules.voices import RefAudioRegistry, VoiceLibrary, find_default_voice
 from tests.unit.test_ref_audio_registry import QuickDecoder, wav
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from core.errors import AudioError, NotFoundError, TooBigError
 from core.store import Store
-from gateway_modules.voices import voice_library
-from gateway_modules.voices.voice_library import (
+from gateway_modules import voices as voice_library
+from gateway_modules.voices import (
     Audio,
     AudioDecoder,
     RefAudioRegistry,

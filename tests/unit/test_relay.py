@@ -31,7 +31,7 @@ from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.notes import DiagnosticsFile, RelayNotes
 from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.voices.voice_library import AudioDecoder, RefAudioRegistry, VoiceLibrary
+from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
 from gateway_modules.web.frames import Shortcut, Text
 from recording.store import FolderStore

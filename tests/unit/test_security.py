@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
-from gateway_modules.admin.security import (
+from gateway_modules.web.security import (
     ADMIN_COOKIE,
     HOST_PREFIX,
     SESSION_AGE_S,

@@ -12,7 +12,7 @@ import pytest
 
 from core import store as store_module
 from core.store import STATE_FILE, Store
-from gateway_modules.admin.state import AppRegistry
+from gateway_modules.administration import AppRegistry
 
 INSERT = "INSERT INTO apps VALUES (?, ?)"
 SELECT = "SELECT * FROM apps ORDER BY app_id"

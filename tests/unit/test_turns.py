@@ -13,7 +13,7 @@ from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
 from core.store import Store
 from gateway_modules.relay.turns import StreamingTurn, is_heavy, read_chat, read_streaming
-from gateway_modules.voices.voice_library import AudioDecoder, RefAudioRegistry, VoiceLibrary
+from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
     {"role": "system", "content": "Be kind."},

@@ -15,7 +15,7 @@ from core import errors
 from core.protocols.events import ClientSaid, Event, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.desk import wire
+from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import KnownWorkers
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection, utc_now
@@ -25,10 +25,6 @@ from settings.workers import WorkerPlace
 
 STOP: Final = ClientSaid("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
-
-
-class DeskAwayError(errors.NoWorkerError):
-    """The queue cannot be reached at the moment. Please try again in a few seconds."""
 
 
 class DoorTicket(Ticket):
@@ -145,7 +141,7 @@ class DeskClient:
         if self.is_stopped:
             raise errors.ShuttingDownError()
         if not self.is_connected:
-            raise DeskAwayError()
+            raise wire.DeskAwayError()
 
     def refresh_estimates(self) -> None:
         """Nothing: the desk sends them."""
@@ -228,7 +224,7 @@ class DeskClient:
     def _lose(self) -> None:
         if self._away is None:
             give_up, loop = self._refuse_waiting, asyncio.get_running_loop()
-            self._away = loop.call_later(AWAY_LIMIT_S, give_up, DeskAwayError())
+            self._away = loop.call_later(AWAY_LIMIT_S, give_up, wire.DeskAwayError())
 
     def _handle(self, message: wire.FromDesk) -> None:
         match message:

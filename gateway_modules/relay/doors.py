@@ -20,7 +20,7 @@ from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult
-from gateway_modules.desk import wire
+from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.relay.live_sessions import SessionInfo

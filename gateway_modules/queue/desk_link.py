@@ -1,4 +1,4 @@
-"""The link between a door and its desk: the messages, and the door's connection.
+"""The link between a door and its desk: the messages, the door's connection, and its HTTP.
 
 Each text is a JSON list of messages. Tickets have the names that their doors give them. Nothing of
 a conversation passes here: a door has its own sockets to the workers.
@@ -9,23 +9,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Annotated, Final, Literal, NamedTuple
 
+import httpx
 import structlog
 from pydantic import Field, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from config import Settings
+from core import errors
 from core.errors import ErrorCode
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import WORKER_SECRET_HEADER, ModelFacts, WorkerStatus
-from gateway_modules.queue.worker_client import socket_options
+from core.worker_tls import SNI, client_context
+from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S, socket_options
 from gateway_modules.queue.worker_pool import TICKET_BYTES
-from settings.workers import WorkerPlace
+from gateway_modules.web.responses import error_answer
+from gateway_modules.web.security import AccessPolicy
+from settings.workers import WorkerPlace, worker_place
+
+
+class DeskAwayError(errors.NoWorkerError):
+    """The queue cannot be reached at the moment. Please try again in a few seconds."""
+
 
 DOOR_PATH: Final = "/internal/door"
 DOOR_ID: Final = "X-Door-Id"  # header: a door that connects again ends its earlier connection
@@ -163,6 +176,18 @@ FROM_DOOR: Final[TypeAdapter[list[FromDoor]]] = TypeAdapter(list[FromDoor])
 FROM_DESK: Final[TypeAdapter[list[FromDesk]]] = TypeAdapter(list[FromDesk])
 
 
+def desk_place(settings: Settings) -> WorkerPlace:
+    if settings.service.desk is None:
+        raise ValueError("service.desk: say where the desk listens, as host:port")
+    return worker_place(settings.service.desk)
+
+
+def shared_secret(settings: Settings) -> str:
+    if settings.security.worker_secret is None:
+        raise ValueError("security.worker_secret: a desk and its doors need one, the same for all")
+    return settings.security.worker_secret.get_secret_value()
+
+
 class DeskLink:
     """The door's one connection to its desk, made again whenever it is lost."""
 
@@ -240,3 +265,75 @@ class DeskLink:
         options = socket_options(self._tls, self._heartbeat_s)
         headers = self._headers
         return connect(self._url, additional_headers=headers, max_size=MESSAGE_MAX_BYTES, **options)
+
+
+BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods
+# Of one connection, not of the request. Source: RFC 9110, section 7.6.1.
+HOP_HEADERS: Final = frozenset(
+    "connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding "
+    "upgrade date".split()
+)
+# What a door has checked, or says itself of its client.
+CLIENT_HEADERS: Final = frozenset(
+    "origin x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip".split()
+) | {WORKER_SECRET_HEADER.lower()}
+
+
+class DeskHttp:
+    def __init__(self, settings: Settings, access: AccessPolicy) -> None:
+        tls = client_context(settings)
+        self._access = access
+        self._url = f"{'https' if tls else 'http'}://{desk_place(settings).netloc}"
+        self._secret = shared_secret(settings)
+        self._http = httpx.AsyncClient(
+            verify=tls or False,
+            trust_env=False,
+            timeout=httpx.Timeout(settings.service.request_timeout, connect=OPEN_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def answer(self, request: Request) -> Response:
+        has_body = request.method not in BODILESS
+        asked = self._http.build_request(
+            request.method,
+            f"{self._url}{request.url.path}",
+            params=request.url.query,
+            headers=self._headers(request),
+            content=request.stream() if has_body else None,
+            extensions=SNI,
+        )
+        try:
+            answer = await self._http.send(asked, stream=True)
+        except httpx.HTTPError:
+            return error_answer(DeskAwayError(), request.url.path)
+        passed = StreamingResponse(_body(answer), answer.status_code)
+        passed.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if name.decode("latin-1").lower() not in HOP_HEADERS
+        ]
+        return passed
+
+    def _headers(self, request: Request) -> list[tuple[str, str]]:
+        kept = [
+            (name, value)
+            for name, value in request.headers.items()
+            if name not in HOP_HEADERS | CLIENT_HEADERS
+        ]
+        return [
+            *kept,
+            (WORKER_SECRET_HEADER, self._secret),
+            ("X-Forwarded-For", self._access.client_address(request) or "unknown"),
+            ("X-Forwarded-Proto", "https" if self._access.is_secure(request) else "http"),
+        ]
+
+
+async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for part in answer.aiter_raw():
+            yield part
+    finally:
+        await answer.aclose()

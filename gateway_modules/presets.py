@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from core.errors import NotFoundError
 from core.schemas import limits
 from core.schemas.common import WireModel
-from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary, wav_duration_s
+from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary, wav_duration_s
 
 MODES: Final = ("turnbased", "half_duplex_audio", "omni", "audio_duplex")
 LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1

@@ -1,1 +1,0 @@
-"""What administrators may do, see and set, and how they are known."""

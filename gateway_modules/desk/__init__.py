@@ -1,1 +1,0 @@
-"""The pool in one process and the sockets in others: what they say to each other."""

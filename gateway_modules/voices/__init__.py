@@ -1,1 +1,0 @@
-"""Voices and presets that pages and clients may name."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import Annotated, BinaryIO, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
+from starlette.datastructures import UploadFile
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
 from core import errors
@@ -22,7 +23,6 @@ from core.files import FILE_MODE, SAFE_FLAGS
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.web.long_text import receive_file
 from gateway_modules.web.responses import NO_STORE, problems
 from gateway_modules.web.security import mark_admin
 from recording import names
@@ -40,6 +40,7 @@ ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'sel
 
 UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
 HEAD_BYTES: Final = 12
+FIELDS_MAX: Final = 16  # of a form beside the file
 
 UPLOAD_SUFFIXES: Final = MappingProxyType(
     {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
@@ -147,70 +148,43 @@ class RecordingFiles:
         self._recordings.write(self._id, names.COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
 
-    def begin_upload(self, media_type: str) -> Upload:
-        """Within `uploads.counted`."""
-        suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
-        if suffix is None:
-            raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
-        self.check()
+    def part(self, wanted_bytes: int) -> FilePath:
+        """Return where an upload is kept before it has its name; there is room for one now."""
         try:
-            part = self._recordings.part(self._id, self._min_free_gb)
+            if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:
+                raise LowDiskError
+            return self._recordings.part(self._id, self._min_free_gb)
         except LowDiskError as error:
             raise errors.RecordingStoppedError(
                 "The file is refused: the disk is nearly full."
             ) from error
-        keep = partial(self._recordings.keep, self._id, part, replaces=set(UPLOAD_NAMES))
-        return Upload(part, suffix, self._limits.recording_upload_bytes, keep)
 
-
-class Upload:
-    """A file being uploaded; it gets its name when it is complete and of the right type."""
-
-    def __init__(
-        self, part: FilePath, suffix: str, limit_bytes: int, keep: Callable[[str], None]
-    ) -> None:
-        self._suffix = suffix
-        self._limit_bytes = limit_bytes
-        self._path = part
-        self._keep = keep
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
-        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, FILE_MODE), "wb")
-        self._head = b""
-        self.size_bytes = 0
-
-    def write(self, block: bytes) -> None:
-        self.size_bytes += len(block)
-        if self.size_bytes > self._limit_bytes:
-            raise errors.TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
-        was_short = len(self._head) < HEAD_BYTES
-        if was_short:
-            self._head = (self._head + block)[:HEAD_BYTES]
-        if was_short and len(self._head) == HEAD_BYTES:
-            self._check_head()
-        self._file.write(block)
-
-    def finish(self) -> str:
-        if len(self._head) < HEAD_BYTES:
-            self._check_head()
-        self._file.close()
-        name = f"{names.UPLOAD_STEM}.{self._suffix}"
-        self._keep(name)
-        return name
-
-    def close(self) -> None:
-        """Remove an unfinished file; harmless when repeated."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
-
-    def _check_head(self) -> None:
-        head = self._head
+    def keep_upload(self, file: BinaryIO, media_type: str, part: FilePath) -> UploadKept:
+        """Keep a whole file under the name of its kind, if it is of that kind."""
+        suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
+        if suffix is None:
+            raise errors.BadRequestError("Only WebM, MP4 and WAV are accepted.")
+        head, size_bytes = file.read(HEAD_BYTES), file.seek(0, os.SEEK_END)
+        if size_bytes > self._limits.recording_upload_bytes:
+            most = self._limits.recording_upload_bytes
+            raise errors.TooBigError(f"A recording has at most {most} bytes.")
         is_right = {
             "webm": head.startswith(EBML_MARK),
             "mp4": head[4:8] == MP4_MARK,
             "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
-        }[self._suffix]
+        }[suffix]
         if not is_right:
             raise errors.BadRequestError("The file is not of the kind it is said to be.")
+        self.check()
+        name, flags = f"{names.UPLOAD_STEM}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        try:
+            with os.fdopen(os.open(part, flags | SAFE_FLAGS, FILE_MODE), "wb") as kept:
+                file.seek(0)
+                shutil.copyfileobj(file, kept)
+            self._recordings.keep(self._id, part, name, replaces=set(UPLOAD_NAMES))
+        finally:
+            part.unlink(missing_ok=True)
+        return UploadKept(path=name, size_bytes=size_bytes)
 
 
 async def files_of(recording_id: RecordingId, gateway: GatewayHere) -> RecordingFiles:
@@ -297,21 +271,16 @@ async def upload(
     recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
 ) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
-    uploads: list[Upload] = []
-
-    def begin(media_type: str) -> Upload:
-        uploads.append(files.begin_upload(media_type))
-        return uploads[0]
-
+    length = request.headers.get("content-length", "")
+    most = gateway.settings.limits.recording_upload_bytes
     with gateway.uploads.counted(recording_id):
-        try:
-            content_type = request.headers.get("content-type", "")
-            await receive_file(content_type, request.stream(), begin)
-            name = await asyncio.to_thread(uploads[0].finish)
-            return UploadKept(path=name, size_bytes=uploads[0].size_bytes)
-        finally:
-            for one in uploads:
-                await asyncio.to_thread(one.close)
+        part = await asyncio.to_thread(files.part, int(length) if length.isdecimal() else most)
+        async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise errors.BadRequestError("Send the file as multipart/form-data, named `file`.")
+            kind = file.content_type or ""
+            return await asyncio.to_thread(files.keep_upload, file.file, kind, part)
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))

@@ -35,7 +35,7 @@ from gateway_modules.voices import (
     RefAudioRegistry,
     VoiceLibrary,
 )
-from gateway_modules.web.long_text import text_of, unless_disconnected
+from gateway_modules.web.messages import text_of, unless_disconnected
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."

@@ -29,7 +29,7 @@ from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.routes.chat import Assignment, replies
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.voices import Audio
-from gateway_modules.web.long_text import unless_disconnected
+from gateway_modules.web.messages import unless_disconnected
 from gateway_modules.web.responses import openai_error
 from recording.replay_plan import Cue, webvtt
 

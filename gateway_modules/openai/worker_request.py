@@ -1,6 +1,6 @@
 """From a request for a chat completion to the request that a worker takes.
 
-Blocks while audio is decoded. Media pass in parts, as `gateway_modules.web.long_text` has them.
+Blocks while audio is decoded. Media pass in parts, as `gateway_modules.web.messages` has them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gateway_modules.openai.chat_request import (
     VideoPart,
 )
 from gateway_modules.voices import VoiceLibrary
-from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
+from gateway_modules.web.messages import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
 MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the client
 TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS

@@ -14,7 +14,7 @@ from typing import Final
 from core import errors
 from core.protocols.events import ClientSaid, Event, Rejected
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerHealth, WorkerStatus
+from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.directory import KnownWorkers
 from gateway_modules.queue.worker_client import WorkerClient
@@ -56,16 +56,7 @@ class DoorWorkers(KnownWorkers):
             worker = before.get(place.netloc) or WorkerConnection(state.worker_id, place)
             worker.worker_id, worker.has_left = state.worker_id, state.is_retiring
             self._by_place[place.netloc] = self.workers[state.worker_id] = worker
-            worker.service.latest = WorkerHealth(
-                status="healthy",
-                worker_status=state.status,
-                model=state.model,
-                transcribes_by=state.transcribes_by,
-                slots=state.slots,
-                active_sessions=state.slots - state.room,
-                is_draining=state.is_draining,
-            )
-            worker.observe(worker.service.latest, worker.service.epoch)
+            worker.observe(state.health, worker.service.epoch)
             worker.service.misses = state.misses
 
 

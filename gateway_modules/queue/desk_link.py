@@ -27,7 +27,7 @@ from core.errors import ErrorCode
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WORKER_SECRET_HEADER, ModelFacts, WorkerStatus
+from core.schemas.worker import WORKER_SECRET_HEADER, WorkerHealth, WorkerStatus
 from core.worker_tls import SNI, client_context
 from gateway_modules.queue.worker_client import HTTP_CONNECTIONS, OPEN_TIMEOUT_S, socket_options
 from gateway_modules.queue.worker_pool import TICKET_BYTES
@@ -108,17 +108,14 @@ class Welcome(WireModel):
 
 
 class WorkerState(WireModel):
+    """A worker as its desk sees it: `health` counts the sessions of every door."""
+
     worker_id: str
     host: str
     port: int
-    status: WorkerStatus
-    slots: int
-    room: int
     misses: int
     is_retiring: bool
-    is_draining: bool
-    model: ModelFacts | None
-    transcribes_by: Literal["whisper", "model"] | None
+    health: WorkerHealth
 
 
 class Workers(WireModel):

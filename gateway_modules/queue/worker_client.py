@@ -45,8 +45,7 @@ from core.schemas.worker import (
 )
 from core.worker_tls import SNI, WORKER_TLS_NAME
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.web.frames import FrameSplitter, Shortcut, Text, whole_text
-from gateway_modules.web.long_text import parts_of
+from gateway_modules.web.messages import FrameSplitter, Shortcut, Text, parts_of, whole_text
 from gateway_modules.web.responses import refusal_of
 
 HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from core.errors import CloseCode, OmniError
 from core.protocols.queueing import QueueingPhase
 from core.schemas.queue import RequestType
-from core.schemas.worker import ActionResult
+from core.schemas.worker import ActionResult, WorkerHealth
 from gateway_modules.queue import desk_link as wire
 from gateway_modules.queue.worker_connection import Ticket, WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
@@ -338,16 +338,21 @@ class Doors:
 
 def _state(worker: WorkerConnection) -> wire.WorkerState:
     service, latest = worker.service, worker.service.latest
+    slots = service.announced_slots
+    health = WorkerHealth(
+        status="healthy",
+        worker_status=worker.status,
+        model=latest.model if latest else None,
+        transcribes_by=latest.transcribes_by if latest else None,
+        slots=slots,
+        active_sessions=slots - worker.room,
+        is_draining=service.is_restarting or (latest is not None and latest.is_draining),
+    )
     return wire.WorkerState(
         worker_id=worker.worker_id,
         host=worker.place.host,
         port=worker.place.port,
-        status=worker.status,
-        slots=service.announced_slots,
-        room=worker.room,
         misses=service.misses,
         is_retiring=worker.is_retiring,
-        is_draining=service.is_restarting or (latest is not None and latest.is_draining),
-        model=latest.model if latest else None,
-        transcribes_by=latest.transcribes_by if latest else None,
+        health=health,
     )

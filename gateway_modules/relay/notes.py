@@ -17,8 +17,8 @@ from core.protocols import events
 from core.protocols.queueing import QueueingPhase
 from core.schemas.limits import MIB
 from core.telemetry import CallTrace, Tracing
-from gateway_modules.web.frames import Text
 from gateway_modules.web.limits import TokenBucket
+from gateway_modules.web.messages import Text
 from recording.names import check_recording_id
 from recording.objects import RecordingStore
 

@@ -35,8 +35,7 @@ from gateway_modules.web.client_socket import (
     SocketKind,
     worker_query,
 )
-from gateway_modules.web.frames import Take, Text
-from gateway_modules.web.long_text import PART_CHARS, parts_of, peek_type, size_chars
+from gateway_modules.web.messages import PART_CHARS, Take, Text, parts_of, peek_type, size_chars
 
 # The machine reports by its own timer; the pool reports changes only.
 LOOK_S: Final = 2.0  # ours: how often a worker is asked for a session whose client is away

@@ -24,8 +24,7 @@ from gateway_modules.relay import turns
 from gateway_modules.relay.notes import DiagnosticsFile
 from gateway_modules.voices import DEFAULT_VOICE, Voice, VoiceLibrary
 from gateway_modules.web.client_socket import CLIENT_TYPES, SocketKind
-from gateway_modules.web.frames import Text
-from gateway_modules.web.long_text import parse_type, peek_type, size_chars, with_strings_of
+from gateway_modules.web.messages import Text, parse_type, peek_type, size_chars, with_strings_of
 
 OTHER: Final = "other"  # how the machine calls a type of no row
 SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this

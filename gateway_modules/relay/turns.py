@@ -19,7 +19,7 @@ from core.schemas.common import TTSConfig, parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import INLINE_CHARS
-from gateway_modules.web.long_text import LongText, size_chars, with_strings_of
+from gateway_modules.web.messages import LongText, size_chars, with_strings_of
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
     streaming.ClientMessage

@@ -48,7 +48,7 @@ from gateway_modules.relay.turns import with_confined_tts
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices import VoiceLibrary
 from gateway_modules.web.client_socket import SocketKind, worker_query
-from gateway_modules.web.long_text import text_of, unless_disconnected
+from gateway_modules.web.messages import text_of, unless_disconnected
 from gateway_modules.web.responses import ERROR_OF_CODE, problems
 from gateway_modules.web.security import mark_admin
 from recording.names import generate_session_id

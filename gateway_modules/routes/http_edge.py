@@ -38,7 +38,7 @@ from gateway_modules.relay.doors import Doors
 from gateway_modules.routes import admin, pages, queue, sessions
 from gateway_modules.service import Gateway
 from gateway_modules.web.limits import LEASE_MARK, AddressBuckets, ByteLease
-from gateway_modules.web.long_text import PARTS_MARK
+from gateway_modules.web.messages import PARTS_MARK
 from gateway_modules.web.responses import NO_STORE, content_policy, error_answer, is_immutable
 from gateway_modules.web.security import SECONDS_PER_MINUTE, is_of_admin
 

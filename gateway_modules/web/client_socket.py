@@ -19,9 +19,8 @@ from core.errors import LOST_CODES, VANISHED, BinaryMessageError, CloseCode, Too
 from core.schemas.common import check_json_shape
 from core.schemas.limits import MIB
 from core.schemas.queue import RequestType, duplex_request_type
-from gateway_modules.web.frames import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.limits import ByteLease, TokenBucket
-from gateway_modules.web.long_text import parse_type, read_long
+from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text, parse_type, read_long
 
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
 NOT_READ: Final = "the client does not read"

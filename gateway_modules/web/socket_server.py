@@ -18,7 +18,7 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
-from gateway_modules.web import frames
+from gateway_modules.web import messages as frames
 from gateway_modules.web.client_socket import SocketKind
 from gateway_modules.web.limits import (
     LEASE_MARK,
@@ -29,7 +29,7 @@ from gateway_modules.web.limits import (
     TokenBucket,
     peer_of,
 )
-from gateway_modules.web.long_text import PARTS_MARK
+from gateway_modules.web.messages import PARTS_MARK
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0

@@ -27,7 +27,7 @@ from gateway_modules.queue import worker_client
 from gateway_modules.relay import relay, turns
 from gateway_modules.routes import chat as routes_chat
 from gateway_modules.web import client_socket
-from gateway_modules.web.long_text import LongTextReader
+from gateway_modules.web.messages import LongTextReader
 from gateway_modules.web.server import GatewayHttpProtocol
 from gateway_modules.web.socket_server import GatewaySocketProtocol
 from recording.store import Download

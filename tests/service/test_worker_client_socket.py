@@ -13,7 +13,7 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.web.frames import Text
+from gateway_modules.web.messages import Text
 from settings.workers import WorkerPlace
 
 LIMIT_BYTES = 1000

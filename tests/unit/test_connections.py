@@ -10,7 +10,6 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from gateway_modules.web.frames import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.limits import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_RESERVED,
@@ -20,6 +19,7 @@ from gateway_modules.web.limits import (
     RefusalLog,
     connection_limit,
 )
+from gateway_modules.web.messages import SHORTCUT_MARK, Shortcut, Take, Text
 from gateway_modules.web.server import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
 from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection

@@ -7,8 +7,8 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
-from gateway_modules.web.frames import FRAGMENT_BYTES, FrameSplitter, whole_text
 from gateway_modules.web.limits import READ_BYTES
+from gateway_modules.web.messages import FRAGMENT_BYTES, FrameSplitter, whole_text
 
 LIMIT_BYTES = 4 * FRAGMENT_BYTES
 MASK = b"\x01\x80\x03\xff"

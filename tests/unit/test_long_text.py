@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core.errors import BadPayloadError, TooBigError
 from core.history import compute_history_hash
 from core.schemas.limits import JSON_VALUES_MAX
-from gateway_modules.web import long_text
-from gateway_modules.web.long_text import (
+from gateway_modules.web import messages as long_text
+from gateway_modules.web.messages import (
     LONG_CHARS,
     PART_CHARS,
     SHORT_TEXT_CHARS,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.common import WireModel
 from core.schemas.queue import ErrorMessage, WarningMessage
-from gateway_modules.web.long_text import parse_type, peek_type
+from gateway_modules.web.messages import parse_type, peek_type
 
 BIG = "A" * 200_000
 

@@ -33,7 +33,7 @@ from gateway_modules.relay.relay import Relay, Request
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voices import AudioDecoder, RefAudioRegistry, VoiceLibrary
 from gateway_modules.web.client_socket import ClientSocket, SizeLimits, SocketKind
-from gateway_modules.web.frames import Shortcut, Text
+from gateway_modules.web.messages import Shortcut, Text
 from recording.store import FolderStore
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import ask, make_pool, release

@@ -33,7 +33,6 @@ from core.schemas.chat import ChatRequest
 from core.worker_tls import server_context
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sessions as openai_sessions
-from gateway_modules.openai import transcription as openai_transcription
 from gateway_modules.queue.desk_link import shared_secret
 from gateway_modules.routes import admin, chat, pages, queue, sessions, sockets
 from gateway_modules.routes.http_edge import DoorsOnly, Forwarding, HttpEdge
@@ -152,7 +151,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
 
 def _add_client_routes(app: FastAPI, gateway: Gateway) -> None:
     app.include_router(pages.make_documents())
-    for router in (openai_routes.router, openai_transcription.router, openai_sessions.calls):
+    for router in (openai_routes.router, openai_sessions.calls):
         app.include_router(router, prefix=OPENAI_PREFIX.rstrip("/"))
         app.include_router(router, include_in_schema=False)
     app.include_router(openai_sessions.sockets)

@@ -1,41 +1,58 @@
-"""Chat completions, models, speech, voices and client secrets below /v1, and who may use them."""
+"""What OpenAI's REST interface has below /v1, and who may use it: models, chat, speech, voices.
+
+Whisper on a worker's CPU transcribes beside its conversations and does not wait in the queue; its
+own queue is bounded. Where the model itself writes, the request waits as every other does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hmac
-import secrets
-from dataclasses import asdict, dataclass
-from typing import Final, Literal
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from core.errors import BadRequestError, NoWorkerError, UnauthorizedError
-from core.protocols.realtime_session import ENGINES, OutputConfig, SessionConfig
+from core.errors import (
+    BadRequestError,
+    NotAvailableError,
+    NoWorkerError,
+    OmniError,
+    UnauthorizedError,
+)
+from core.protocols.events import MS_PER_S
+from core.protocols.realtime_session import ENGINES
+from core.schemas import limits
 from core.schemas.common import WireModel, explain
 from core.schemas.openai_errors import ModelNotFoundError, parse_body
-from core.schemas.realtime_session import SessionPatch
-from core.schemas.worker import ModelKind
+from core.schemas.worker import ModelKind, TranscriptPassage
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed
+from gateway_modules.openai.speech import Speech, SpeechRequest, Streamed, server_event
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.worker_request import Transcripts, WorkerRequest, worker_request
 from gateway_modules.queue.directory import loaded_model
-from gateway_modules.routes.chat import check_chat, reply
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.routes.chat import Assignment, check_chat, replies, reply
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, gateway_of
 from gateway_modules.voices import (
     NAME_MAX_CHARS,
+    Audio,
     RefAudio,
     RefAudioRegistry,
     VoiceLibrary,
 )
 from gateway_modules.web.messages import text_of, unless_disconnected
+from gateway_modules.web.responses import openai_error
+from recording.replay_plan import Cue, webvtt
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -83,26 +100,8 @@ NeedsApiKey = Depends(check_api_key)
 """Marks a route that takes an API key only."""
 
 
-SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
-SESSION_ID_BYTES: Final = 12
-
-
-class ExpiresAfter(WireModel):
-    anchor: Literal["created_at"] = "created_at"
-    seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
-
-
-class ClientSecretRequest(WireModel):
-    """The body of a request; both may be left out."""
-
-    expires_after: ExpiresAfter = ExpiresAfter()
-    session: SessionPatch = SessionPatch()
-
-
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
 SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)
-CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecretRequest)
-SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
 
@@ -172,33 +171,6 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
     return JSONResponse(voice_object(voice))
 
 
-@router.post("/realtime/client_secrets", dependencies=[NeedsApiKey])
-async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
-    """Make a key that expires and opens Realtime sessions with settings of their own."""
-    body = await request.body()
-    params = parse_body(CLIENT_SECRET, body or b"{}")
-    made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
-    session = session_object(params.session, served_model(gateway), made.expires_at)
-    return JSONResponse({**asdict(made), "session": session})
-
-
-@router.post("/realtime/sessions", dependencies=[NeedsApiKey])
-async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
-    """Make such a key as the protocol's beta had it: the settings stand alone."""
-    given = parse_body(SETTINGS, await request.body() or b"{}")
-    made = gateway.client_secrets.make(given, SECONDS_USUAL)
-    session = session_object(given, served_model(gateway), made.expires_at)
-    return JSONResponse({**session, "client_secret": asdict(made)})
-
-
-def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
-    config = SessionConfig(OutputConfig("")).patched(settings)
-    session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
-    if settings.instructions is None:
-        del session["instructions"]  # those of the worker
-    return session
-
-
 def served_models(gateway: Gateway) -> tuple[str, ...]:
     """Return the id of the model that the workers have loaded, then those that select an engine."""
     facts = loaded_model(gateway.relay_pool.directory.workers.values())
@@ -261,3 +233,164 @@ def voice_list(registry: RefAudioRegistry) -> Json:
     found = [voice_object(voice) for voice in registry.list_all()]
     ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
     return {"object": "list", "data": found, "has_more": False, **ends}
+
+
+# --- Transcriptions. Source: OpenAI's API reference, "Create transcription" ---
+
+PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
+
+
+class TranscriptionForm(WireModel):
+    """The fields beside the file; others are ignored."""
+
+    model: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS)
+    language: str | None = Field(None, min_length=2, max_length=8)
+    prompt: str = Field("", max_length=PROMPT_MAX_CHARS)
+    response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] = "json"
+    temperature: float = Field(0.0, ge=0, le=1)
+    stream: bool = False
+
+
+FORM: Final[TypeAdapter[TranscriptionForm]] = TypeAdapter(TranscriptionForm)
+Passages = list[TranscriptPassage]
+
+
+@router.post("/audio/transcriptions")
+async def transcribe(request: Request, gateway: GatewayHere) -> Response:
+    """Write down what is said in a file; disconnecting ends it."""
+    params, content = await _form(request)
+    check_model(gateway, params.model)
+    known = gateway.relay_pool.directory.workers.values()
+    workers = [worker for worker in known if worker.is_answering]
+    able = [worker for worker in workers if _kind(worker) is not None]
+    if not workers:
+        raise NoWorkerError()
+    if not able:
+        raise NotAvailableError("Nothing here writes down what is said (transcription.by).")
+    longest_s = gateway.settings.limits.chat_audio_max_s
+    audio = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
+    client = gateway.access.limited_client(request)
+    passages = _written(gateway, able, params, audio, client)
+    if params.stream:
+        first = await unless_disconnected(request, anext(passages, None))
+        return Streamed(_events(first, passages, audio), passages)
+    return _answer(params, await unless_disconnected(request, _all(passages)), audio)
+
+
+async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise BadRequestError("file: send the recording as multipart/form-data.")
+        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
+        return parse_body(FORM, json.dumps(fields)), await file.read()
+
+
+def _kind(worker: WorkerConnection) -> str | None:
+    latest = worker.service.latest
+    return latest.transcribes_by if latest is not None else None
+
+
+async def _written(
+    gateway: Gateway,
+    able: list[WorkerConnection],
+    params: TranscriptionForm,
+    audio: Audio,
+    client: str,
+) -> AsyncGenerator[TranscriptPassage]:
+    """Whisper of the worker with the fewest sessions transcribes, else the model."""
+    query = params.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
+    call = gateway.relay_pool.client.transcribe
+    by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
+    if by_whisper:
+        worker = max(by_whisper, key=lambda each: each.room)
+        async with aclosing(call(worker, audio.samples, query)) as passages:
+            async for passage in passages:
+                yield passage
+        return
+
+    def work(assignment: Assignment) -> AsyncGenerator[TranscriptPassage]:
+        assignment.ticket.has_started = True
+        return call(assignment.ticket.worker, audio.samples, query)
+
+    async with aclosing(replies(gateway, client, work)) as passages:
+        async for passage in passages:
+            yield passage
+
+
+async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:
+    async with aclosing(passages):
+        return [passage async for passage in passages]
+
+
+def _answer(params: TranscriptionForm, passages: Passages, audio: Audio) -> Response:
+    match params.response_format:
+        case "text":
+            return PlainTextResponse(_text(passages) + "\n")
+        case "srt":
+            return PlainTextResponse(_subrip(_cues(passages)))
+        case "vtt":
+            return PlainTextResponse(webvtt(_cues(passages)), media_type="text/vtt")
+        case "verbose_json":
+            return JSONResponse(_verbose(passages, audio))
+        case _:
+            return JSONResponse({"text": _text(passages), "usage": _usage(audio)})
+
+
+# Any, here and below: JSON.
+def _verbose(passages: Passages, audio: Audio) -> dict[str, Any]:
+    languages = [passage.language for passage in passages if passage.language]
+    segments = [
+        {"id": number, "start": passage.start_s, "end": passage.end_s, "text": passage.text}
+        # Required by the clients' types; these transcribers do not say them.
+        | {"seek": 0, "tokens": [], "temperature": 0.0}
+        | {"avg_logprob": 0.0, "compression_ratio": 1.0, "no_speech_prob": 0.0}
+        for number, passage in enumerate(passages)
+    ]
+    return {
+        "task": "transcribe",
+        "language": languages[0] if languages else "",
+        "duration": audio.duration_ms / MS_PER_S,
+        "text": _text(passages),
+        "segments": segments,
+        "usage": _usage(audio),
+    }
+
+
+async def _events(
+    first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], audio: Audio
+) -> AsyncGenerator[str]:
+    said: list[str] = []
+    try:
+        passage = first
+        while passage is not None:
+            delta = f" {passage.text}" if said else passage.text
+            said.append(delta)
+            yield server_event({"type": "transcript.text.delta", "delta": delta})
+            passage = await anext(passages, None)
+    except OmniError as error:
+        yield server_event(openai_error(error))
+        return
+    yield server_event(
+        {"type": "transcript.text.done", "text": "".join(said), "usage": _usage(audio)}
+    )
+
+
+def _usage(audio: Audio) -> dict[str, Any]:
+    return {"type": "duration", "seconds": audio.duration_ms / MS_PER_S}
+
+
+def _text(passages: Passages) -> str:
+    return " ".join(passage.text for passage in passages)
+
+
+def _cues(passages: Passages) -> list[Cue]:
+    return [
+        Cue(round(one.start_s * MS_PER_S), round(one.end_s * MS_PER_S), one.text)
+        for one in passages
+    ]
+
+
+def _subrip(cues: list[Cue]) -> str:
+    numbered = enumerate(cues, start=1)
+    return "\n".join(f"{number}\n{cue.times(',')}\n{cue.text}\n" for number, cue in numbered)

@@ -1,4 +1,4 @@
-"""OpenAI's sessions: their WebSockets, and the offers of calls over WebRTC.
+"""OpenAI's sessions: their WebSockets, offers of calls over WebRTC, and keys that expire.
 
 What is said on a socket is for the protocol machine of the worker; the queue and the relay are
 those of every other socket. The process that ends WebRTC opens such a socket for each call with the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -22,9 +23,11 @@ from starlette.responses import JSONResponse, Response
 from core import errors
 from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import ClientSaid
+from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
 from core.schemas.queue import RESUME_TOKEN, ErrorMessage, WarningMessage
+from core.schemas.realtime_session import SessionPatch
 from core.schemas.webrtc import CALLS_PATH, SDP_MAX_CHARS, CallAnswer, CallOffer
 from core.schemas.worker import WORKER_SECRET_HEADER
 from gateway_modules.openai import routes
@@ -61,6 +64,26 @@ Json = dict[str, Any]  # Any: JSON
 
 sockets = APIRouter()
 calls = APIRouter(tags=["openai"], dependencies=[routes.NeedsKey])
+
+
+SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
+SESSION_ID_BYTES: Final = 12
+
+
+class ExpiresAfter(WireModel):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
+
+
+class ClientSecretRequest(WireModel):
+    """The body of a request; both may be left out."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: SessionPatch = SessionPatch()
+
+
+CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecretRequest)
+SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
 
 
 @sockets.websocket("/v1/realtime")
@@ -316,3 +339,30 @@ async def _ask(
             return await client.request(method, path, headers=headers, content=content)
         except httpx.HTTPError as error:
             raise errors.WorkerUnreachableError("The WebRTC process does not answer.") from error
+
+
+@calls.post("/realtime/client_secrets", dependencies=[routes.NeedsApiKey])
+async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
+    """Make a key that expires and opens Realtime sessions with settings of their own."""
+    body = await request.body()
+    params = parse_body(CLIENT_SECRET, body or b"{}")
+    made = gateway.client_secrets.make(params.session, params.expires_after.seconds)
+    session = session_object(params.session, routes.served_model(gateway), made.expires_at)
+    return JSONResponse({**asdict(made), "session": session})
+
+
+@calls.post("/realtime/sessions", dependencies=[routes.NeedsApiKey])
+async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
+    """Make such a key as the protocol's beta had it: the settings stand alone."""
+    given = parse_body(SETTINGS, await request.body() or b"{}")
+    made = gateway.client_secrets.make(given, SECONDS_USUAL)
+    session = session_object(given, routes.served_model(gateway), made.expires_at)
+    return JSONResponse({**session, "client_secret": asdict(made)})
+
+
+def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
+    config = SessionConfig(OutputConfig("")).patched(settings)
+    session = config.wire(f"sess_{secrets.token_hex(SESSION_ID_BYTES)}", model, expires_at)
+    if settings.instructions is None:
+        del session["instructions"]  # those of the worker
+    return session

@@ -11,17 +11,15 @@ import base64
 import binascii
 import functools
 import os
-import threading
 import uuid
 import wave
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Final, Literal, ParamSpec, TypeVar
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -200,8 +198,6 @@ FILE_MAX_BYTES: Final = 32 * MIB  # of an audio file of the server
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-FileKey: TypeAlias = tuple[str, int, int]
-"""A file as it was read: path, time of its last change, size."""
 # Where a checkpoint keeps its own voice.
 CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
 # Where the hub's client keeps what it fetched. Source: its documentation, "Environment variables"
@@ -237,9 +233,7 @@ class VoiceLibrary:
         self._root = root.resolve()
         self._default = default_voice
         self._max_duration_s = max_duration_s
-        self._lock = threading.Lock()
-        self._decoding = threading.Lock()  # many who ask for the same wait for one decoder
-        self._cache: OrderedDict[FileKey, Audio] = OrderedDict()
+        self._decoded = functools.lru_cache(CACHED_VOICES)(self._decode)
         self._threads = ThreadPoolExecutor(DECODING.at_once, thread_name_prefix="voices")
 
     async def run(
@@ -301,33 +295,15 @@ class VoiceLibrary:
     def read(self, path: Path) -> Audio:
         try:
             stat = path.stat()
-            key = (str(path), stat.st_mtime_ns, stat.st_size)
             if stat.st_size > FILE_MAX_BYTES:
                 raise AudioError("The voice's file is too large.")
-            known = self._recall(key)
-            if known is not None:
-                return known
-            with self._decoding:
-                audio = self._recall(key)
-                if audio is None:
-                    audio = self.decoder.read(path.read_bytes(), self._max_duration_s)
-                    self._remember(key, audio)
-                return audio
+            return self._decoded(path, stat.st_mtime_ns, stat.st_size)
         except OSError as error:
             raise AudioError("The voice's file cannot be read.") from error
 
-    def _recall(self, key: FileKey) -> Audio | None:
-        with self._lock:
-            audio = self._cache.get(key)
-            if audio is not None:
-                self._cache.move_to_end(key)
-            return audio
-
-    def _remember(self, key: FileKey, audio: Audio) -> None:
-        with self._lock:
-            self._cache[key] = audio
-            while len(self._cache) > CACHED_VOICES:
-                self._cache.popitem(last=False)
+    def _decode(self, path: Path, _changed_ns: int, _size_bytes: int) -> Audio:
+        """Decode a file; the time of its change and its size make another version another key."""
+        return self.decoder.read(path.read_bytes(), self._max_duration_s)
 
 
 def wav_duration_s(path: Path) -> float | None:

@@ -146,43 +146,25 @@ class _Job:
 
 
 class RecordingJobs:
-    """The writing of one recording: jobs run side by side, those that ask for it in order.
+    """The writing of one recording: jobs begin in their order, and run side by side but for those
+    that ask to be done before the next one begins.
 
     Overflow: a job for which the process's backlog has no room is refused. After the first error of
     the disk nothing more is written and everything is refused.
     """
 
     def __init__(self, threads: RecorderThreads, on_failure: Callable[[OSError], None]) -> None:
-        """Jobs wait until `open` has run. `on_failure` is called once, on a writing thread."""
+        """`on_failure` is called once, on a writing thread."""
         self._threads = threads
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._ordered: deque[_Job] = deque()  # the first one runs
-        self._waiting: deque[_Job] | None = deque()  # until the folder is there
+        self._queue: deque[_Job] = deque()  # the first one begins
         self._unfinished = 0
         self._is_stopped = False
 
     @property
     def is_stopped(self) -> bool:
         return self._is_stopped
-
-    def open(self, work: Callable[[], None]) -> None:
-        """Run what must come before every other job."""
-
-        def first() -> None:
-            self._attempt(work)
-            with self._changed:
-                waiting, self._waiting = self._waiting or deque(), None
-                startable = [job for job in waiting if self._is_next(job)]
-            for job in startable:
-                self._start(job)
-            self._finish(0)
-
-        with self._changed:
-            self._unfinished += 1
-        if not self._threads.write(first):
-            self.stop()
-            self._finish(0)
 
     def submit(
         self,
@@ -194,20 +176,18 @@ class RecordingJobs:
     ) -> bool:
         """Queue a job; False if it was refused.
 
-        `work` may raise OSError, or one of our errors for input it cannot use. Jobs in
-        order run one at a time. A vital job may use the reserve of the backlog.
+        `work` may raise OSError, or one of our errors for input it cannot use. A job in order is
+        done before the next one begins. A vital job may use the reserve of the backlog.
         """
         with self._changed:
             if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):
                 return False
             self._unfinished += 1
-            job = _Job(work, size_bytes, in_order)
-            if self._waiting is not None:
-                self._waiting.append(job)
-                return True
-            can_start = self._is_next(job)
-        if can_start:
-            self._start(job)
+            self._queue.append(_Job(work, size_bytes, in_order))
+            is_first = len(self._queue) == 1
+        if is_first and not self._threads.write(self._begin_jobs):
+            self.stop()  # so that the caller's thread writes nothing
+            self._begin_jobs()
         return True
 
     def stop(self) -> None:
@@ -220,32 +200,25 @@ class RecordingJobs:
         with self._changed:
             return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
 
-    def _is_next(self, job: _Job) -> bool:
-        if job.in_order:
-            self._ordered.append(job)
-        return not job.in_order or len(self._ordered) == 1
-
-    def _after(self, job: _Job) -> _Job | None:
-        if not job.in_order:
-            return None
-        with self._changed:
-            self._ordered.popleft()
-            return self._ordered[0] if self._ordered else None
-
-    def _start(self, job: _Job) -> None:
-        if not self._threads.write(lambda: self._run(job)):
-            self.stop()  # so that the caller's thread writes nothing
-            self._run(job)
+    def _begin_jobs(self) -> None:
+        """Begin one job after the other; between two of them other recordings have their turn."""
+        while True:
+            job = self._queue[0]
+            if job.in_order or not self._threads.write(partial(self._run, job)):
+                self._run(job)
+            with self._changed:
+                self._queue.popleft()
+                if not self._queue:
+                    return
+            if self._threads.write(self._begin_jobs):
+                return
 
     def _run(self, job: _Job) -> None:
-        following: _Job | None = job
-        while following is not None:
-            done = following
-            self._attempt(done.work)
-            following = self._after(done)
-            self._finish(done.size_bytes)
-            if following is not None and self._threads.write(partial(self._run, following)):
-                return
+        self._attempt(job.work)
+        self._threads.backlog.release(job.size_bytes)
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
 
     def _attempt(self, work: Callable[[], None]) -> None:
         if self._is_stopped:
@@ -268,12 +241,6 @@ class RecordingJobs:
             self._on_failure(error)
         except Exception:
             logger.exception("the recording stopped and its client could not be notified")
-
-    def _finish(self, size_bytes: int) -> None:
-        self._threads.backlog.release(size_bytes)
-        with self._changed:
-            self._unfinished -= 1
-            self._changed.notify_all()
 
 
 class ReplayProcess:

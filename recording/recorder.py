@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +71,8 @@ class SessionRecorder:
         self._ended: Future[records.Meta | None] | None = None
         started = chosen.clock.now()
         settings = dict(config_snapshot or {})
-        self._jobs.open(lambda: self._open(worker_id, started, settings))
+        opening = partial(self._open, worker_id, started, settings)
+        self._jobs.submit(opening, 0, in_order=True, is_vital=True)
 
     @property
     def is_recording(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
@@ -25,6 +26,8 @@ STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
     streaming.ClientMessage
 )
 CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMessage)
+
+PATHS: Final = ("ref_audio_path", "output_path")  # of files of the server
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -125,38 +128,29 @@ def with_confined_tts(
 ) -> str:
     if not request.tts.server_paths:
         return text
-    changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
+    changed = request.model_copy(update={"tts": confined(request.tts, voices)})
     return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
 def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
-    changes: dict[str, object] = {}
-    if prefill.tts is not None and prefill.tts.server_paths:
-        changes["tts"] = confined_tts(prefill.tts, voices)
-    config = prefill.streaming
-    if config is not None and config.ref_audio_path:
-        audio = config.ref_audio_data or audio_at(config.ref_audio_path, voices)
-        update = {"ref_audio_path": None, "ref_audio_data": audio}
-        changes["streaming"] = config.model_copy(update=update)
-    return prefill.model_copy(update=changes) if changes else prefill
+    parts = {"tts": prefill.tts, "streaming": prefill.streaming}
+    changes = {name: confined(part, voices) for name, part in parts.items() if part is not None}
+    changed = {name: part for name, part in changes.items() if part is not parts[name]}
+    return prefill.model_copy(update=changed) if changed else prefill
 
 
-def confined_tts(tts: TTSConfig, voices: VoiceLibrary) -> TTSConfig:
-    """Replace the paths of a voice setting: a voice of ours by its audio, the rest by nothing."""
-    if not tts.server_paths:
-        return tts
-    audio = tts.ref_audio_data
-    if audio is None and tts.ref_audio_path:
-        audio = audio_at(tts.ref_audio_path, voices)
-    update = {"ref_audio_path": None, "output_path": None, "ref_audio_data": audio}
-    return tts.model_copy(update=update)
-
-
-def audio_at(path: str, voices: VoiceLibrary) -> str | None:
-    try:
-        return voices.by_path(path).audio.to_base64()
-    except NotFoundError:
-        return None
+def confined(
+    part: TTSConfig | streaming.StreamingConfig, voices: VoiceLibrary
+) -> TTSConfig | streaming.StreamingConfig:
+    """Replace the paths of a setting: a voice of ours by its audio, the rest by nothing."""
+    paths = {name: None for name in PATHS if dict(part).get(name)}
+    if not paths:
+        return part
+    audio = part.ref_audio_data
+    if not audio and part.ref_audio_path:
+        with suppress(NotFoundError):
+            audio = voices.by_path(part.ref_audio_path).audio.to_base64()
+    return part.model_copy(update={**paths, "ref_audio_data": audio})
 
 
 def _value_in(text: str) -> history.Value:

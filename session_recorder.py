@@ -237,20 +237,9 @@ class TurnBasedSessionRecorder(SessionRecorder):
     and `end_turn`. What was streamed is kept even if the end never comes.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        app_type: RequestType | str,
-        worker_id: str,
-        config_snapshot: Mapping[str, Any] | None,
-        data_dir: Path | str,
-        options: RecorderOptions | None = None,
-    ) -> None:
-        """Begin; see `SessionRecorder`."""
-        super().__init__(session_id, app_type, worker_id, config_snapshot, data_dir, options)
-        self._open_turn: _OpenTurn | None = None
-        self._images = 0
-        self._videos = 0
+    _open_turn: _OpenTurn | None = None
+    _images = 0
+    _videos = 0
 
     def next_image_index(self) -> int:
         """Return a number for `save_user_image` that was not used yet."""

@@ -263,21 +263,18 @@ Pool = WorkerPool | DeskClient
 
 def _entry(ticket: Ticket, *, is_return: bool = False) -> wire.FromDoor:
     """Return what a new desk needs of a ticket."""
+    held = {
+        "ticket_id": ticket.ticket_id,
+        "request_type": ticket.request_type,
+        "session_id": ticket.session_id,
+        "owner": ticket.owner,
+    }
     if ticket.assigned is not None:
-        return wire.Adopt(
-            ticket_id=ticket.ticket_id,
-            request_type=ticket.request_type,
-            session_id=ticket.session_id,
-            owner=ticket.owner,
-            worker=ticket.assigned.place.netloc,
-        )
-    return wire.Enter(
-        ticket_id=ticket.ticket_id,
-        request_type=ticket.request_type,
-        session_id=ticket.session_id,
-        owner=ticket.owner,
-        history_hash=ticket.history_hash,
-        client=ticket.client,
-        order=ticket.order or None,
-        is_return=is_return,
-    )
+        return wire.Adopt.model_validate(held | {"worker": ticket.assigned.place.netloc})
+    waiting = {
+        "history_hash": ticket.history_hash,
+        "client": ticket.client,
+        "order": ticket.order or None,
+        "is_return": is_return,
+    }
+    return wire.Enter.model_validate(held | waiting)

@@ -51,7 +51,14 @@ TicketId = Annotated[str, Field(pattern=rf"^q_[0-9a-f]{{{2 * TICKET_BYTES}}}$")]
 Name = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)]
 
 
-class Enter(WireModel):
+class TicketHeld(WireModel):
+    ticket_id: TicketId
+    request_type: RequestType
+    session_id: Name | None = None
+    owner: str = ""
+
+
+class Enter(TicketHeld):
     """A request for a worker.
 
     `order` is the position in the queue that it has already, and `is_return` that its client showed
@@ -59,24 +66,16 @@ class Enter(WireModel):
     """
 
     type: Literal["enter"] = "enter"
-    ticket_id: TicketId
-    request_type: RequestType
-    session_id: Name | None = None
-    owner: str = ""
     history_hash: str = ""
     client: str | None = None
     order: int | None = None
     is_return: bool = False
 
 
-class Adopt(WireModel):
+class Adopt(TicketHeld):
     """A session runs on a worker already: it was resumed, or it outlived the earlier desk."""
 
     type: Literal["adopt"] = "adopt"
-    ticket_id: TicketId
-    request_type: RequestType
-    session_id: Name | None = None
-    owner: str = ""
     worker: str
 
 

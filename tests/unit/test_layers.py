@@ -55,7 +55,7 @@ CLUSTER = frozenset({"ray"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx jsonschema obstore opentelemetry prometheus_client "
-    "python_multipart referencing starlette structlog uvicorn websockets yaml".split()
+    "referencing starlette structlog uvicorn websockets yaml".split()
 )
 
 LAYERS = (

@@ -170,10 +170,12 @@ async def test_gpt_live_goes_over_tracks_too(scene: Scene) -> None:
 @played(max_peers=1)
 async def test_a_peer_too_many_is_refused(scene: Scene) -> None:
     absent, other = scene.peer(), scene.peer()
-    assert (await call(scene.stage, absent)).status_code == 201
+    waited_for = await call(scene.stage, absent)
+    assert waited_for.status_code == 201
     full = await call(scene.stage, other)
     assert full.status_code == 503
     assert "1 calls" in full.json()["error"]["message"]
+    await scene.stage.http.delete(waited_for.headers["location"])
 
 
 @played(ice_timeout_s=0.5)

@@ -62,7 +62,7 @@ def measurement(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     return Measurement(folder, CACHE)
 
 
-@pytest.mark.parametrize("areas", cases())
+@pytest.mark.parametrize("areas", list(cases()))
 def test_gates(areas: tuple[Area, ...], measurement: Measurement) -> None:
     figures = list(measurement.figures(areas))
     assert {each.gate for each in figures} == {gate for gate in GATES if gate.area in areas}

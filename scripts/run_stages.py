@@ -93,7 +93,7 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     """
     chosen: tuple[str, ...] = ()
     if is_everything:
-        chosen = ("-m", f"{EVERYWHERE} and not realtime and not gate")
+        chosen = ("-m", f"{EVERYWHERE} and not realtime and not alone and not gate")
     # A file's tests stay in one process: recordings share what was computed from them. What to
     # begin with is chosen in tests/conftest.py.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
@@ -117,11 +117,21 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
             first.append(pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
     yield [*first, *stages, *static_checks(), *last]
     if is_everything:
-        # What is measured in real time has the machine to itself.
-        marks = ("-m", f"{EVERYWHERE} and realtime")
-        lacking = [name for name in ("browser", "gates") if name in left_out]
-        ignored = [f"--ignore=tests/{name}" for name in lacking]
-        yield [pytest_stage("real-time tests", "tests", *ignored, *marks, "-rP")]
+        yield from real_time_groups(left_out)
+
+
+def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
+    """Yield what is measured in real time."""
+    marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
+    ignored = [f"--ignore=tests/{name}" for name in ("browser", "gates") if name in left_out]
+    pages = "tests/browser/measured"
+    beside = [pytest_stage("real-time tests", "tests", f"--ignore={pages}", *ignored, *marks)]
+    if "browser" not in left_out:
+        # Each of the two mostly waits, and leaves the other more than one core.
+        beside.insert(0, pytest_stage("real-time pages", pages, *marks))
+    yield beside
+    marks = ("-m", f"{EVERYWHERE} and alone", "-rP")
+    yield [pytest_stage("measured alone", "tests", *ignored, *marks)]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ default run compares the committed figures with the limits: tests/unit/test_nano
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
 
 import numpy as np
 import onnxruntime
 import pytest
-from _pytest.mark import ParameterSet
 
 from benchmarks.nano.gates import GATES, Area
 from benchmarks.nano.judges import (
@@ -31,25 +29,19 @@ from training.nano.inputs import fetch_package
 
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
 GROUPS = (
-    (Area.HEARS, Area.TAKES_TURNS),
-    (Area.SEES,),
-    (Area.SPEAKS, Area.SOUNDS),
-    (Area.YIELDS,),
-    (Area.IS_QUICK,),
-    (Area.END_TO_END,),
+    ((Area.HEARS, Area.TAKES_TURNS), pytest.mark.gate),
+    ((Area.SEES,), pytest.mark.gate),
+    ((Area.SPEAKS, Area.SOUNDS), pytest.mark.gate),
+    ((Area.YIELDS,), pytest.mark.gate),
+    ((Area.IS_QUICK,), pytest.mark.alone),
+    ((Area.END_TO_END,), pytest.mark.realtime),
 )
-"""Areas that share a measurement. Of two processes each takes two groups, one after the other: the
-longest goes with the shortest."""
-IN_REAL_TIME = (Area.IS_QUICK, Area.END_TO_END)
+"""Areas that share a measurement. Of two processes each takes two groups of `gate`, one after the
+other: the longest goes with the shortest."""
+
+CASES = [pytest.param(areas, marks=mark, id=" and ".join(areas)) for areas, mark in GROUPS]
 
 pytestmark = pytest.mark.timeout(3_600)
-
-
-def cases() -> Iterator[ParameterSet]:
-    """Yield the groups of areas; the timed ones run alone."""
-    for areas in GROUPS:
-        mark = pytest.mark.realtime if set(areas) & set(IN_REAL_TIME) else pytest.mark.gate
-        yield pytest.param(areas, marks=mark, id=" and ".join(areas))
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +54,7 @@ def measurement(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     return Measurement(folder, CACHE)
 
 
-@pytest.mark.parametrize("areas", list(cases()))
+@pytest.mark.parametrize("areas", CASES)
 def test_gates(areas: tuple[Area, ...], measurement: Measurement) -> None:
     figures = list(measurement.figures(areas))
     assert {each.gate for each in figures} == {gate for gate in GATES if gate.area in areas}

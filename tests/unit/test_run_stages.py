@@ -41,7 +41,7 @@ def test_what_the_machine_lacks_is_left_out() -> None:
         groups = run_stages.groups(is_everything=True, left_out=left_out)
         return {stage.name for group in groups for stage in group}
 
-    assert names() - names("browser") == {"browser tests"}
+    assert names() - names("browser") == {"browser tests", "real-time pages"}
     assert names() - names("gates") == {"gates"}
 
 

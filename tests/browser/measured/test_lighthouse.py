@@ -16,7 +16,7 @@ from tests.source_tree import ROOT
 from tests.system.running import RunningSystem
 from tests.system.test_browser_clients import node
 
-pytestmark = pytest.mark.realtime
+pytestmark = pytest.mark.alone
 
 VERSION = "12.8.2"
 FOLDER = ROOT / "data" / f"lighthouse-{VERSION}"  # 185 MB, which no other test needs

@@ -20,8 +20,7 @@ from MiniCPMO45.kernels.attention_kernels import (
 )
 from MiniCPMO45.kernels.cached_rows import decode_rows, encode_rows
 from MiniCPMO45.kernels.device import fitting_stages, overlaps_launches, runs_kernels, tl, triton
-from MiniCPMO45.kernels.products import rotate
-from MiniCPMO45.kernels.row_steps import normalise
+from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
 NO_POSITION = -1

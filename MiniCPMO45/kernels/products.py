@@ -1,4 +1,4 @@
-"""Matrix products and rotary positions of a decoder, and the layers that hold its matrices.
+"""Norms, matrix products and rotary positions of a decoder, and the layers that hold its matrices.
 
 A weight is dense or quantised; the plans of `row_products` say which kernel multiplies it. A layer
 keeps its published name; quantised it has two buffers, `values` and `scales`, for `weight`."""
@@ -11,25 +11,128 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.kernels.device import runs_kernels
+from MiniCPMO45.kernels.device import (
+    await_rows,
+    let_next_start,
+    overlaps_launches,
+    runs_kernels,
+    tl,
+    triton,
+)
 from MiniCPMO45.kernels.packed_products import OneRowPlan
 from MiniCPMO45.kernels.quantised import (
+    DTYPES,
+    LARGEST,
     QuantisedWeight,
     Scheme,
     Weight,
+    scale_each_row,
     stored_shapes,
     take_rows,
     unpacked,
 )
-from MiniCPMO45.kernels.row_products import multiply_row, multiply_rows, product_plan
-from MiniCPMO45.kernels.row_steps import rms_norm, silu_gate
+from MiniCPMO45.kernels.row_products import (
+    multiply_row,
+    multiply_rows,
+    product_plan,
+    silu_gate,
+)
 from MiniCPMO45.kernels.scaled_products import multiply_scaled
+
+LARGEST_E4M3 = tl.constexpr(LARGEST[Scheme.FP8])
+NORM_WARPS = 8
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise the last axis of x [M, K] with float32 statistics, in the dtype of `x`."""
+    if runs_kernels(x):
+        return normalise_rows(x, weight, eps)
+    return normalise(x, weight, eps)
+
+
+def normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise as `rms_norm` does, whatever the number of axes, in plain PyTorch."""
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * scaled.to(x.dtype)
+
+
+@triton.jit
+def _normalise_row(
+    x, weight, out, scales, eps, K: tl.constexpr, BLOCK: tl.constexpr, HAS_NORM: tl.constexpr,
+    HAS_SCALES: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """With HAS_SCALES the row, rounded as without, is divided by its scale and becomes e4m3."""
+    let_next_start(OVERLAPS)
+    k = tl.arange(0, BLOCK)
+    if HAS_NORM:
+        factors = tl.load(weight + k, mask=k < K, other=0.0)
+    await_rows(OVERLAPS)
+    row = tl.program_id(0).to(tl.int64)
+    at = row * K + k
+    values = tl.load(x + at, mask=k < K, other=0.0)
+    if HAS_NORM:
+        wide = values.to(tl.float32)
+        scale = tl.rsqrt(tl.sum(wide * wide, 0) / K + eps)
+        values = factors * (wide * scale).to(values.dtype)
+    if HAS_SCALES:
+        wide = values.to(tl.float32)
+        scale = tl.max(tl.abs(wide), 0) / LARGEST_E4M3
+        values = tl.div_rn(wide, tl.where(scale > 0, scale, 1.0))
+        tl.store(scales + row, scale)
+    tl.store(out + at, values.to(out.dtype.element_ty), mask=k < K)
+
+
+def normalise_rows(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise rows [M, K]."""
+    out = torch.empty_like(x)
+    _launch(x, weight, eps, out, None)
+    return out
+
+
+def _launch(
+    x: Tensor, weight: Tensor | None, eps: float, out: Tensor, scales: Tensor | None
+) -> None:
+    count, k = x.shape
+    overlaps = overlaps_launches(x)
+    _normalise_row[(count,)](
+        x,
+        weight,
+        out,
+        scales,
+        eps,
+        K=k,
+        BLOCK=triton.next_power_of_2(k),
+        HAS_NORM=weight is not None,
+        HAS_SCALES=scales is not None,
+        OVERLAPS=overlaps,
+        num_warps=NORM_WARPS,
+        launch_pdl=overlaps,
+    )
+
+
+def scale_rows(x: Tensor, norm: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Round rows [M, K], contiguous and normalised first if there is a norm, to e4m3.
+
+    Returns:
+        float8_e4m3fn [M, K], and the scale of each row, float32 [M].
+    """
+    if not runs_kernels(x):
+        return scale_each_row((x if norm is None else normalise(x, norm, eps)).float(), Scheme.FP8)
+    values, scales = (
+        torch.empty_like(x, dtype=DTYPES[Scheme.FP8]),
+        x.new_empty(len(x), dtype=torch.float32),
+    )
+    _launch(x, norm, eps, values, scales)
+    return values, scales
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor | None, eps: float, weight: Weight) -> Tensor:
     """Multiply rows [M, K], contiguous and normalised unless there is no norm: [M, N]."""
     if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
-        return multiply_scaled(x, norm_weight, eps, weight, None, is_gated=False)
+        return multiply_scaled(
+            *scale_rows(x, norm_weight, eps), weight, None, is_gated=False, dtype=x.dtype
+        )
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):
@@ -47,7 +150,9 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
     The first F rows of `gate_up` [2F, K] are the gate.
     """
     if isinstance(gate_up, QuantisedWeight) and gate_up.is_e4m3:
-        return multiply_scaled(x, norm_weight, eps, gate_up, None, is_gated=True)
+        return multiply_scaled(
+            *scale_rows(x, norm_weight, eps), gate_up, None, is_gated=True, dtype=x.dtype
+        )
     if runs_kernels(x):
         plan = product_plan(x.shape[0], gate_up, x.dtype, is_gated=True)
         if isinstance(plan, OneRowPlan):
@@ -63,7 +168,9 @@ def norm_swiglu(x: Tensor, norm_weight: Tensor, eps: float, gate_up: Weight) -> 
 def linear_add(x: Tensor, weight: Weight, residual: Tensor) -> Tensor:
     """Return residual + x @ weight.T, [M, N], for contiguous rows x [M, K]."""
     if isinstance(weight, QuantisedWeight) and weight.is_e4m3:
-        return multiply_scaled(x, None, 0.0, weight, residual, is_gated=False)
+        return multiply_scaled(
+            *scale_rows(x, None, 0.0), weight, residual, is_gated=False, dtype=x.dtype
+        )
     if runs_kernels(x):
         plan = product_plan(x.shape[0], weight, x.dtype)
         if isinstance(plan, OneRowPlan):

@@ -360,3 +360,30 @@ def multiply_rows(
         launch_pdl=overlaps,
     )
     return out
+
+
+GATE_BLOCK = 1024  # values of one program
+
+
+@triton.jit
+def _gate(gate_up, out, F, BLOCK: tl.constexpr, OVERLAPS: tl.constexpr):
+    let_next_start(OVERLAPS)
+    await_rows(OVERLAPS)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    own = gate_up + row * 2 * F + column
+    gate = tl.load(own, mask=column < F, other=0.0).to(tl.float32)
+    up = tl.load(own + F, mask=column < F, other=0.0).to(tl.float32)
+    answer = gate / (1.0 + tl.exp(-gate)) * up
+    tl.store(out + row * F + column, answer.to(out.dtype.element_ty), mask=column < F)
+
+
+def silu_gate(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up of rows [M, 2F] whose first half is the gate: [M, F]."""
+    count, width = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(count, width)
+    overlaps = overlaps_launches(gate_up)
+    _gate[(count, triton.cdiv(width, GATE_BLOCK))](
+        gate_up, out, width, BLOCK=GATE_BLOCK, OVERLAPS=overlaps, launch_pdl=overlaps
+    )
+    return out

@@ -17,8 +17,7 @@ from torch.nn.functional import ScalingType
 from MiniCPMO45.kernels.device import runs_kernels
 from MiniCPMO45.kernels.packed_products import FewRowsPlan
 from MiniCPMO45.kernels.quantised import QuantisedWeight, unpacked
-from MiniCPMO45.kernels.row_products import FEW_ROWS, multiply_rows
-from MiniCPMO45.kernels.row_steps import scale_rows, silu_gate
+from MiniCPMO45.kernels.row_products import FEW_ROWS, multiply_rows, silu_gate
 
 SOME_ROWS, MOST_ROWS = 64, 128  # beyond them PyTorch's product was faster
 ALIGNMENT = 16  # of both sides of a weight, for PyTorch's product
@@ -53,28 +52,25 @@ OTHER_PRODUCTS = ScaledPlans(OTHER, OTHER, OTHER)
 
 
 def multiply_scaled(
-    x: Tensor,
-    norm: Tensor | None,
-    eps: float,
+    values: Tensor,
+    scales: Tensor,
     weight: QuantisedWeight,
     residual: Tensor | None,
     *,
     is_gated: bool,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Multiply rows [M, K], contiguous and normalised if there is a norm, with an FP8 weight.
+    """Multiply rows, e4m3 [M, K] with scales [M], with an FP8 weight [N, K]: [M, N] of `dtype`.
 
-    With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves.
-
-    Returns:
-        [M, N], with `residual` added if there is one.
+    With `is_gated` the weight is [2N, K] and the result silu(gate) * up of its halves. `residual`
+    is added if there is one.
     """
-    values, scales = scale_rows(x, norm, eps)
-    plan = scaled_plan(len(x), weight, is_gated=is_gated) if runs_kernels(x) else None
+    plan = scaled_plan(len(values), weight, is_gated=is_gated) if runs_kernels(values) else None
     if plan is not None:
         return multiply_rows(
-            values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=x.dtype
+            values, weight, residual, is_gated=is_gated, plan=plan, row_scales=scales, dtype=dtype
         )
-    if can_use_library(x, weight):
+    if can_use_library(weight, dtype):
         product = F.scaled_mm(
             values,
             weight.values.t(),
@@ -82,25 +78,23 @@ def multiply_scaled(
             ScalingType.RowWise,
             weight.scales[None],
             ScalingType.RowWise,
-            output_dtype=x.dtype,
+            output_dtype=dtype,
             use_fast_accum=True,
         )
         if is_gated:
             product = silu_gate(product)
     else:
-        product = F.linear(
-            (values.float() * scales[:, None]).to(x.dtype), unpacked(weight, x.dtype)
-        )
+        product = F.linear((values.float() * scales[:, None]).to(dtype), unpacked(weight, dtype))
         if is_gated:
             gate, up = product.chunk(2, dim=-1)
             product = F.silu(gate) * up
     return product if residual is None else residual + product
 
 
-def can_use_library(x: Tensor, weight: QuantisedWeight) -> bool:
+def can_use_library(weight: QuantisedWeight, dtype: torch.dtype) -> bool:
     """PyTorch multiplies rows with scales of their own into bfloat16 alone, and on a card alone."""
     is_aligned = all(side % ALIGNMENT == 0 for side in weight.shape)
-    return runs_kernels(x) and x.dtype == torch.bfloat16 and is_aligned
+    return runs_kernels(weight.values) and dtype == torch.bfloat16 and is_aligned
 
 
 def scaled_plan(rows: int, weight: QuantisedWeight, *, is_gated: bool) -> FewRowsPlan | None:

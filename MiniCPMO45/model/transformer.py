@@ -26,8 +26,8 @@ from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
     norm_swiglu,
+    rms_norm,
 )
-from MiniCPMO45.kernels.row_steps import rms_norm
 from MiniCPMO45.kernels.stream_norms import gated_norm
 
 Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys

@@ -33,7 +33,7 @@ def compile_for(capability, kernel, types, constants, **options):
 """
 
 PRODUCTS = """
-from MiniCPMO45.kernels import packed_products, row_products, row_steps
+from MiniCPMO45.kernels import packed_products, products, row_products
 
 ROW = dict(BLOCK_N=4, OVERLAPS=False)
 SOME = dict(BLOCK_N=32, BLOCK_M=16, OVERLAPS=False)
@@ -63,7 +63,7 @@ for card, capability in enumerate((80, 90, 120)):
 SCALING = dict(K=4096, BLOCK=4096, HAS_NORM=True, HAS_SCALES=True, OVERLAPS=False)
 for capability in (89, 90, 120):
     types = dict(x="*bf16", weight="*bf16", out="*fp8e4nv", scales="*fp32", eps="fp32")
-    compile_for(capability, row_steps._normalise_row, types, SCALING)
+    compile_for(capability, products._normalise_row, types, SCALING)
 """
 
 ATTENTION = """

@@ -29,6 +29,8 @@ from MiniCPMO45.kernels.products import (
     linear_add,
     norm_linear,
     norm_swiglu,
+    normalise_rows,
+    rms_norm,
 )
 from MiniCPMO45.kernels.row_products import (
     PRODUCTS,
@@ -36,8 +38,8 @@ from MiniCPMO45.kernels.row_products import (
     OneRowPlan,
     multiply_row,
     multiply_rows,
+    silu_gate,
 )
-from MiniCPMO45.kernels.row_steps import normalise_rows, rms_norm, silu_gate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -139,7 +141,6 @@ class TestProductOfFewRows:
 
 
 def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """Run with kernels for all but the steps of rows: the interpreter does not round to e4m3."""
     with ExitStack() as patches:
         for module in (attention, products, quantised, scaled_products):
             patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))

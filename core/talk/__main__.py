@@ -19,7 +19,6 @@ from core.processors.unified import UnifiedProcessor
 from core.talk.conversation import (
     Conversation,
     Row,
-    TalkOptions,
     make_table,
     read_inputs,
     summarise,
@@ -68,9 +67,7 @@ def talk(
         _check_writable(out, json_path)
         processor = UnifiedProcessor(checkpoint, pt_path=overlay, device=device, seed=seed)
         _choose_threads(processor, threads)
-        conversation = Conversation(
-            processor, given, TalkOptions(system=system, speaks=not text_only)
-        )
+        conversation = Conversation(processor, given, system, speaks=not text_only)
         rows = _hold(conversation, mode)
         conversation.timeline.write(out)
     except OmniError as error:

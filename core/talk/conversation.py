@@ -246,31 +246,25 @@ VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as client
 SESSION: Final = "talk"
 
 
-@dataclass(frozen=True)
-class TalkOptions:
-    """How the conversation is held.
+REST_S: Final = 15  # silent seconds a duplex conversation continues while the model still speaks
+
+
+@dataclass
+class Conversation:
+    """One conversation with one processor.
 
     Attributes:
         system: the system prompt; None takes the mode's own prompt.
-        rest_s: silent seconds a duplex conversation continues while the model is still speaking.
-        force_listen_count: first duplex units in which it has to listen.
         speaks: replies have sound.
     """
 
-    system: str | None = None
-    rest_s: int = 15
-    force_listen_count: int = 0
-    speaks: bool = True
+    processor: UnifiedProcessor
+    given: TalkInput
+    system: str | None
+    speaks: bool
 
-
-class Conversation:
-    """One conversation with one processor."""
-
-    def __init__(self, processor: UnifiedProcessor, given: TalkInput, options: TalkOptions) -> None:
-        self.processor = processor
-        self.given = given
-        self.options = options
-        self.timeline = Timeline(given.sound)
+    def __post_init__(self) -> None:
+        self.timeline = Timeline(self.given.sound)
 
     def hold(self, mode: str) -> Iterator[Row]:
         """Hold the conversation in a mode; raises `OmniError` if the model or the input refuses."""
@@ -281,13 +275,11 @@ class Conversation:
         }[mode]()
 
     def _duplex(self) -> Iterator[Row]:
-        view, options = self.processor.set_duplex_mode(), self.options
-        config = DuplexConfig(
-            force_listen_count=options.force_listen_count, generate_audio=options.speaks
-        )
-        view.prepare(options.system, ref_audio=self.given.voice, config=config, session_id=SESSION)
+        view = self.processor.set_duplex_mode()
+        config = DuplexConfig(force_listen_count=0, generate_audio=self.speaks)
+        view.prepare(self.system, ref_audio=self.given.voice, config=config, session_id=SESSION)
         heard = -(-len(self.given.sound) // INPUT_SAMPLE_RATE_HZ)
-        for index in range(heard + options.rest_s):
+        for index in range(heard + REST_S):
             if index >= heard and view.session.turn.has_ended:
                 break
             yield self._unit(index)
@@ -305,7 +297,7 @@ class Conversation:
         wave, starts_at_s = unit.audio_waveform, None
         if unit.barge_in:
             self.timeline.cut(index + 1)
-        is_heard = not unit.is_listen and self.options.speaks and wave is not None
+        is_heard = not unit.is_listen and self.speaks and wave is not None
         if is_heard and wave is not None:
             starts_at_s = self.timeline.place(wave, index + 1)
         return Row(
@@ -343,8 +335,8 @@ class Conversation:
         voice = self.given.voice
         sample = view.context.default_voice if voice is None else voice
         prompt = system_prompt(DEFAULT_PROMPT_MODE.value, has_voice=sample is not None)
-        content = prompt.parts(sample) if self.options.system is None else self.options.system
-        config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.options.speaks))
+        content = prompt.parts(sample) if self.system is None else self.system
+        config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.speaks))
         run_inline(view.begin(content, voice=voice, config=config, session_id=SESSION))
         return view
 

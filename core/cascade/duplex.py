@@ -32,9 +32,9 @@ from core.cascade.turns import (
 )
 from core.cascade.user_turn import Heard, UserTurn
 from core.modes import OnSound, Threads
+from core.protocols.events import MS_PER_S
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.serving.lines import MS_PER_S
 
 DEFAULT_PROMPT: Final = "You are on a live voice call."
 UNIT_S: Final = 1.0

@@ -36,6 +36,7 @@ from core.cascade.synthesis import Sentences
 from core.cascade.turns import clean_transcript
 from core.errors import OneVoiceError
 from core.modes import Threads
+from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.common import (
     AudioContent,
@@ -52,7 +53,7 @@ from core.schemas.limits import (
     INPUT_SAMPLE_RATE_HZ,
 )
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
-from core.serving.lines import MS_PER_S, LinesMode
+from core.serving.lines import LinesMode
 from core.transcription import TranscriptionOptions
 from core.video import VideoClip
 

@@ -269,7 +269,7 @@ class Connection:
             await asyncio.create_task(self._run())
         finally:
             self._end_machine()
-            await await_end(asyncio.create_task(self._wind_up(reading, work)))
+            await await_end(asyncio.create_task(self._finish(reading, work)))
 
     async def _read(self) -> None:
         """Read the client's messages to their end; the last event is `Disconnected`."""
@@ -373,7 +373,7 @@ class Connection:
         self._inbox.close()
         self._queues.end()
 
-    async def _wind_up(self, reading: asyncio.Task[None], work: asyncio.Task[None]) -> None:
+    async def _finish(self, reading: asyncio.Task[None], work: asyncio.Task[None]) -> None:
         """Wait for the release; close what is still open; let the observers finish."""
         await end_task(reading)
         try:

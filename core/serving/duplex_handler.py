@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from core.audio import FloatArray, check_pcm, decode_voice, from_pcm, to_pcm
 from core.engine import WorkCancelledError
@@ -28,6 +29,7 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import (
+    MS_PER_S,
     Detected,
     FinalizeDone,
     Happening,
@@ -52,31 +54,12 @@ Encode = Callable[[str], Awaitable[EncodedPicture]]
 """Decodes and encodes one picture, sent as Base64."""
 
 
+@dataclass(eq=False)
 class _Entry:
-    """A picture that is encoded ahead of its unit."""
+    """A picture that is encoded ahead of its unit; `encoded` is None before that has begun."""
 
-    def __init__(self, data: str) -> None:
-        self._data = data
-        self.has_begun = False
-        self.encoded: Encoded | None = None
-        self._has_ended = asyncio.Event()
-
-    async def run(self, encode: Encode) -> None:
-        """Encode; what fails for other reasons than the picture is left to its unit."""
-        self.has_begun = True
-        try:
-            self.encoded = await encode(self._data)
-        except PictureError as problem:
-            self.encoded = problem
-        except (OmniError, WorkCancelledError):
-            self.encoded = None
-        finally:
-            self._has_ended.set()
-
-    async def result(self) -> Encoded | None:
-        if self.has_begun:
-            await self._has_ended.wait()
-        return self.encoded
+    data: str
+    encoded: asyncio.Future[Encoded | None] | None = None
 
 
 class PicturePrefetch:
@@ -96,9 +79,21 @@ class PicturePrefetch:
         self._entries |= {frame.number: _Entry(frame.data) for frame in effect.frames}
 
     async def run(self, encode: Encode) -> None:
-        """Encode everything that still waits, one picture at a time."""
-        while (entry := self._next()) is not None:
-            await entry.run(encode)
+        """Encode everything that still waits, one picture at a time.
+
+        What fails for other reasons than the picture is left to its unit.
+        """
+        while entry := next((each for each in self._entries.values() if not each.encoded), None):
+            entry.encoded = asyncio.get_running_loop().create_future()
+            found: Encoded | None = None
+            try:
+                found = await encode(entry.data)
+            except PictureError as problem:
+                found = problem
+            except (OmniError, WorkCancelledError):
+                continue
+            finally:
+                entry.encoded.set_result(found)
 
     async def take(self, frames: Sequence[Frame]) -> list[Encoded | None]:
         """Return what came of each of a unit's pictures, waiting for those under way.
@@ -106,16 +101,13 @@ class PicturePrefetch:
         None means that the unit has to encode it itself: its encoding had not begun, and will not.
         """
         entries = [self._entries.pop(frame.number, None) for frame in frames]
-        return [None if entry is None else await entry.result() for entry in entries]
+        return [
+            await asyncio.shield(entry.encoded) if entry and entry.encoded else None
+            for entry in entries
+        ]
 
     def clear(self) -> None:
         self._entries.clear()
-
-    def _next(self) -> _Entry | None:
-        return next((entry for entry in self._entries.values() if not entry.has_begun), None)
-
-
-MS_PER_S: Final = 1_000
 
 
 class DuplexHandler(SessionHandler[DuplexMode]):
@@ -209,7 +201,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             self._writer = ReplyWriter(effect.written)
         writer = self._writer
 
-        async def emit_sound(sound: FloatArray) -> None:
+        async def emit_audio(sound: FloatArray) -> None:
             written = b"" if writer is None else writer.write(sound)
             await emit(SoundReady(to_pcm(sound), written))
 
@@ -220,7 +212,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             force_listen=effect.chunk.force_listen,
             force_speak=effect.must_speak or effect.chunk.force_speak,
             due_s=effect.due_s,
-            on_sound=emit_sound,
+            on_sound=emit_audio,
         )
         if made is None:
             return StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)

@@ -20,6 +20,7 @@ import numpy as np
 from core.audio import FloatArray, to_pcm
 from core.engine.engine import Engine
 from core.modes import Chunks, OnSound, Report, Threads
+from core.protocols.events import MS_PER_S
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import ContentItem, Message, TextContent
@@ -27,7 +28,7 @@ from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.lines import MS_PER_S, LinesMode, answer_at_once
+from core.serving.lines import LinesMode, answer_at_once
 from core.transcription import (
     DEFAULT_OPTIONS,
     Passage,

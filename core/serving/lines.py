@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from core.audio import encode_wire_wav, from_pcm
 from core.errors import OmniError
 from core.modes import ChatMode, Threads
+from core.protocols.events import MS_PER_S
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd
 
 LineT = TypeVar("LineT")
-
-MS_PER_S: Final = 1_000
 
 
 class LinesMode(Generic[LineT]):

@@ -28,6 +28,8 @@ from core.protocols.events import (
     Received,
     Rejected,
 )
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.realtime import RealtimeMachine
 from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
 from core.schemas.queue import ErrorMessage, WarningMessage
@@ -219,26 +221,17 @@ def _histogram(
     return Histogram(f"omni_worker_{name}", text, ("mode",), buckets=buckets, registry=registry)
 
 
-class HasInner(Protocol):
-    """A machine around the duplex machine."""
-
-    @property
-    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """The events of the duplex machine, and its effects, that the last event led to."""
-
-
 class InnerObserver:
-    """Shows an observer what passes in the duplex machine inside another protocol's machine."""
+    """Shows an observer the events of the duplex machine inside another protocol's machine."""
 
     def __init__(
         self,
-        machine: HasInner,
+        machine: GptLiveMachine | RealtimeMachine,
         observer: Observer,
-        is_shown: Callable[[Event], bool],
+        is_shown: Callable[[Event], bool] = lambda event: True,
         *,
-        closes: bool,
+        closes: bool = True,
     ) -> None:
-        """Show the events that `is_shown` says; close the observer, too, if `closes`."""
         self._machine = machine
         self._observer = observer
         self._is_shown = is_shown

@@ -145,12 +145,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 recorder.record_result(result.step, result, whole)
 
 
-class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
-    """What has turns."""
-
-    def _add(self, chunk: streaming.Chunk | chat.ChatChunk) -> None:
-        if self.recorder is not None:
-            self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
+TurnRecording = RecordingObserver[TurnBasedSessionRecorder]
 
 
 class HalfDuplexRecording(TurnRecording):
@@ -177,7 +172,7 @@ class HalfDuplexRecording(TurnRecording):
                 self._speech_ms = segment.duration_ms
                 recorder.start_voice_turn(turn_index, segment.pcm)
             case Send(streaming.Chunk() as chunk):
-                self._add(chunk)
+                recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
             case Send(half_duplex.TurnDone() as done):
                 timing = turn_timing(done.elapsed_ms, done.token_stats, self._speech_ms)
                 recorder.end_turn(timing, interrupted=done.interrupted, text=done.text)
@@ -216,8 +211,8 @@ class StreamingRecording(TurnRecording):
                     self._words.clear()
             case Generate(streaming.Generate()) if self._asked_by is not None:
                 self._begin_turn(self._asked_by)
-            case Send(streaming.Chunk() as chunk):
-                self._add(chunk)
+            case Send(streaming.Chunk() as chunk) if self.recorder is not None:
+                self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
             case Send(streaming.Done() as done) if self.recorder is not None:
                 for said in self._words:
                     super()._record_words(said.model_copy(update={"turn_index": self._turn}))
@@ -253,8 +248,8 @@ class ChatRecording(TurnRecording):
                 self._begin(chat_snapshot(request))
                 if self.recorder is not None:
                     self.recorder.start_message_turn(0, request.messages[-1])
-            case Send(chat.ChatChunk() as chunk):
-                self._add(chunk)
+            case Send(chat.ChatChunk() as chunk) if self.recorder is not None:
+                self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
             case Send(chat.ChatDone() as done) if self.recorder is not None:
                 self.recorder.add_streaming_chunk(None, done.audio_data)
                 stats = TokenStats(

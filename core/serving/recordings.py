@@ -94,16 +94,14 @@ class Recordings:
     def duplex(
         self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> DuplexSessionRecorder:
-        options = self._options(owner, on_stopped)
-        place = (self._worker_id, snapshot, self.data_dir, options)
-        return DuplexSessionRecorder(recording_id, owner.kind, *place)
+        common = self._common(owner, on_stopped, snapshot)
+        return DuplexSessionRecorder(recording_id, owner.kind, *common)
 
     def turns(
         self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> TurnBasedSessionRecorder:
-        options = self._options(owner, on_stopped)
-        place = (self._worker_id, snapshot, self.data_dir, options)
-        return TurnBasedSessionRecorder(recording_id, owner.kind, *place)
+        common = self._common(owner, on_stopped, snapshot)
+        return TurnBasedSessionRecorder(recording_id, owner.kind, *common)
 
     def resume(self, owner: Owner) -> OpenRecording:
         """Return the recording that a streaming session's next turn belongs to.
@@ -169,19 +167,22 @@ class Recordings:
         if recording.recorder is not None:
             recording.recorder.finalize(recording.end)
 
-    def _options(self, owner: Owner, on_stopped: OnStopped) -> RecorderOptions:
+    def _common(
+        self, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
+    ) -> tuple[str, Snapshot, Path, RecorderOptions]:
         loop = asyncio.get_running_loop()
 
         def report(error: RecordingStoppedError) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(partial(on_stopped, error))
 
-        return RecorderOptions(
+        options = RecorderOptions(
             self._threads,
             report,
             min_free_gb=self._min_free_gb,
             owner_secret=owner.secret or None,
         )
+        return self._worker_id, snapshot, self.data_dir, options
 
 
 def _key(owner: Owner) -> _Key:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.errors import LOST_CODES, CloseCode, SessionExpiredError
+from core.protocols.events import MS_PER_S
 from core.schemas.limits import MIB
 from core.schemas.queue import SessionResumed
 from core.serving.wire import Socket, SocketClosedError
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
 SEND_LIMIT_S: Final = 10.0  # ours: for a message to be taken; then the socket counts as broken
-MS_PER_S: Final = 1_000
 
 
 class SentMessages:

@@ -79,9 +79,7 @@ def worker_routes(registry: CollectorRegistry) -> APIRouter:
     """Return every route of a worker; its sessions are in the application's state."""
     router = APIRouter()
     _add_state(router, registry)
-    _add_chat(router)
-    _add_transcription(router)
-    _add_keeps(router)
+    _add_requests(router)
     _add_recordings(router)
     for name, kinds in STOPS.items():
         _add_stop(router, name, kinds)
@@ -126,7 +124,7 @@ def _add_state(router: APIRouter, registry: CollectorRegistry) -> None:
         return ActionResult(success=True, message="It ends when its sessions have ended.")
 
 
-def _add_chat(router: APIRouter) -> None:
+def _add_requests(router: APIRouter) -> None:
     @router.post("/chat")
     async def chat(request: Request, sessions: Sessions) -> ChatResponse:
         body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
@@ -139,8 +137,6 @@ def _add_chat(router: APIRouter) -> None:
         finally:
             await end_task(watching)
 
-
-def _add_transcription(router: APIRouter) -> None:
     @router.post("/transcribe")
     async def transcribe(
         request: Request,
@@ -153,6 +149,11 @@ def _add_transcription(router: APIRouter) -> None:
         options = TranscriptionOptions(language, prompt, temperature)
         return await transcription(sessions.runtime, sound, options)
 
+    @router.post("/keeps")
+    async def keeps(request: Request, sessions: Sessions) -> ActionResult:
+        body = await _read(request, STOP_LIMIT_BYTES)
+        return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
+
 
 def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> None:
     @router.post(f"/{name}/stop")
@@ -160,13 +161,6 @@ def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> No
         body = await _read(request, STOP_LIMIT_BYTES)
         asked = parse_message(STOP_REQUEST, body) if body else StopRequest()
         return sessions.stop(kinds, asked.session_id)
-
-
-def _add_keeps(router: APIRouter) -> None:
-    @router.post("/keeps")
-    async def keeps(request: Request, sessions: Sessions) -> ActionResult:
-        body = await _read(request, STOP_LIMIT_BYTES)
-        return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
 
 
 def _add_socket(router: APIRouter, kind: SocketKind) -> None:

@@ -222,12 +222,6 @@ class WorkerRuntime:
         self.threads.failures += 1  # so that the device is checked
         self.slots.lost += 1
 
-    async def _free_kept(self) -> int:
-        kept = self.store.clear()
-        await self.free_all(kept)
-        await self._tidy_up()
-        return len(kept)
-
     # --- health ---
 
     @property
@@ -289,8 +283,10 @@ class WorkerRuntime:
         """Free what is kept between turns; None while a session holds a slot."""
         if not self.slots.is_free:
             return None
-        count = await self._free_kept()
-        return ActionResult(success=True, message=f"{count} conversations forgotten.")
+        kept = self.store.clear()
+        await self.free_all(kept)
+        await self._tidy_up()
+        return ActionResult(success=True, message=f"{len(kept)} conversations forgotten.")
 
     # --- the end ---
 

@@ -52,7 +52,7 @@ class SecretGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "lifespan" or self._may_pass(scope):
+        if scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
@@ -63,7 +63,7 @@ class SecretGate:
             response = JSONResponse(content, HTTPStatus.UNAUTHORIZED)
             await response(scope, receive, send)
 
-    def _may_pass(self, scope: Scope) -> bool:
+    def _is_allowed(self, scope: Scope) -> bool:
         headers = Headers(scope=scope)
         if "origin" in headers:  # a page in a browser; no page is made for workers
             return False

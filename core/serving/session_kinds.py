@@ -16,7 +16,14 @@ from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.events import ClientMessage, Event, Received, SoundReady, StepDone
+from core.protocols.events import (
+    MS_PER_S,
+    ClientMessage,
+    Event,
+    Received,
+    SoundReady,
+    StepDone,
+)
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.machine import SessionNames
@@ -62,7 +69,6 @@ from core.telemetry import Tracing
 from session_recorder import EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
-MS_PER_S: Final = 1_000
 VARIANTS: Final = {"omni": RequestType.OMNI_DUPLEX, "audio": RequestType.AUDIO_DUPLEX}
 """What the gateway calls the two kinds of duplex in an address."""
 
@@ -222,8 +228,13 @@ class SessionBuilder:
 
         `socket` is accepted; a live session has a `lease`.
         """
-        continued = self._continued(kind, owner)
-        names = self._names(owner, continued)
+        continued, recording_id = None, None
+        if self.recordings is not None and kind is SocketKind.STREAMING:
+            continued = self.recordings.resume(owner)
+            recording_id = continued.recording_id
+        elif self.recordings is not None:
+            recording_id = self.recordings.new_id(owner.kind, owner.session_id)
+        names = SessionNames(owner.session_id, recording_id, owner.secret or None)
         machine = self._machine(kind, names, owner)
         handler = self._handler(kind, owner, lease)
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
@@ -260,11 +271,8 @@ class SessionBuilder:
             measuring.append(TraceObserver(self.tracing, owner))
         if not isinstance(machine, GptLiveMachine):
             return [*measuring, *recording]
-        measuring = [InnerObserver(machine, each, _is_any, closes=True) for each in measuring]
-        recording = [
-            InnerObserver(machine, each, lambda _: machine.is_kept, closes=True)
-            for each in recording
-        ]
+        measuring = [InnerObserver(machine, each) for each in measuring]
+        recording = [InnerObserver(machine, each, lambda _: machine.is_kept) for each in recording]
         return [*measuring, *recording]
 
     def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
@@ -273,7 +281,7 @@ class SessionBuilder:
             return None
         recording_id = self.recordings.new_id(RequestType.CHAT, "")
         snapshot = chat_snapshot(request)
-        recorder = self.recordings.turns(recording_id, owner, _ignore, snapshot)
+        recorder = self.recordings.turns(recording_id, owner, lambda problem: None, snapshot)
         recorder.start_message_turn(0, request.messages[-1])
         if response.audio_data:
             recorder.save_ai_audio_turn(0, response.audio_data)
@@ -281,20 +289,6 @@ class SessionBuilder:
         recorder.end_turn(turn_timing(response.duration_ms, stats), text=response.text)
         recorder.finalize(EndReason.STOPPED)
         return recording_id
-
-    def _continued(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
-        if self.recordings is None or kind is not SocketKind.STREAMING:
-            return None
-        return self.recordings.resume(owner)
-
-    def _names(self, owner: Owner, continued: OpenRecording | None) -> SessionNames:
-        if continued is not None:
-            recording_id: str | None = continued.recording_id
-        elif self.recordings is not None:
-            recording_id = self.recordings.new_id(owner.kind, owner.session_id)
-        else:
-            recording_id = None
-        return SessionNames(owner.session_id, recording_id, owner.secret or None)
 
     def _machine(self, kind: SocketKind, names: SessionNames, owner: Owner) -> Machine:
         rules = self.rules
@@ -371,11 +365,3 @@ class SessionBuilder:
 
 def _is_of_unit(event: Event) -> bool:
     return isinstance(event, Received | SoundReady | StepDone)
-
-
-def _is_any(event: Event) -> bool:
-    return True
-
-
-def _ignore(problem: object) -> None:
-    """No client is connected any more."""

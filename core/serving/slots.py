@@ -16,12 +16,12 @@ from typing import Final
 from core.errors import WorkerBusyError
 from core.history import CacheOptions, RawMessage, canonical_history, compute_history_hash
 from core.modes import StreamingMode
+from core.protocols.events import MS_PER_S
 from core.schemas.queue import RequestType
 from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from core.serving.observers import UnitTime, UnitTimes
 
-MS_PER_S: Final = 1_000
 HEADROOM: Final = 0.8  # ours: of a unit's length, that nearly every unit may take
 CALM: Final = 0.6  # ours: of a unit's length, that nearly every unit takes where one more may begin
 SLOW_SHARE: Final = 0.05  # ours: of the units; so many may be slower, for what happens once
@@ -67,7 +67,7 @@ class Capacity:
         units = self.units.recent()
         if len(units) < UNITS_MIN:
             return max(1, self._proof(), growth)
-        bounds = sorted(self._bound_by(unit) for unit in units)
+        bounds = sorted(self._sessions_at(unit) for unit in units)
         bound = int(bounds[int(SLOW_SHARE * len(bounds))])
         slow = sum(unit.share > HEADROOM for unit in units)
         if slow > SLOW_SHARE * len(units):
@@ -86,7 +86,7 @@ class Capacity:
             return self._proven
         return 0 if self._costs is None else self._costs.sessions
 
-    def _bound_by(self, unit: UnitTime) -> float:
+    def _sessions_at(self, unit: UnitTime) -> float:
         """Return how many sessions there may be if all units took as long as this one."""
         share = max(unit.share, LEAST_S)
         if self._costs is None:

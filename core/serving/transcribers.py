@@ -164,7 +164,7 @@ async def passages_of(
     Between two stretches other requests may be served, so a long recording delays no caption.
     Yields the language and each passage with its times in the recording.
     """
-    for segment in await asyncio.to_thread(_stretches, detector, samples):
+    for segment in await asyncio.to_thread(_speech_segments, detector, samples):
         found = await transcriber.transcribe(segment.samples, options)
         begin_s = segment.start_samples / INPUT_SAMPLE_RATE_HZ
         for passage in found.passages:
@@ -214,7 +214,7 @@ def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Tra
     return None
 
 
-def _stretches(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
+def _speech_segments(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
     stream = StreamingVAD(FILE_OPTIONS, detector)
     found = [event for event in stream.process(samples) if isinstance(event, SpeechSegment)]
     while (segment := stream.flush()) is not None:

@@ -137,7 +137,7 @@ def test_the_counting_hook_sees_every_task() -> None:
     async def test() -> None:
         _, awaits = await converse("duplex")
         places = Counter(name.rpartition(".")[2] for name in awaits.places)
-        assert {"serve", "_read", "run", "_wind_up"} <= set(places)
+        assert {"serve", "_read", "run", "_finish"} <= set(places)
 
     run(test)
 

@@ -1,6 +1,6 @@
-"""A cluster of Ray on one computer, put to work and broken: `python -m benchmarks.cluster`.
+"""Scales and breaks a Ray cluster on one computer: `python -m benchmarks.cluster [SCENARIO ...]`.
 
-Prints how long what takes. Workers have the fake backend, so a model's loading is not in it.
+Prints one line per figure. Workers run the fake backend, so loading a model is not included.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import signal
 import tempfile
 import time
 from array import array
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -28,61 +32,64 @@ from minicpmo_live.sessions import AsyncDuplex
 from minicpmo_live.sound import INPUT_RATE_HZ
 
 PORT = 28_106
-PLACES = 8  # of each seat
+SLOTS = 8  # of each worker
 UNIT_S = 1.0
 LIMIT_S = 120.0
-ASK_S = 5.0
+REQUEST_LIMIT_S = 5.0
+LOAD_S = 20.0
+MACHINE_COUNTS = (1, 2, 8)
+HEAD_DOWN_S = 10.0
 
 
 @dataclass
-class Talk:
-    """One conversation, a unit each second.
+class LoadSession:
+    """A duplex session that sends silence and measures one response per second.
 
     Attributes:
-        seat: that holds it.
-        units_s: how long the answer to each took.
-        is_over: it ended before it was to.
+        seat: Seat that serves it.
+        latencies_s: From sending a unit to its result.
+        has_ended: It ended by itself.
     """
 
     seat: str = ""
-    units_s: list[float] = field(default_factory=list)
-    is_over: bool = False
+    latencies_s: list[float] = field(default_factory=list)
+    has_ended: bool = False
     _sent_s: float = 0.0
 
     @property
     def late(self) -> int:
-        """Units whose answer came after the next had begun."""
-        return sum(unit_s > UNIT_S for unit_s in self.units_s)
+        """Number of units whose result came after the next unit was sent."""
+        return sum(latency_s > UNIT_S for latency_s in self.latencies_s)
 
-    async def hold(self, url: str) -> None:
-        """Talk until cancelled, or until the server ends it."""
+    async def run(self, url: str) -> None:
+        """Run until cancelled, or until the server ends the session."""
         with suppress(LiveError):
             async with AsyncClient(url).duplex() as session:
-                speaking = asyncio.create_task(self._speak(session))
+                sending = asyncio.create_task(self._send(session))
                 try:
-                    await self._hear(session)
+                    await self._receive(session)
                 finally:
-                    speaking.cancel()
-                    await asyncio.gather(speaking, return_exceptions=True)
-        self.is_over = True
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
+        self.has_ended = True
 
-    async def _speak(self, session: AsyncDuplex) -> None:
+    async def _send(self, session: AsyncDuplex) -> None:
         silence = array("f", bytes(4 * INPUT_RATE_HZ))
         while True:
-            await session.send_audio(silence)  # waits until there is a place
+            await session.send_audio(silence)  # waits for a worker first
             self._sent_s = time.monotonic()
             await asyncio.sleep(UNIT_S)
 
-    async def _hear(self, session: AsyncDuplex) -> None:
+    async def _receive(self, session: AsyncDuplex) -> None:
         async for event in session:
             if isinstance(event, QueueDone):
                 self.seat = event.worker_id or ""
             elif isinstance(event, Result):
-                self.units_s.append(time.monotonic() - self._sent_s)
+                self.latencies_s.append(time.monotonic() - self._sent_s)
 
 
 class Cluster:
-    """A running system over machines, as a person starts it and a client sees it."""
+    """The system on simulated machines, seen through its command line and its gateway."""
 
     def __init__(self, made: Machines) -> None:
         """Write the configuration; nothing is started yet."""
@@ -94,114 +101,212 @@ class Cluster:
                 "data_dir": str(made.folder / "data"),
                 "gateway_port": PORT,
                 "https": False,
-                "worker_slots": PLACES,
+                "worker_slots": SLOTS,
                 "drain_timeout_s": 5,
             },
             "security": {"allowed_hosts": ["*"]},
             "recording": {"enabled": False},
+            "limits": {"connections_per_client": 1_000, "waiting_per_client": 1_000},
         }
         self._config.write_text(json.dumps(sections), encoding="utf8")
 
     def launch(self, *flags: str) -> str:
-        """Run the launcher; return what it printed."""
-        self.url = f"http://{self.machines.all[0].address}:{PORT}"
+        """Run the launcher; return its output."""
+        self.url = f"http://{self.machines.front.address}:{PORT}"
         return self.machines.launch("--config", str(self._config), "--backend", "fake", *flags)
 
+    def scale(self, count: int) -> None:
+        """Request `count` seats and wait until they serve."""
+        self.launch("--workers", str(count), "--detach")
+        self.wait_for_seats(count)
+
     def workers(self) -> dict[str, Any]:  # Any: JSON
-        """Return the workers in service, by name, as the gateway shows them."""
+        """Return the workers in service by name, as the gateway lists them."""
         with suppress(httpx.HTTPError):
-            answer = httpx.get(f"{self.url}/workers", trust_env=False, timeout=ASK_S)
+            response = httpx.get(f"{self.url}/workers", trust_env=False, timeout=REQUEST_LIMIT_S)
             return {
                 worker["worker_id"]: worker
-                for worker in answer.raise_for_status().json()["workers"]
+                for worker in response.raise_for_status().json()["workers"]
                 if worker["status"] not in ("offline", "error", "loading")
             }
         return {}
 
     def wait_for_seats(self, count: int) -> float:
-        """Wait until so many are in service; return how long it took, s."""
+        """Wait until exactly `count` seats serve; return the time it took in seconds."""
 
         def are_there() -> bool:
-            seats = [name for name in self.workers() if name.startswith("seat_")]
-            return len(seats) == count
+            return sum(name.startswith("seat_") for name in self.workers()) == count
 
         return wait_for(f"{count} seats", are_there, LIMIT_S)
 
-    def seat_process(self) -> tuple[Machine, int]:
-        """Return a machine with a seat, and the seat's process."""
-        for machine in self.machines.all:
-            for pid in machine.pids("ray::RaySeat"):
-                return machine, pid
-        raise RuntimeError("no machine has a seat")
+    def seat_processes(self) -> dict[int, Machine]:
+        """Return the processes of all seats with their machines."""
+        return {
+            pid: machine for machine in self.machines.all for pid in machine.pids("ray::RaySeat")
+        }
+
+    def machine_with_seat(self) -> Machine:
+        return next(iter(self.seat_processes().values()))
 
     def kill_seat(self) -> float:
-        """Kill a seat; return after how long the gateway has another process of it, s."""
-        _, pid = self.seat_process()
-        before = {name: one["port"] for name, one in self.workers().items()}
-        os.kill(pid, signal.SIGKILL)
-        return wait_for("the seat is back", lambda: self._is_renewed(before), LIMIT_S)
+        """Kill one seat; return the seconds until a new process serves in its place."""
+        with self._recovery() as recovered:
+            os.kill(next(iter(self.seat_processes())), signal.SIGKILL)
+        return recovered[0]
 
     def kill_machine(self, machine: Machine) -> float:
-        """Kill a machine; return after how long its seat serves elsewhere, s."""
+        """Kill a machine; return the seconds until its seat serves elsewhere."""
+        with self._recovery() as recovered:
+            machine.kill()
+        return recovered[0]
+
+    def disconnect(self, machine: Machine) -> float:
+        """Take a machine off the network; return the seconds until its seat serves elsewhere."""
+        with self._recovery() as recovered:
+            machine.disconnect()
+        return recovered[0]
+
+    @contextmanager
+    def _recovery(self) -> Iterator[list[float]]:
+        """Measure from the block's end until all seats serve again, one from another process."""
         before = {name: one["port"] for name, one in self.workers().items()}
-        machine.kill()
-        return wait_for("the seat serves elsewhere", lambda: self._is_renewed(before), LIMIT_S)
 
-    def cut(self, machine: Machine) -> float:
-        """Pull a machine's cable; return after how long its seat serves elsewhere, s."""
-        before = {name: one["port"] for name, one in self.workers().items()}
-        machine.cut()
-        return wait_for("the seat serves elsewhere", lambda: self._is_renewed(before), LIMIT_S)
+        def is_renewed() -> bool:
+            now = {name: one["port"] for name, one in self.workers().items() if one["free_slots"]}
+            return now.keys() >= before.keys() and any(now[name] != before[name] for name in before)
 
-    def _is_renewed(self, before: dict[str, int]) -> bool:
-        now = {name: one["port"] for name, one in self.workers().items() if one["free_slots"]}
-        return now.keys() >= before.keys() and any(now[name] != before[name] for name in before)
+        recovered: list[float] = []
+        yield recovered
+        recovered.append(wait_for("the seat serves again", is_renewed, LIMIT_S))
 
 
-async def talks(url: str, count: int, seconds: float) -> list[Talk]:
-    """Hold conversations at once for a while."""
-    held = [Talk() for _ in range(count)]
-    tasks = [asyncio.create_task(talk.hold(url)) for talk in held]
+async def run_load(url: str, count: int, seconds: float) -> list[LoadSession]:
+    """Run concurrent sessions for some seconds."""
+    sessions = [LoadSession() for _ in range(count)]
+    tasks = [asyncio.create_task(session.run(url)) for session in sessions]
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return held
+    return sessions
 
 
-def main() -> None:
-    """Measure, and print a line for each figure."""
-    with (
-        tempfile.TemporaryDirectory(prefix="mc", dir="/tmp") as folder,
-        machines(Path(folder)) as made,
-    ):
-        made.add(gpus=0)
-        cluster = Cluster(made)
+def summary(sessions: list[LoadSession]) -> str:
+    latencies_ms = sorted(1000 * s for session in sessions for s in session.latencies_s)
+    served = sum(bool(session.latencies_s) for session in sessions)
+    late = sum(session.late for session in sessions)
+    if not latencies_ms:
+        return f"{served} concurrent sessions"
+    p99 = latencies_ms[int(0.99 * (len(latencies_ms) - 1))]
+    return (
+        f"{served} concurrent sessions, p50 {median(latencies_ms):.0f} ms, p99 {p99:.0f} ms, "
+        f"{late} of {len(latencies_ms)} units late"
+    )
+
+
+def measure_scaling(made: Machines) -> None:
+    """Measure joining machines, and sessions that fill all slots, at each of `MACHINE_COUNTS`."""
+    made.add()
+    cluster, started = Cluster(made), 0
+    for count in MACHINE_COUNTS:
         begin_s = time.monotonic()
-        first = made.add(gpus=1)
-        cluster.launch("--workers", "1", "--detach")
-        print(
-            f"the first seat serves after {time.monotonic() - begin_s:.1f} s, its machine included"
-        )
-        begin_s = time.monotonic()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda _: made.add(gpus=1), range(count - started)))
+        joined_s = time.monotonic() - begin_s
+        cluster.scale(count)
+        ready_s = time.monotonic() - begin_s - joined_s
+        print(f"{count - started} machines joined in {joined_s:.1f} s, seats ready {ready_s:.1f} s")
+        started = count
+        sessions = asyncio.run(run_load(cluster.url, count * SLOTS + 1, LOAD_S + 2 * count))
+        print(f"{count} machines: {summary(sessions)}")
+    cluster.launch("--stop", "--now")
+
+
+def measure_failures(made: Machines) -> None:
+    """Measure the recovery from a killed seat, a killed machine and a lost connection."""
+    made.add()
+    cluster = Cluster(made)
+    first = made.add(gpus=1)
+    made.add(gpus=1)
+    cluster.scale(2)
+    print(f"killed seat serves again after {cluster.kill_seat():.1f} s")
+    made.add(gpus=1)
+    print(f"killed machine's seat serves again after {cluster.kill_machine(first):.1f} s")
+    if made.bridge:
         made.add(gpus=1)
-        cluster.launch("--workers", "2", "--detach")
-        cluster.wait_for_seats(2)
-        print(f"the second seat serves after {time.monotonic() - begin_s:.1f} s, likewise")
-        held = asyncio.run(talks(cluster.url, 2 * PLACES, 20.0))
-        units_s = sorted(unit_s for talk in held for unit_s in talk.units_s)
-        late = sum(talk.late for talk in held)
-        at_once = sum(bool(talk.units_s) for talk in held)
-        middle_ms = 1000 * units_s[len(units_s) // 2]
-        print(f"{at_once} talks at once over 2 seats, p50 {middle_ms:.0f} ms, {late} units late")
-        print(f"a killed seat serves again after {cluster.kill_seat():.1f} s")
+        recovery_s = cluster.disconnect(cluster.machine_with_seat())
+        print(f"disconnected machine's seat serves again after {recovery_s:.1f} s")
+    cluster.launch("--stop", "--now")
+
+
+def measure_head_failure(made: Machines) -> None:
+    """Measure sessions while the head is down, and scaling after its return."""
+    head = made.add(is_front=False)
+    made.add(is_front=True)
+    made.add(gpus=1)
+    cluster = Cluster(made)
+    cluster.scale(1)
+    before = cluster.seat_processes().keys()
+    with running(cluster.url, SLOTS) as sessions:
+        head.kill()
+        time.sleep(HEAD_DOWN_S)
+        made.restart(head)
         made.add(gpus=1)
-        print(f"a killed machine's seat serves again after {cluster.kill_machine(first):.1f} s")
-        if made.bridge:
-            made.add(gpus=1)
-            machine, _ = cluster.seat_process()
-            print(f"with its cable cut it serves again after {cluster.cut(machine):.1f} s")
-        cluster.launch("--stop", "--now")
+        cluster.scale(2)
+        after = cluster.seat_processes().keys()
+    ended = sum(session.has_ended for session in sessions)
+    print(f"head down for {HEAD_DOWN_S:.0f} s: {summary(sessions)}, {ended} sessions ended")
+    print(f"{len(before & after)} of {len(before)} seats kept their process, and a new one serves")
+    cluster.launch("--stop", "--now")
+
+
+@contextmanager
+def running(url: str, count: int) -> Iterator[list[LoadSession]]:
+    """Run sessions on another thread until the block ends; they are served when it begins."""
+    sessions = [LoadSession() for _ in range(count)]
+    with ThreadPoolExecutor(1) as thread, asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        serving = thread.submit(loop.run_forever)
+        tasks = [asyncio.run_coroutine_threadsafe(one.run(url), loop) for one in sessions]
+        try:
+            wait_for(
+                "all sessions are served",
+                lambda: all(len(session.latencies_s) > 1 for session in sessions),
+                LIMIT_S,
+            )
+            yield sessions
+        finally:
+            for task in tasks:
+                task.cancel()
+            wait_for("all sessions have ended", lambda: not asyncio.all_tasks(loop), LIMIT_S)
+            loop.call_soon_threadsafe(loop.stop)
+            serving.result()
+
+
+class Scenario(StrEnum):
+    SCALING = "scaling"
+    FAILURES = "failures"
+    HEAD = "head"
+
+
+SCENARIOS = {
+    Scenario.SCALING: measure_scaling,
+    Scenario.FAILURES: measure_failures,
+    Scenario.HEAD: measure_head_failure,
+}
+
+
+def main(
+    scenarios: Annotated[list[Scenario] | None, typer.Argument(show_default="all")] = None,
+) -> None:
+    """Measure, each scenario on a cluster of its own."""
+    for scenario in scenarios or Scenario:
+        with (
+            tempfile.TemporaryDirectory(prefix="mc", ignore_cleanup_errors=True) as folder,
+            machines(Path(folder)) as made,
+        ):
+            print(f"== {scenario}", flush=True)
+            SCENARIOS[scenario](made)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Machines for a cluster of Ray on one computer: a network namespace each, with its own raylet.
+"""Simulated machines of a Ray cluster: a network namespace each, with its own raylet.
 
-Where namespaces are not allowed the machines share one address. Everything ends with the block that
-made it; `ray stop` is not used, since it ends processes by their names.
+Where namespaces are not permitted, the machines share one address. Everything ends with the block
+that made it; `ray stop` is not used, since it kills processes by name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from launcher.ray_variables import machine_variables
 
@@ -23,7 +24,7 @@ RAY = (sys.executable, "-P", "-m", "ray.scripts.scripts")
 LAUNCHER = (sys.executable, "-P", "-m", "launcher")
 HEAD_PORT = 26_379
 START_LIMIT_S = 120.0
-LOOK_S = 0.1
+POLL_S = 0.1
 LOCAL = "127.0.0.1"
 STAT_PARENT = 1  # of the fields of /proc/pid/stat behind the name
 
@@ -33,19 +34,23 @@ class Machine:
     """One machine.
 
     Attributes:
-        prefix: of a command that is to run there.
-        link: its end of the cable; empty where machines share an address.
-        ray: the command that holds its raylet.
+        prefix: Prefix of a command that runs there.
+        link: Its network interface; empty where machines share an address.
+        gpus: GPUs that it announces.
+        is_front: It may run the gateway.
+        ray: Command that runs its raylet.
     """
 
     name: str
     address: str
     prefix: tuple[str, ...] = ()
     link: str = ""
+    gpus: int = 0
+    is_front: bool = False
     ray: subprocess.Popen[bytes] | None = None
 
     def pids(self, word: str = "") -> list[int]:
-        """Return the processes below the raylet's command, those with a word in their command."""
+        """Return the processes below the raylet's command whose command line contains `word`."""
         if self.ray is None:
             return []
         found, parents = [], {self.ray.pid}
@@ -56,7 +61,7 @@ class Machine:
         return [pid for pid in found if word in _command(pid)]
 
     def kill(self) -> None:
-        """Take its power away."""
+        """Kill all its processes at once, as a power failure does."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -64,47 +69,67 @@ class Machine:
             self.ray.wait()
             self.ray = None
 
-    def cut(self) -> None:
-        """Pull its cable."""
+    def disconnect(self) -> None:
+        """Take it off the network."""
         _ip("link", "set", self.link, "down")
 
 
 @dataclass
 class Machines:
-    """Makes machines, and runs the launcher on the first.
+    """Makes machines, and runs the launcher on the one that runs the gateway.
 
     Attributes:
-        folder: of logs, the token and the data of all machines.
-        all: the first is the head, and the only one that may hold the gateway.
+        folder: Logs, the token and the data of all machines.
+        all: The first is the head.
     """
 
     folder: Path
     bridge: str
     all: list[Machine] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def front(self) -> Machine:
+        return next(machine for machine in self.all if machine.is_front)
 
     def environment(self, machine: Machine) -> dict[str, str]:
-        """Return what every program of a machine gets, Ray's token and TLS among it."""
+        """Return the environment of a machine's programs, Ray's token and TLS included."""
         kept = {name: v for name, v in os.environ.items() if not name.startswith(("OMNI_", "RAY_"))}
         names = [machine.address, "localhost", LOCAL, socket.gethostname()]
-        return kept | machine_variables(self.folder, machine.name, list(dict.fromkeys(names)))
+        return {
+            **kept,
+            **machine_variables(self.folder, machine.name, list(dict.fromkeys(names))),
+            "RAY_gcs_storage": "rocksdb",  # so that a restarted head has its state
+            "RAY_gcs_storage_path": str(self.folder / "gcs"),
+        }
 
-    def add(self, gpus: int) -> Machine:
-        """Start one more machine."""
-        number = len(self.all)
-        machine = Machine(f"m{number}", LOCAL)
-        if self.bridge:
-            machine = _namespace(self.bridge, number)
-        self.all.append(machine)
+    def add(self, gpus: int = 0, *, is_front: bool | None = None) -> Machine:
+        """Start another machine; by default only the head may run the gateway. Thread-safe."""
+        with self._lock:
+            number = len(self.all)
+            machine = Machine(f"m{number}", LOCAL, gpus=gpus)
+            machine.is_front = number == 0 if is_front is None else is_front
+            if self.bridge:
+                _namespace(machine, self.bridge, number)
+            self.all.append(machine)
+        self.restart(machine)
+        return machine
+
+    def restart(self, machine: Machine) -> None:
+        """Start a machine's raylet, and wait until it has joined."""
         head = self.all[0]
-        place = f"{head.address}:{HEAD_PORT}"
-        flags = [f"--num-gpus={gpus}", "--num-cpus=1", "--object-store-memory=100000000"]
+        flags = [f"--num-gpus={machine.gpus}", "--num-cpus=1", "--object-store-memory=100000000"]
         flags.append(f"--node-ip-address={machine.address}")
+        if machine.is_front:
+            flags.append('--resources={"front": 1}')
         if machine is head:
             flags += ["--head", f"--port={HEAD_PORT}", "--include-dashboard=false"]
-            flags += ['--resources={"front": 1}', f"--temp-dir={self.folder / 'r'}"]
+            flags.append(f"--temp-dir={self.folder / 'r'}")
+            # A returning head would find its own address in it, and take it for another cluster's.
+            (self.folder / "r" / "ray_current_cluster").unlink(missing_ok=True)
         else:
-            flags.append(f"--address={place}")
-        with (self.folder / f"{machine.name}.log").open("wb") as log:
+            flags.append(f"--address={head.address}:{HEAD_PORT}")
+        with self._log_file(machine).open("wb") as log:
             machine.ray = subprocess.Popen(
                 (*machine.prefix, *RAY, "start", "--block", *flags),
                 env=self.environment(machine),
@@ -113,15 +138,14 @@ class Machines:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_for("a raylet", lambda: b"runtime started" in self._log(machine), START_LIMIT_S)
-        return machine
+        wait_for("a raylet", lambda: self._has_started(machine), START_LIMIT_S)
 
     def launch(self, *flags: str) -> str:
-        """Run `start_all.sh --ray` on the head; return what it printed."""
-        head = self.all[0]
+        """Run `start_all.sh --ray` on the gateway's machine; return its output."""
+        head, front = self.all[0], self.front
         done = subprocess.run(
-            (*head.prefix, *LAUNCHER, "--ray", f"{head.address}:{HEAD_PORT}", *flags),
-            env=self.environment(head),
+            (*front.prefix, *LAUNCHER, "--ray", f"{head.address}:{HEAD_PORT}", *flags),
+            env=self.environment(front),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -134,29 +158,32 @@ class Machines:
             raise RuntimeError(f"{flags}: exit code {done.returncode}\n{done.stdout}")
         return done.stdout
 
-    def _log(self, machine: Machine) -> bytes:
+    def _has_started(self, machine: Machine) -> bool:
+        text = self._log_file(machine).read_text(encoding="utf8", errors="replace")
         if machine.ray is None or machine.ray.poll() is not None:
-            text = (self.folder / f"{machine.name}.log").read_text(encoding="utf8")
             raise RuntimeError(f"{machine.name} has ended\n{text}")
-        return (self.folder / f"{machine.name}.log").read_bytes()
+        return "runtime started" in text
+
+    def _log_file(self, machine: Machine) -> Path:
+        return self.folder / f"{machine.name}.log"
 
 
 def wait_for(what: str, is_true: Callable[[], object], limit_s: float) -> float:
-    """Look until something is true; return how long it took, s.
+    """Poll until `is_true`; return the seconds it took.
 
     Raises:
-        RuntimeError: it took too long.
+        RuntimeError: It took more than `limit_s`.
     """
     begin_s = time.monotonic()
     while not is_true():
         if time.monotonic() - begin_s > limit_s:
             raise RuntimeError(f"not reached in {limit_s:g} s: {what}")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return time.monotonic() - begin_s
 
 
 def may_have_namespaces() -> bool:
-    """Whether this process may make network namespaces."""
+    """Whether this process may create network namespaces."""
     try:
         return not subprocess.run(("unshare", "-n", "true"), capture_output=True).returncode
     except OSError:
@@ -165,7 +192,7 @@ def may_have_namespaces() -> bool:
 
 @contextmanager
 def machines(folder: Path) -> Iterator[Machines]:
-    """Have a place for machines; all of them end with the block."""
+    """Provide the network; all machines end with the block."""
     with ExitStack() as stack:
         bridge = ""
         if may_have_namespaces():
@@ -186,20 +213,19 @@ def _end(made: Machines) -> None:
             _ip("netns", "del", _space(made.bridge, machine.name))
 
 
-def _namespace(bridge: str, number: int) -> Machine:
-    name = f"m{number}"
-    space, outer, inner = _space(bridge, name), f"{bridge}{name}", "eth0"
-    address = f"{_subnet()}.{number + 1}"
+def _namespace(machine: Machine, bridge: str, number: int) -> None:
+    space = _space(bridge, machine.name)
+    machine.address = f"{_subnet()}.{number + 1}"
+    machine.prefix, machine.link = ("ip", "netns", "exec", space), f"{bridge}{machine.name}"
     _ip("netns", "add", space)
-    _ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", space)
-    _ip("link", "set", outer, "master", bridge, "up")
+    _ip("link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", space)
+    _ip("link", "set", machine.link, "master", bridge, "up")
     for arguments in (
         ("link", "set", "lo", "up"),
-        ("addr", "add", f"{address}/24", "dev", inner),
-        ("link", "set", inner, "up"),
+        ("addr", "add", f"{machine.address}/24", "dev", "eth0"),
+        ("link", "set", "eth0", "up"),
     ):
         _ip("-n", space, *arguments)
-    return Machine(name, address, ("ip", "netns", "exec", space), outer)
 
 
 def _space(bridge: str, name: str) -> str:

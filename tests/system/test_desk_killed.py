@@ -16,15 +16,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.cluster import Talk
+from benchmarks.cluster import LoadSession
 from benchmarks.launched import free_ports, wait_until
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.realtime
-TALKS = int(os.environ.get("DESK_TALKS", "16"))
+SESSIONS = int(os.environ.get("DESK_SESSIONS", "16"))
 WAITING = 4
 SLOTS = 50  # of a worker: what a process serves in time beside all the others
-WORKERS = -(-TALKS // SLOTS)
+WORKERS = -(-SESSIONS // SLOTS)
 HOST = "127.0.0.1"
 LIMIT_S = 120.0  # ends a test that hangs
 DESK, FIRST_DOOR, SECOND_DOOR, FIRST_WORKER = range(4)
@@ -52,8 +52,8 @@ class Parts:
             "recording": {"enabled": False},
             # All sessions come from one address.
             "limits": {
-                "connections_per_client": TALKS + WAITING,
-                "waiting_per_client": TALKS + WAITING,
+                "connections_per_client": SESSIONS + WAITING,
+                "waiting_per_client": SESSIONS + WAITING,
             },
         }
         self._config.write_text(json.dumps(sections))
@@ -65,7 +65,7 @@ class Parts:
     def start(self, part: int) -> subprocess.Popen[bytes]:
         """Start one; it is killed in the end."""
         if part >= FIRST_WORKER:
-            slots = min(SLOTS, TALKS - (part - FIRST_WORKER) * SLOTS)  # the last has the rest
+            slots = min(SLOTS, SESSIONS - (part - FIRST_WORKER) * SLOTS)  # the last has the rest
             flags = ["worker.py", "--backend", "fake", "--slots", str(slots)]
         else:
             flags = ["gateway.py", "--role", "desk" if part == DESK else "door"]
@@ -98,13 +98,13 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 
 @contextmanager
-def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[list[Talk]]:
+def held(parts: Parts, loop: asyncio.AbstractEventLoop, count: int) -> Iterator[list[LoadSession]]:
     """Hold sessions by both doors in turn."""
-    talks = [Talk() for _ in range(count)]
+    sessions = [LoadSession() for _ in range(count)]
     doors = [parts.url(FIRST_DOOR), parts.url(SECOND_DOOR)]
-    tasks = [loop.create_task(talk.hold(doors[n % 2])) for n, talk in enumerate(talks)]
+    tasks = [loop.create_task(session.run(doors[n % 2])) for n, session in enumerate(sessions)]
     try:
-        yield talks
+        yield sessions
     finally:
         for task in tasks:
             task.cancel()
@@ -127,30 +127,31 @@ def test_no_unit_is_late_when_the_desk_is_killed(parts: Parts) -> None:
 
         loop.run_until_complete(wait())
 
-    with held(parts, loop, TALKS) as talks:
-        run_until("all talk", lambda: all(len(talk.units_s) > 1 for talk in talks))
+    with held(parts, loop, SESSIONS) as sessions:
+        run_until(
+            "all are served", lambda: all(len(session.latencies_s) > 1 for session in sessions)
+        )
         with held(parts, loop, WAITING) as waiting:
             run_until("they wait", lambda: parts.queue(FIRST_DOOR) == WAITING)
             desk.send_signal(signal.SIGKILL)
             desk.wait()
-            counts = [len(talk.units_s) for talk in talks]
+            counts = [len(session.latencies_s) for session in sessions]
             began_s = time.monotonic()
             run_until("units come", lambda: time.monotonic() - began_s > 5)
-            assert not any(talk.is_over for talk in (*talks, *waiting))
+            assert not any(session.has_ended for session in (*sessions, *waiting))
             parts.start(DESK)
             run_until("the queue is back", lambda: parts.queue(SECOND_DOOR) == WAITING)
             run_until(
                 "units come",
                 lambda: all(
-                    len(talk.units_s) > before + 8
-                    for talk, before in zip(talks, counts, strict=True)
+                    len(session.latencies_s) > before + 8
+                    for session, before in zip(sessions, counts, strict=True)
                 ),
             )
-            assert not any(talk.seat for talk in waiting), "nobody took a slot that is occupied"
-        assert not any(talk.is_over for talk in talks)
-        assert [talk.late for talk in talks] == [0] * TALKS
-        worst_s = max(unit_s for talk in talks for unit_s in talk.units_s)
-        print(
-            f"{TALKS} sessions, {sum(len(t.units_s) for t in talks)} units, worst {worst_s:.3f} s"
-        )
+            assert not any(session.seat for session in waiting), "no slot was free"
+        assert not any(session.has_ended for session in sessions)
+        assert [session.late for session in sessions] == [0] * SESSIONS
+        worst_s = max(latency_s for session in sessions for latency_s in session.latencies_s)
+        units = sum(len(session.latencies_s) for session in sessions)
+        print(f"{SESSIONS} sessions, {units} units, slowest {worst_s:.3f} s")
     loop.close()

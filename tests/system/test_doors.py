@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import Talk
+from benchmarks.cluster import LoadSession
 from benchmarks.launched import HOST, Plan, free_ports, wait_until
 from tests.system.running import LIMIT_S, RunningSystem
 
@@ -59,27 +59,31 @@ async def scenario(system: RunningSystem) -> None:
         return row["restarts"] == 1 and row["phase"] == "ready"
 
     doors = [f"http://{HOST}:{system.port + index}" for index in range(DOORS)]
-    talks = [Talk() for _ in doors]
+    sessions = [LoadSession() for _ in doors]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(talk.hold(url)) for talk, url in zip(talks, doors, strict=True)]
-        await until("both are served", lambda: all(talk.units_s for talk in talks))
+        tasks = [
+            group.create_task(session.run(url))
+            for session, url in zip(sessions, doors, strict=True)
+        ]
+        await until("both are served", lambda: all(session.latencies_s for session in sessions))
 
         os.kill(system.pid("desk"), signal.SIGKILL)
         await until("the desk is up again", lambda: is_up_again("desk"))
-        counts = [len(talk.units_s) for talk in talks]
+        counts = [len(session.latencies_s) for session in sessions]
         await until(
             "both are served still",
             lambda: all(
-                len(talk.units_s) > count for talk, count in zip(talks, counts, strict=True)
+                len(session.latencies_s) > count
+                for session, count in zip(sessions, counts, strict=True)
             ),
         )
-        assert not any(talk.is_over for talk in talks)
+        assert not any(session.has_ended for session in sessions)
 
         os.kill(system.pid("door_0"), signal.SIGKILL)
         await until("the door is up again", lambda: is_up_again("door_0"))
-        newcomer = Talk()
-        tasks.append(group.create_task(newcomer.hold(doors[0])))
-        await until("a new session is served there", lambda: newcomer.units_s)
-        assert not talks[1].is_over
+        newcomer = LoadSession()
+        tasks.append(group.create_task(newcomer.run(doors[0])))
+        await until("a new session is served there", lambda: newcomer.latencies_s)
+        assert not sessions[1].has_ended
         for task in tasks:
             task.cancel()

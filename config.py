@@ -1,7 +1,7 @@
-"""The configuration: read once from file, environment and command line, frozen, passed on.
+"""The configuration, read once from file, environment and command line.
 
-A program loads it and passes the object, or a section of it, to what needs it.
-Never import anything but pydantic and the words of layer 0.
+A program loads it and passes the frozen object, or a section of it, to its parts. Imports nothing
+but pydantic and layer 0.
 """
 
 from __future__ import annotations
@@ -74,30 +74,33 @@ __all__ = [
 ]
 
 CONFIG_FILE = "config.json"
-PRIVATE_UMASK = 0o077  # what the programs write is readable by their own user only
+PRIVATE_UMASK = 0o077  # files are readable by their owner only
 
 log = logging.getLogger(__name__)
 
 
 class FrontendDefaults(Section):
-    """What a page needs to know of the configuration; nothing secret."""
+    """The part of the configuration that pages receive; it contains no secrets."""
 
-    playback_delay_ms: int = Field(description="Buffer before playing, ms.")
-    default_lang: str | None = Field(description="Language, if the server says.")
-    languages: dict[str, str] = Field(description="What each language calls itself, by code.")
-    max_kv_tokens: int = Field(description="Longest context, tokens.")
-    recording: RecordingSettings = Field(description="What is recorded and how long it is kept.")
-    recording_enabled: bool = Field(description="Sessions are recorded.")
-    half_duplex: HalfDuplexSettings = Field(description="Defaults of half duplex.")
-    duplex: DuplexSettings = Field(description="Limits of duplex.")
-    limits: LimitSettings = Field(description="Sizes and lengths.")
+    playback_delay_ms: int
+    """Playback buffer, ms."""
+    default_lang: str | None
+    """Configured language of the pages."""
+    languages: dict[str, str]
+    """Native name of each language, by code."""
+    max_kv_tokens: int
+    """Context length, tokens."""
+    recording: RecordingSettings
+    recording_enabled: bool
+    half_duplex: HalfDuplexSettings
+    duplex: DuplexSettings
+    limits: LimitSettings
 
 
 class Settings(BaseSettings):
-    """Everything that can be configured.
+    """All settings.
 
-    Made without arguments it holds the defaults, whatever the environment says; `load_settings`
-    is what reads the environment.
+    The constructor does not read the environment; `load_settings` does.
     """
 
     model_config = SettingsConfigDict(
@@ -105,10 +108,10 @@ class Settings(BaseSettings):
         extra="ignore",
         env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="_",
-        env_nested_max_split=1,  # keys hold the delimiter themselves
+        env_nested_max_split=1,  # keys contain the delimiter
         env_ignore_empty=True,
         env_parse_none_str="null",
-        enable_decoding=False,  # lists are read by their own fields
+        enable_decoding=False,  # list fields parse their own values
     )
 
     model: ModelSettings = Field(default_factory=ModelSettings)
@@ -135,11 +138,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from the arguments alone."""
+        """Take values from the constructor's arguments only."""
         return (init_settings,)
 
     def worker_port(self, index: int) -> int:
-        """Return the port of a worker, from 0; raises `SettingsError` if there is none."""
+        """Return the port of worker `index`, from 0; a SettingsError if it is out of range."""
         port = self.service.worker_base_port + index
         if index < 0 or port > LAST_PORT:
             raise SettingsError(
@@ -149,14 +152,13 @@ class Settings(BaseSettings):
         return port
 
     def worker_addresses(self, count: int) -> list[str]:
-        """Return "host:port" of the first `count` workers of this machine."""
+        """Return "host:port" of the first `count` workers on this machine."""
         host = self.service.worker_host
         if host in {"0.0.0.0", "::"}:
-            host = "127.0.0.1"  # bound to every address, so reached over loopback
+            host = "127.0.0.1"  # listens on every address, so reachable over loopback
         return [WorkerPlace(host, self.worker_port(index)).netloc for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
-        """Return what pages receive; `languages` are their own names, by code."""
         return FrontendDefaults(
             playback_delay_ms=self.audio.playback_delay_ms,
             default_lang=self.service.default_lang,
@@ -175,15 +177,15 @@ def load_settings(
 ) -> Settings:
     """Read the configuration: command line over environment over file over defaults.
 
-    Unknown keys of the file and the environment are named in a warning and ignored.
+    Unknown keys in the file and the environment are logged and ignored.
 
     Args:
-        path: of the file; None is `config.json` in `HOME`, which may be missing.
-        overrides: values of the command line by "section.key"; None stands for "not given".
+        path: The file; None is `config.json` in `HOME`, which need not exist.
+        overrides: Values from the command line by "section.key"; None is "not given".
 
     Raises:
-        SettingsError: the file cannot be used, or a value is wrong; every wrong one is named.
-        KeyError: an override is not a setting.
+        SettingsError: The file cannot be read, or values are invalid; it names all of them.
+        KeyError: An override is not a setting.
     """
     keys = known_keys(Settings)
     given = {key: value for key, value in (overrides or {}).items() if value is not None}

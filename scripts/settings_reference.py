@@ -1,7 +1,4 @@
-"""Writes what follows from the settings' own declarations: `python -m scripts.settings_reference`.
-
-`config.example.json` holds every key with its default, `docs/settings.md` describes each.
-"""
+"""Generates `config.example.json` and `docs/settings.md` from the settings' declarations."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ HEAD = """\
 
 <!-- Written by `make settings` from settings/sections.py; do not edit. -->
 
-A value is taken from the command line, else from the environment, else from `config.json`, else it
-is the default. `config.json` is a copy of `config.example.json` with your
-changes; each key can also be given as a variable, `OMNI_<SECTION>_<KEY>`: `service.gateway_port` is
-`OMNI_SERVICE_GATEWAY_PORT`. Lists in variables are separated by commas, relative paths start at the
-project's folder or at `MINICPMO_HOME`, and a wrong value is named at the start with its place and
-its limits.
+Settings are read from the command line, the environment, `config.json` and the defaults, in this
+order of precedence. `config.json` holds the keys that you change, as in `config.example.json`.
+The environment variable of a key is `OMNI_<SECTION>_<KEY>`: `service.gateway_port` is
+`OMNI_SERVICE_GATEWAY_PORT`. Lists in variables are separated by commas. Relative paths are
+relative to the project's folder, or to `MINICPMO_HOME` if that is set. An invalid value is
+reported at start-up with its source and its limits.
 """
 
 
@@ -43,7 +40,9 @@ def page() -> str:
         head = ("key", "type", "default", "range", "meaning")
         rows = table(head, (_row(key, field) for key, field in fields.items()))
         prefix = environment_name(f"{name}.")
-        parts.append(f"## {name}\n\n{section.__doc__} Variables begin with `{prefix}`.\n\n{rows}\n")
+        parts.append(
+            f"## {name}\n\n{section.__doc__} Environment variables: `{prefix}…`.\n\n{rows}\n"
+        )
     return "\n".join(parts)
 
 
@@ -57,7 +56,13 @@ def _sections() -> Iterator[tuple[str, type[BaseModel], dict[str, Schema]]]:
 def _row(key: str, field: Schema) -> Sequence[str]:
     default = json.dumps(field["default"])
     kind = type_words(field, {})
-    return f"`{key}`", kind, f"`{default}`", range_words(field), field["description"]
+    return (
+        f"`{key}`",
+        kind,
+        f"`{default}`",
+        range_words(field),
+        " ".join(field["description"].split()),
+    )
 
 
 FILES = {"config.example.json": example, "docs/settings.md": page}

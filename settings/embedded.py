@@ -1,4 +1,4 @@
-"""What is used when no checkpoint is configured, and how far the fetch of its files is."""
+"""The default model when no checkpoint is configured, and the state of its download."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from core.schemas.common import WireModel
 Embedded = Literal["auto", "cascade", "nano", "toy"]
 EMBEDDED_FOLDER = "nano"
 CASCADE_FOLDER = "cascade"
-PROGRESS_FILE = "progress.json"  # inside the cascade's folder: how far its fetch is
+PROGRESS_FILE = "progress.json"  # in the cascade's folder
 TOY_FOLDER = "tiny"
 CONFIG_FILE = "config.json"
-WHISPER_FOLDER = "whisper"  # inside a checkpoint: the transcriber on the CPU
+WHISPER_FOLDER = "whisper"  # in a checkpoint
 
 
 def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
-    """Return nano's checkpoint if it was assembled, else the toy's, which may not exist yet."""
+    """Return the folder of nano if it was assembled, otherwise of the toy, which may not exist."""
     folder = data_dir / EMBEDDED_FOLDER
     is_there = embedded != "toy" and (folder / CONFIG_FILE).is_file()
     return folder if is_there else data_dir / TOY_FOLDER
 
 
 class FetchProgress(WireModel):
-    """The state of a fetch that runs beside the service."""
+    """State of a download that runs while the service is up."""
 
     state: Literal["fetching", "complete", "failed"] = Field(description="In one word.")
     done_bytes: int = Field(0, ge=0, description="Bytes that are here.")
@@ -35,7 +35,7 @@ class FetchProgress(WireModel):
 
 
 def read_progress(data_dir: Path) -> FetchProgress | None:
-    """Return the progress of the cascade's fetch; None if nothing was fetched since the start."""
+    """Return the state of the cascade's download; None if there was none since the start."""
     try:
         content = (data_dir / CASCADE_FOLDER / PROGRESS_FILE).read_bytes()
         return FetchProgress.model_validate_json(content)

@@ -1,4 +1,4 @@
-"""Field types the sections share, and the folders of the program and of its files."""
+"""Field types of the sections, and the folders of the program and its data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from settings.workers import WorkerAddress
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
-"""Where the programs and what they only read lie."""
+"""Folder of the programs and their read-only files."""
 
 IS_INSTALLED: Final = not (PROJECT_ROOT / "pyproject.toml").is_file()
-"""From a wheel: the program's folder is no place for files of one's own."""
+"""Installed from a wheel, whose folder must not hold user files."""
 
 
 def _home() -> Path:
@@ -32,14 +32,14 @@ def _home() -> Path:
 
 
 HOME: Final = _home()
-"""Relative paths start here, wherever a program was started from."""
+"""Base of relative paths, independent of the working directory."""
 
 NO_LIMIT = -1
 ORIGIN = re.compile(r"\*|https?://(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+)(:\d+)?/?", re.IGNORECASE)
 
 
 class Section(BaseModel):
-    """Base of every section: frozen; defaults are checked like any value."""
+    """Base class of the sections: frozen, with validated defaults."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -49,6 +49,7 @@ class Section(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         validate_default=True,
+        use_attribute_docstrings=True,
     )
 
 
@@ -57,14 +58,14 @@ def _in_project(path: Path) -> Path:
 
 
 def _model_place(place: str) -> str:
-    """Make a local folder absolute; what is no folder is the id of a published checkpoint."""
+    """Make a local folder absolute; anything else is a hub id."""
     local = HOME / Path(place).expanduser()
     is_local = place.startswith((".", "/", "~")) or local.exists()
     return str(local) if is_local else place
 
 
 def _split_list(value: object) -> object:
-    """Read a list out of an environment variable: JSON, or parts separated by commas."""
+    """Parse a list in an environment variable: JSON, or comma-separated."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
@@ -96,19 +97,19 @@ def _upper(value: object) -> object:
 
 
 ProjectPath = Annotated[Path, AfterValidator(_in_project)]
-"""A path; a relative one starts at `HOME`."""
+"""A path, relative to `HOME` unless absolute."""
 
 RecordingPlace = Annotated[str, Field(pattern=r"^$|^(s3|gs|az|file)://")]
-"""The URL of an object store, or nothing."""
+"""URL of an object store, or empty."""
 
 ModelPlace = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_model_place)]
-"""A checkpoint's folder, or its id on a hub."""
+"""A checkpoint: folder or hub id."""
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 """A TCP port. Source: RFC 9293, section 3.1 (16 bits)."""
 
 TextList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
-"""Texts; in an environment variable as JSON or separated by commas."""
+"""Strings; in an environment variable as JSON or comma-separated."""
 
 NetworkList = Annotated[
     tuple[Annotated[str, AfterValidator(_is_network)], ...], BeforeValidator(_split_list)
@@ -120,8 +121,8 @@ OriginList = Annotated[
 ]
 """Origins of web pages such as https://example.com; "*" is any."""
 
-DAYS_MAX: Final = 36_500  # a hundred years: what a date can be counted back from
-GIGABYTES_MAX: Final = 1_000_000  # more than one file system holds
+DAYS_MAX: Final = 36_500  # a hundred years, which date arithmetic can represent
+GIGABYTES_MAX: Final = 1_000_000  # beyond any file system
 
 DayLimit = Annotated[int, Field(ge=NO_LIMIT, le=DAYS_MAX), AfterValidator(_days)]
 """Days; -1 is no limit, and 0 is read as -1."""
@@ -130,7 +131,7 @@ GigabyteLimit = Annotated[float, Field(ge=NO_LIMIT, le=GIGABYTES_MAX), AfterVali
 """Gigabytes; -1 is no limit, and 0 is read as -1."""
 
 WorkerList = Annotated[tuple[WorkerAddress, ...], BeforeValidator(_split_list)]
-"""Where workers are."""
+"""Worker addresses."""
 
 UpperCase = BeforeValidator(_upper)
-"""Lets a word be written in any letter case."""
+"""Makes a value case-insensitive."""

@@ -1,4 +1,4 @@
-"""What is kept of conversations, where and for how long."""
+"""The recording section."""
 
 from __future__ import annotations
 
@@ -12,33 +12,29 @@ SIGNING_STORES = ("s3://", "gs://", "az://")
 
 
 class RecordingSettings(Section):
-    """What is kept of conversations."""
+    """Recordings of conversations."""
 
-    enabled: bool = Field(True, description="Record sessions.")
-    session_retention_days: DayLimit = Field(30, description="Days kept; -1: for ever.")
-    max_storage_gb: GigabyteLimit = Field(20, description="Room for recordings, GB; -1: any.")
-    min_free_gb: float = Field(
-        2, ge=0, le=GIGABYTES_MAX, description="Nothing is recorded with less of the disk free, GB."
-    )
+    enabled: bool = True
+    """Record sessions."""
+    session_retention_days: DayLimit = 30
+    """Days that recordings are kept; -1: forever."""
+    max_storage_gb: GigabyteLimit = 20
+    """Total size, GB, beyond which the oldest recordings are deleted; -1: unlimited."""
+    min_free_gb: float = Field(2, ge=0, le=GIGABYTES_MAX)
+    """Nothing is recorded while less disk space than this is free, GB."""
 
-    store: RecordingPlace = Field(
-        "",
-        description="Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; "
-        "empty: they stay in the data folder.",
-    )
-    direct: bool = Field(
-        False,
-        description="Clients fetch sound, pictures and films of the store (s3, gs, az) by signed "
-        "URLs of its own, which end after an hour; the store has to allow it to pages.",
-    )
-    keep_local_h: float = Field(
-        24, ge=0, description="A worker keeps what the store has for so long, hours."
-    )
-    checkpoint_upload_s: float = Field(
-        0,
-        ge=0,
-        description="Upload what a running talk has so often, s; 0: never.",
-    )
+    store: RecordingPlace = ""
+    """Object store for finished recordings: s3://BUCKET/PREFIX, gs://, az:// or file://; empty:
+    they stay in data_dir.
+    """
+    direct: bool = False
+    """Redirect media requests to signed URLs of the store (s3, gs, az), valid for an hour; the
+    store's CORS rules must allow the pages.
+    """
+    keep_local_h: float = Field(24, ge=0)
+    """Hours that a worker keeps its copy of an uploaded recording."""
+    checkpoint_upload_s: float = Field(0, ge=0)
+    """Interval for uploading the recording of a running session, s; 0: only when it has ended."""
 
     @model_validator(mode="after")
     def _check_direct(self) -> Self:
@@ -48,7 +44,7 @@ class RecordingSettings(Section):
 
     @property
     def summary(self) -> str:
-        """A sentence about what is recorded and how long it is kept, for the launcher."""
+        """A sentence for the launcher on what is recorded and for how long."""
         if not self.enabled:
             return "Conversations are not recorded."
         days, room = self.session_retention_days, self.max_storage_gb

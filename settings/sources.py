@@ -1,6 +1,6 @@
-"""Where values come from: the file, the environment, the command line; and what is wrong there.
+"""Sources of settings: file, environment and command line, and error messages about them.
 
-A source is read into `{"section.key": value}`, so that the later ones simply replace.
+Every source is read into `{"section.key": value}`; later sources override earlier ones.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ SHOWN_VALUE_CHARS = 80  # a longer value is cut in a message
 
 
 class SettingsError(Exception):
-    """The configuration cannot be used; the text says which key, which value and why."""
+    """The configuration is invalid; the text names key, value and reason."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Values by "section.key" of one place, which is named as messages do."""
+    """Values by "section.key"; `where` is its name in messages."""
 
     where: str
     values: Mapping[str, object]
 
 
 def read_file(path: Path, *, is_required: bool) -> Source:
-    """Read a JSON file of sections; a missing file is empty unless it is required.
+    """Read a JSON file of sections; an optional file may be missing.
 
     Raises:
-        SettingsError: it is missing though required, no JSON, or not made of sections.
+        SettingsError: It is required and missing, not JSON, or not an object of sections.
     """
     try:
         text = path.read_text(encoding="utf8")
@@ -63,13 +63,13 @@ def read_environment(model: type[BaseSettings]) -> Source:
     known = {environment_name(key).upper() for key in values}
     for name in os.environ:
         if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
-            if os.environ[name]:  # an empty variable is no value
-                values[name] = os.environ[name]  # of no section: named as unknown later
+            if os.environ[name]:  # empty: not set
+                values[name] = os.environ[name]  # reported as unknown
     return Source(ENVIRONMENT, values)
 
 
 def flat(sections: Mapping[str, object], place: str) -> dict[str, object]:
-    """Turn sections of keys into "section.key"; a SettingsError if a section is no object."""
+    """Flatten sections to "section.key"; a SettingsError if a section is not an object."""
     values: dict[str, object] = {}
     for section, keys in sections.items():
         if section.startswith("$"):
@@ -89,7 +89,7 @@ def nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 
 def known_keys(model: type[BaseModel]) -> dict[str, bool]:
-    """Return every "section.key" a file may hold, and whether its value is secret."""
+    """Return every valid "section.key", and whether its value is secret."""
     keys = {}
     for section, field in model.model_fields.items():
         part = field.annotation
@@ -102,7 +102,7 @@ def known_keys(model: type[BaseModel]) -> dict[str, bool]:
 
 
 def unknown_keys(source: Source, known: Collection[str]) -> Iterator[str]:
-    """Say of every unknown key where it stands and what may have been meant."""
+    """Yield a message for each unknown key, with its source and similar keys."""
     spell = environment_name if source.where == ENVIRONMENT else str
     for key in source.values:
         if key in known:
@@ -121,12 +121,12 @@ def environment_name(key: str) -> str:
 def explain(
     errors: list[ErrorDetails], sources: Collection[Source], secrets: Collection[str]
 ) -> str:
-    """Describe what is wrong: key, value, the place it comes from, and the limit.
+    """Describe validation errors: key, value, source and limit.
 
     Args:
-        errors: of pydantic.
-        sources: in the order in which they were read; the last to hold a key gave its value.
-        secrets: keys whose value is never shown.
+        errors: From pydantic.
+        sources: In the order in which they were read; the last one with a key set its value.
+        secrets: Keys whose values are never shown.
     """
     lines = []
     for error in errors:

@@ -1,4 +1,4 @@
-"""Where workers are, as it is written: `host:port`, or `dns:NAME:PORT` for all that DNS names."""
+"""Worker addresses: `host:port`, or `dns:NAME:PORT` for every address that NAME resolves to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED: Final = re.compile(rf"dns:{_HOST}:([0-9]{{1,5}})")
 
 
 class WorkerPlace(NamedTuple):
-    """The address of a worker, or of one at each address that DNS has for the name."""
+    """Address of a worker, or of one worker per DNS record of `host`."""
 
     host: str
     port: int
@@ -43,4 +43,4 @@ def _checked(text: str) -> str:
 
 
 WorkerAddress = Annotated[str, AfterValidator(_checked)]
-"""Such a text."""
+"""A valid worker address."""

@@ -124,14 +124,14 @@ declare namespace Http {
     size_bytes: number;
   };
 
-  /** Full duplex. */
+  /** Full-duplex sessions. */
   type DuplexSettings = {
-    pause_timeout: number; // A paused session ends after this, s.
-    max_session_s: number; // A session ends after this, s; 0: never.
-    max_kv_tokens: number; // Longest context, tokens.
-    max_backlog_chunks: number; // Chunks that may wait.
-    frame_grace_ms: number; // Wait for a chunk's frame, ms.
-    max_frames_per_chunk: number; // Newest frames used of one unit.
+    pause_timeout: number; // Longest pause of a session, s; after that it ends.
+    max_session_s: number; // Longest session, s; 0: unlimited.
+    max_kv_tokens: number; // Context length, tokens.
+    max_backlog_chunks: number; // Audio chunks that may wait; older ones are dropped.
+    frame_grace_ms: number; // Time to wait for the camera frame of a chunk, ms.
+    max_frames_per_chunk: number; // Newest camera frames used per unit.
   };
 
   /** How long requests usually take, by type; as a patch, what is left out stays as it is. */
@@ -161,7 +161,7 @@ declare namespace Http {
     ema_omni_duplex_samples: number; // Durations measured.
   };
 
-  /** The state of a fetch that runs beside the service. */
+  /** State of a download that runs while the service is up. */
   type FetchProgress = {
     state: "fetching" | "complete" | "failed"; // In one word.
     done_bytes: number; // Bytes that are here.
@@ -169,17 +169,17 @@ declare namespace Http {
     problem: string | null; // Why it failed, for a person to read.
   };
 
-  /** What a page needs to know of the configuration; nothing secret. */
+  /** The part of the configuration that pages receive; it contains no secrets. */
   type FrontendDefaults = {
-    playback_delay_ms: number; // Buffer before playing, ms.
-    default_lang: string | null; // Language, if the server says.
-    languages: Record<string, string>; // What each language calls itself, by code.
-    max_kv_tokens: number; // Longest context, tokens.
-    recording: RecordingSettings; // What is recorded and how long it is kept.
-    recording_enabled: boolean; // Sessions are recorded.
-    half_duplex: HalfDuplexSettings; // Defaults of half duplex.
-    duplex: DuplexSettings; // Limits of duplex.
-    limits: LimitSettings; // Sizes and lengths.
+    playback_delay_ms: number; // Playback buffer, ms.
+    default_lang: string | null; // Configured language of the pages.
+    languages: Record<string, string>; // Native name of each language, by code.
+    max_kv_tokens: number; // Context length, tokens.
+    recording: RecordingSettings;
+    recording_enabled: boolean;
+    half_duplex: HalfDuplexSettings;
+    duplex: DuplexSettings;
+    limits: LimitSettings;
   };
 
   /** A reply as the gateway returns it. */
@@ -200,14 +200,14 @@ declare namespace Http {
     session_secret: string | null; // Shows that a request about the recording is from its owner.
   };
 
-  /** Half duplex: what a session gets unless its `prepare` says otherwise. */
+  /** Half-duplex sessions: defaults for what `prepare` leaves out. */
   type HalfDuplexSettings = {
-    timeout_s: number; // Ends after this without audio, s.
-    max_session_s: number; // A session ends after this, s; 0: never.
-    vad_threshold: number; // Speech begins at this probability.
-    vad_min_speech_duration_ms: number; // Shorter bursts are noise, ms.
+    timeout_s: number; // Longest time without audio, s; after that the session ends.
+    max_session_s: number; // Longest session, s; 0: unlimited.
+    vad_threshold: number; // Speech probability at which speech begins.
+    vad_min_speech_duration_ms: number; // Shortest speech, ms; anything shorter counts as noise.
     vad_min_silence_duration_ms: number; // Silence that ends a turn, ms.
-    vad_speech_pad_ms: number; // Kept around the speech, ms.
+    vad_speech_pad_ms: number; // Audio kept before and after the speech, ms.
   };
 
   /** Answer to `GET /health`: that there is one says that the gateway lives. */
@@ -231,30 +231,30 @@ declare namespace Http {
     paused: boolean; // New requests are refused; those that wait or run continue.
   };
 
-  /** Sizes, lengths, counts and rates; the wire's own limits can be lowered, never raised. */
+  /** Sizes, durations, counts and rates. Limits of the protocol can be lowered, not raised. */
   type LimitSettings = {
-    chat_message_bytes: number; // One message of /ws/streaming and /ws/chat, bytes.
-    prepare_bytes: number; // `prepare` of half duplex and duplex, bytes.
-    live_message_bytes: number; // Any other message of half duplex and duplex, bytes.
-    chunk_max_s: number; // One chunk of a live call, s.
-    reference_max_s: number; // A voice sample, s.
-    chat_audio_max_s: number; // An audio item, s.
-    frame_max_bytes: number; // A camera picture, bytes.
-    frame_max_side_px: number; // Its longer side, px.
-    reference_upload_bytes: number; // An uploaded voice, bytes.
-    recording_upload_bytes: number; // An uploaded browser recording, bytes.
-    comment_chars: number; // A comment on a recording.
-    diagnostic_bytes: number; // One client_diagnostic, bytes.
-    diagnostics_per_s: number; // client_diagnostic per second.
-    diagnostic_session_bytes: number; // client_diagnostic kept of a session, bytes.
-    resume_grace_s: number; // How long a session waits for its lost client, s; 0: never.
-    max_connections: number; // WebSockets at once.
-    connections_per_client: number; // WebSockets of one client at once.
-    waiting_per_client: number; // Requests of one client that may wait for a worker at once.
-    bytes_held: number; // Of requests and messages that are on their way to a worker, bytes.
-    bytes_held_per_client: number; // The same of one client, bytes.
-    requests_per_minute: number; // HTTP requests and new sockets of one client.
-    heartbeat_s: number; // Time between pings, and to wait for pongs, s.
+    chat_message_bytes: number; // Longest message on /ws/streaming and /ws/chat, bytes.
+    prepare_bytes: number; // Longest `prepare` message of half duplex and duplex, bytes.
+    live_message_bytes: number; // Longest other message of half duplex and duplex, bytes.
+    chunk_max_s: number; // Longest audio chunk of a call, s.
+    reference_max_s: number; // Longest voice sample, s.
+    chat_audio_max_s: number; // Longest audio item of a chat message, s.
+    frame_max_bytes: number; // Largest camera frame, bytes.
+    frame_max_side_px: number; // Longest side of a camera frame, px.
+    reference_upload_bytes: number; // Largest upload of a voice, bytes.
+    recording_upload_bytes: number; // Largest upload of a browser recording, bytes.
+    comment_chars: number; // Longest comment on a recording, characters.
+    diagnostic_bytes: number; // Longest client_diagnostic message, bytes.
+    diagnostics_per_s: number; // client_diagnostic messages accepted per second and session.
+    diagnostic_session_bytes: number; // client_diagnostic data stored per session, bytes.
+    resume_grace_s: number; // Time that a session waits for its disconnected client to come back, s; 0: it ends at once.
+    max_connections: number; // Concurrent WebSockets.
+    connections_per_client: number; // Concurrent WebSockets per client address.
+    waiting_per_client: number; // Requests per client address that may wait in the queue.
+    bytes_held: number; // Memory for requests and messages in transit to workers, bytes.
+    bytes_held_per_client: number; // The same per client address, bytes.
+    requests_per_minute: number; // HTTP requests and new WebSockets per client address and minute.
+    heartbeat_s: number; // Interval of WebSocket pings, and time to wait for a pong, s.
   };
 
   /** One recording in a list. */
@@ -380,16 +380,18 @@ declare namespace Http {
     recordings: Array<ListedRecording>; // Those asked for, in order.
   };
 
-  /** What is kept of conversations. */
+  /** Recordings of conversations. */
   type RecordingSettings = {
     enabled: boolean; // Record sessions.
-    session_retention_days: number; // Days kept; -1: for ever.
-    max_storage_gb: number; // Room for recordings, GB; -1: any.
-    min_free_gb: number; // Nothing is recorded with less of the disk free, GB.
-    store: string; // Where complete recordings go: s3://BUCKET/PREFIX, gs://, az:// or file://; empty: they stay in the data folder.
-    direct: boolean; // Clients fetch sound, pictures and films of the store (s3, gs, az) by signed URLs of its own, which end after an hour; the store has to allow it to pages.
-    keep_local_h: number; // A worker keeps what the store has for so long, hours.
-    checkpoint_upload_s: number; // Upload what a running talk has so often, s; 0: never.
+    session_retention_days: number; // Days that recordings are kept; -1: forever.
+    max_storage_gb: number; // Total size, GB, beyond which the oldest recordings are deleted; -1: unlimited.
+    min_free_gb: number; // Nothing is recorded while less disk space than this is free, GB.
+    store: string; // Object store for finished recordings: s3://BUCKET/PREFIX, gs://, az:// or file://; empty:
+they stay in data_dir.
+    direct: boolean; // Redirect media requests to signed URLs of the store (s3, gs, az), valid for an hour; the
+store's CORS rules must allow the pages.
+    keep_local_h: number; // Hours that a worker keeps its copy of an uploaded recording.
+    checkpoint_upload_s: number; // Interval for uploading the recording of a running session, s; 0: only when it has ended.
   };
 
   /** One voice in a list. */

@@ -2,7 +2,7 @@
 # Starts everything: sets up the environment, then workers and gateway; watches and stops them.
 #   ./start_all.sh [--workers N] [--http] [--port P] [--config FILE] [--detach]
 #   ./start_all.sh --status | --stop | --help
-#   ./start_all.sh --ray ADDRESS [--workers N|LEAST:MOST] ...   # over many machines: docs/ray.md
+#   ./start_all.sh --ray ADDRESS [--workers N|MIN:MAX] ...   # over many machines: docs/ray.md
 # Settings: config.example.json, copied to config.json; or OMNI_<SECTION>_<KEY>.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,7 +35,7 @@ interrupted() {
 if ! [ -x "$python" ]; then
     case " $* " in
         *" --status "*) echo "Not running: nothing is installed here yet."; exit 3 ;;
-        *" --stop "*) echo "Nothing is running."; exit 0 ;;
+        *" --stop "*) echo "Not running."; exit 0 ;;
     esac
 fi
 case " $* " in

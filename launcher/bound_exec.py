@@ -1,8 +1,7 @@
 """Runs a program that ends with its parent: `bound_exec.py PARENT SIGNAL COMMAND...`
 
-A killed launcher cannot stop what it started, so the kernel does: the program gets the signal when
-its parent is gone, SIGTERM to finish what it does, SIGKILL to be gone at once. Standard library
-only: this runs before every program.
+A killed launcher cannot stop its programs, so the kernel sends them SIGNAL when it is gone.
+Standard library only: this runs before every program.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PR_SET_PDEATHSIG = 1  # source: prctl(2), Linux
 def main(parent: int, number: int, command: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() == parent:  # otherwise the parent ended before the signal was requested
+    if os.getppid() == parent:  # otherwise the parent has already ended
         os.execvp(command[0], command)
 
 

@@ -33,7 +33,7 @@ Workers = Annotated[
     typer.Option(
         parser=Bounds.parse,
         metavar="N",
-        help="Workers to start; with --ray also LEAST:MOST.",
+        help="Workers to start; with --ray also MIN:MAX.",
         show_default="one per GPU, or one without GPU",
     ),
 ]
@@ -48,19 +48,22 @@ GatewayPort = Annotated[
 Doors = Annotated[
     int | None,
     typer.Option(
-        help="Gateway processes for clients; 2 or more: with a desk.", show_default="as configured"
+        help="Gateway processes for clients; 2 or more share a queue process.",
+        show_default="as configured",
     ),
 ]
 Ray = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Run on a cluster of Ray: auto, or host:port."),
+    typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, or host:port."),
 ]
-Now = Annotated[bool, typer.Option("--now", help="With --ray and --stop: let nothing finish.")]
+Now = Annotated[
+    bool, typer.Option("--now", help="With --ray and --stop: end running sessions at once.")
+]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What tests replace; `entry` is the command that runs this command line again."""
+    """Parts that tests replace; `entry` is the command of this command line."""
 
     entry: tuple[str, ...] = (sys.executable, "-P", "-m", "launcher")
     programs: Programs = Programs()
@@ -94,12 +97,12 @@ def start_command(setup: Setup) -> Callable[..., None]:
         ray: Ray = None,
         now: Now = False,
     ) -> None:
-        """Start the gateway and its workers, watch them, and stop them on Ctrl-C."""
+        """Start the gateway and its workers, supervise them, and stop them on Ctrl-C."""
         service = {"gateway_port": port, "https": https, "doors": doors}
         try:
             settings = load_settings(config, {f"service.{key}": service[key] for key in service})
         except SettingsError as error:
-            typer.echo(f"The configuration cannot be used:\n{error}", err=True)
+            typer.echo(f"Invalid configuration:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
         if ray is not None:
             code = _on_cluster(
@@ -116,7 +119,7 @@ def start_command(setup: Setup) -> Callable[..., None]:
             )
             raise typer.Exit(code)
         if now or (workers and workers.least < workers.most):
-            typer.echo("--now and --workers LEAST:MOST are for clusters: --ray ADDRESS", err=True)
+            typer.echo("--now and --workers MIN:MAX need --ray ADDRESS", err=True)
             raise typer.Exit(EXIT_USAGE)
         count = workers.most if workers else None
         options = Options(config.resolve() if config else None, count, backend)
@@ -151,7 +154,7 @@ def _on_cluster(
 ) -> int:
     display = Display()
     try:
-        from launcher import ray_control  # late: Ray is optional
+        from launcher import ray_control  # imported late: Ray is optional
     except ImportError:
         display.error("Ray is not installed here: pip install 'minicpmo-live[ray]'")
         return EXIT_FAILED
@@ -162,7 +165,7 @@ def _on_cluster(
             limit_s = settings.service.drain_timeout_s + pace.end_margin_s
             return ray_control.stop(address, display, limit_s, now=now)
         if settings.service.doors > 1:
-            display.error("service.doors: on a cluster there is one gateway, without doors")
+            display.error("service.doors: a cluster has one gateway, without doors")
             return EXIT_USAGE
         make = partial(ray_control.make_cluster, settings, config, backend)
         return ray_control.start(address, settings, make, workers, display, detach=detach)
@@ -202,7 +205,7 @@ def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether standard output already goes to this file, as in the background."""
+    """Whether standard output already goes to this file, as with --detach."""
     try:
         return os.path.samestat(os.fstat(STANDARD_OUTPUT), path.stat())
     except OSError:

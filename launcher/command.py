@@ -26,7 +26,7 @@ from settings.embedded import CASCADE_FOLDER
 HELLO: Final = PROJECT_ROOT / "examples" / "hello.wav"
 BENCHMARKS: Final = PROJECT_ROOT / "benchmarks"
 ENTRY: Final = (sys.executable, "-P", "-m", "launcher.command")
-# What belongs to the program that is started goes there as it came.
+# Arguments of the started program are passed on unchanged.
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 ConfigFile = Annotated[
@@ -44,28 +44,28 @@ app.command("serve")(start_command(Setup(entry=ENTRY)))
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
 def talk(context: typer.Context) -> None:
-    """Hold a conversation with a recording, [SOUND-OR-VIDEO] and options, without any server."""
+    """Converse with a recording, [AUDIO-OR-VIDEO] and options, without a server."""
     sound, flags = _first_word(context)
     given = ["--audio", sound or str(HELLO), "--mode", "duplex", "--out", "reply.wav"]
     if not {"--checkpoint", "--help"} & {flag.partition("=")[0] for flag in flags}:
         checkpoint = os.environ.get("CHECKPOINT")
         given += ["--checkpoint", checkpoint or str(_embedded(_settings(None)))]
-    _become("core.talk", [*given, *flags])  # what stands later wins
+    _become("core.talk", [*given, *flags])  # later flags override earlier ones
 
 
 @app.command("doctor")
 def examine(config: ConfigFile = None) -> None:
-    """Say what this machine can run, what is missing, and the line that mends it."""
+    """Report what this machine can run, what is missing, and how to fix it."""
     settings = _settings(config)
     planner = _planner(settings)
-    findings = doctor.examine(doctor.look(planner, find_gpus(os.environ)), settings)
+    findings = doctor.examine(doctor.collect(planner, find_gpus(os.environ)), settings)
     doctor.show(findings)
-    raise typer.Exit(EXIT_FAILED if doctor.must_be_mended(findings) else 0)
+    raise typer.Exit(EXIT_FAILED if doctor.has_errors(findings) else 0)
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
 def bench(context: typer.Context) -> None:
-    """Run a measurement of benchmarks/README.md, NAME and its options; without a name list them."""
+    """Run benchmark NAME of benchmarks/README.md with its options; without NAME, list them."""
     name, flags = _first_word(context)
     files = [*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("*/__main__.py")]
     names = {
@@ -74,7 +74,7 @@ def bench(context: typer.Context) -> None:
         if '__name__ == "__main__"' in path.read_text(encoding="utf8")
     }
     if name not in names:
-        typer.echo(f"measurements: {', '.join(sorted(names))}", err=bool(name))
+        typer.echo(f"benchmarks: {', '.join(sorted(names))}", err=bool(name))
         raise typer.Exit(EXIT_USAGE if name else 0)
     _become(f"benchmarks.{name}", flags)
 
@@ -83,7 +83,7 @@ def bench(context: typer.Context) -> None:
 def download(
     what: Annotated[str, typer.Argument(help="Hub id, `nano`, or `cascade`.")] = HUGGINGFACE_ID,
 ) -> None:
-    """Fetch a checkpoint before the first start."""
+    """Download a checkpoint before the first start."""
     settings = _settings(None)
     if what == "cascade":
         _become("core.cascade.assets", [str(settings.service.data_dir / CASCADE_FOLDER)])
@@ -109,7 +109,7 @@ def _settings(config: Path | None) -> Settings:
     try:
         return load_settings(config)
     except SettingsError as error:
-        typer.echo(f"The configuration cannot be used:\n{error}", err=True)
+        typer.echo(f"Invalid configuration:\n{error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
 
 
@@ -130,7 +130,7 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _become(module: str, arguments: list[str]) -> NoReturn:
-    """Replace this process, so that the program gets signals and the terminal directly."""
+    """Replace this process, so that the program receives signals and the terminal directly."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 

@@ -1,6 +1,6 @@
-"""Keeps a cluster in its wanted state: the number of seats, and the gateway's list of them.
+"""Control loop of a cluster: the number of seats, and the gateway's list of workers.
 
-It may be restarted at any time, since the posts report the state that it needs.
+It may be restarted at any time, since the posts report all the state it needs.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from launcher.run_folder import Phase
 from launcher.scaling import SEAT, Bounds, Decision, Scaling, SeatLoad
 
 PERIOD_S: Final = 0.5
-ANSWER_S: Final = 0.3  # an answer that takes longer counts in the next round
-FIRST_ANSWERS_S: Final = 5.0  # for answers of all posts to a new conductor, before it lists any
-END_MARGIN_S: Final = 15.0  # of a post, beyond what its sessions may take
+ANSWER_S: Final = 0.3  # a later response is used in the next iteration
+FIRST_ANSWERS_S: Final = 5.0  # for all posts to respond to a new conductor before it lists any
+END_MARGIN_S: Final = 15.0  # for a post to exit after its sessions have ended
 FRONT: Final = "front_0"
-NO_MACHINE: Final = "waits for a machine"
+NO_MACHINE: Final = "waiting for a machine"
 
 log = logging.getLogger(__name__)
 
 
 class ClusterError(Exception):
-    """The cluster cannot be used; the text says why."""
+    """The cluster cannot be used; the text gives the reason."""
 
 
 class Engine(Protocol):
-    """Starts posts on machines. Its plain methods may block."""
+    """Runs posts on machines. The synchronous methods may block."""
 
     def names(self) -> Collection[str]:
-        """Return the posts that exist, started on a machine or not."""
+        """Return the existing posts, placed on a machine or not."""
 
     def create(self, name: str, cluster: Cluster) -> None:
         """Create a post on any machine with free resources, unless one of this name exists."""
 
     def kill(self, name: str) -> None:
-        """End a post for good, and its program with it."""
+        """Kill a post and its program permanently."""
 
     def draining_nodes(self) -> Collection[str]:
         """Return the machines that will be removed."""
 
     def request(self, seats: int) -> None:
-        """Request machines for so many seats."""
+        """Request machines for this number of seats."""
 
     async def status(self, name: str) -> PostStatus:
-        """Ask a post; one without a machine answers when it has one."""
+        """Return a post's status, once it has been placed on a machine."""
 
     async def list_workers(self, name: str, addresses: Sequence[str]) -> int | None:
         """See `Front.list_workers`."""
 
     async def stop(self, name: str) -> None:
-        """End a post's program after its sessions."""
+        """Stop a post's program after its sessions have ended."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ClusterStatus:
 
 
 class Conductor:
-    """The control loop. Made inside a running event loop."""
+    """The control loop. Created inside a running event loop."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Conductor:
         self._run = asyncio.get_running_loop().create_task(self._repeat())
 
     async def orders(self) -> tuple[Cluster, Bounds]:
-        """Return the configuration and the bounds, for a successor."""
+        """Return configuration and bounds, for a replacement."""
         return self._cluster, self._scaling.bounds
 
     async def status(self) -> ClusterStatus:
@@ -108,7 +108,7 @@ class Conductor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def step(self) -> None:
-        """Run one round of the loop."""
+        """Run one iteration of the loop."""
         names = await asyncio.to_thread(self._engine.names)
         await self._ask(names)
         if FRONT not in names:
@@ -133,12 +133,12 @@ class Conductor:
         while True:
             try:
                 await self.step()
-            except Exception:  # the process's edge: the next round may do better
-                log.exception("a round failed")
+            except Exception:  # process boundary: the next iteration retries
+                log.exception("an iteration failed")
             await asyncio.sleep(PERIOD_S)
 
     async def _ask(self, names: Collection[str]) -> None:
-        """Ask every post for its state; one that is silent keeps its last."""
+        """Query every post; one that does not respond keeps its last status."""
         for name in [name for name in self._asked if name not in names]:
             self._asked.pop(name).cancel()
         for name in names:
@@ -158,7 +158,7 @@ class Conductor:
         }
 
     async def _list(self, names: Collection[str]) -> None:
-        """Send the front the list of seats, and read the length of its queue."""
+        """Send the front the list of workers, and read its queue length."""
         if FRONT not in names:
             return
         addresses = [
@@ -184,5 +184,5 @@ class Conductor:
         if self._known[name].note != NO_MACHINE:
             limit_s = self._cluster.settings.service.drain_timeout_s + END_MARGIN_S
             stopping = asyncio.wait_for(self._engine.stop(name), limit_s)
-            await asyncio.gather(stopping, return_exceptions=True)  # then it is killed
+            await asyncio.gather(stopping, return_exceptions=True)  # it is killed below
         await asyncio.to_thread(self._engine.kill, name)

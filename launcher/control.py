@@ -1,4 +1,4 @@
-"""Commands about a system that another process runs: status, stop, start in the background."""
+"""Commands for a running system: status, stop, start in the background."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def show_status(folder: RunFolder, display: Display) -> int:
     if launcher is None:
         show("Not running.")
         for name, process in folder.leftovers().items():
-            show(f"Left behind by a killed launcher: {name}, process {process.pid}")
+            show(f"Left over from a killed launcher: {name}, process {process.pid}")
         return EXIT_NOT_RUNNING
     show(f"Launcher: process {launcher.pid}")
     if record is None:
-        show("It has only just started.")
+        show("It is starting.")
         return 0
     show(f"System: {record.phase} since {record.started:%Y-%m-%d %H:%M:%SZ}")
     for url in record.urls:
@@ -54,25 +54,25 @@ def show_status(folder: RunFolder, display: Display) -> int:
 def report_running(folder: RunFolder, display: Display) -> int:
     launcher, record = folder.launcher(), folder.read()
     who = f"process {launcher.pid}" if launcher else "another process"
-    display.error(f"It is already running here ({who}).")
+    display.error(f"It is already running ({who}).")
     for url in record.urls if record else []:
         display.say(f"  {url}")
-    display.say(f"  look: {COMMAND} --status   stop: {COMMAND} --stop")
+    display.say(f"  status: {COMMAND} --status   stop: {COMMAND} --stop")
     return EXIT_FAILED
 
 
 async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
-    """Stop the running system, or what a killed launcher left of it, and return the exit code.
+    """Stop the running system, or leftovers of a killed launcher; return the exit code.
 
-    What has not ended by itself after `limit_s` is killed.
+    Processes that have not exited after `limit_s` are killed.
     """
     launcher = folder.launcher()
     if launcher is None and not folder.leftovers():
-        display.say("Nothing is running.")
+        display.say("Not running.")
         return 0
     if launcher:
         display.say(f"Stopping (process {launcher.pid}); running sessions may finish first.")
-        for _ in range(2):  # the second signal means: at once
+        for _ in range(2):  # the second signal ends sessions at once
             launcher.send(signal.SIGTERM)
             if await _has_ended(launcher, limit_s, display):
                 break
@@ -98,7 +98,7 @@ async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bo
 
 
 def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Display) -> int:
-    """Start the launcher in the background, follow its log; return 0 once up, else its code."""
+    """Start the launcher in the background and print its log; return 0 once ready."""
     with log.open() as output:
         shown_bytes = log.size()
         launcher = subprocess.Popen(
@@ -128,7 +128,7 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
 
 
 def _follow(log: LogFile, shown_bytes: int, display: Display) -> int:
-    """Print the new end of a log; return how much of it has been printed."""
+    """Print the log from `shown_bytes` on; return the new offset."""
     with log.path.open("rb") as file:
         file.seek(shown_bytes)
         text = file.read()

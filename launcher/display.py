@@ -1,4 +1,4 @@
-"""What the launcher prints: progress bars in a terminal, time-stamped lines in a file."""
+"""The launcher's output: progress bars in a terminal, time-stamped lines in a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-PLAIN_LINE_STEP = 0.25  # progress between two plain lines
+PLAIN_LINE_STEP = 0.25  # minimum progress between two plain lines
 
 
 @dataclass(frozen=True)
 class Loading:
-    """Progress of one program, 0 to 1, None if unknown."""
+    """Loading progress of one program, 0 to 1, None if unknown."""
 
     name: str
     stage: str
@@ -36,7 +36,7 @@ class Loading:
 
 
 class ForgivingStream(io.TextIOBase):
-    """A stream that may go away: a closed terminal must not end the launcher."""
+    """A stream that ignores errors: a closed terminal must not stop the launcher."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ForgivingStream(io.TextIOBase):
 
 
 class Display:
-    """Prints to a console, standard output unless given, with a copy in the launcher's own log."""
+    """Prints to a console, by default standard output, and to the launcher's log."""
 
     def __init__(self, console: Console | None = None, log: Path | None = None) -> None:
         output = cast(TextIO, ForgivingStream(sys.stdout))
@@ -74,13 +74,13 @@ class Display:
             self._file = log.open("a", encoding="utf8", buffering=1)
 
     def say(self, text: str, style: str = "") -> None:
-        """Print an event; the rich style is for the terminal only."""
+        """Print an event; `style` is a rich style for the terminal."""
         stamped = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {text}"
         self._print(text if self.console.is_terminal else stamped, style)
         self._copy(stamped)
 
     def show(self, text: str) -> None:
-        """Print text that must not reach any file: in a terminal only."""
+        """Print text that must not be logged: only to a terminal."""
         if self.console.is_terminal:
             self._print(text, "bold")
 
@@ -102,7 +102,7 @@ class Display:
                 self._file.close()
 
     def _print(self, text: str, style: str) -> None:
-        # Verbatim: rich would find markup in `[of what]` and an emoji in the fingerprint 99:CD:88.
+        # Verbatim: rich would parse `[…]` as markup and `:CD:` in a fingerprint as an emoji.
         self.console.print(text, style=style or None, markup=False, emoji=False)
 
     def _copy(self, text: str) -> None:
@@ -112,7 +112,7 @@ class Display:
 
 
 class LoadingProgress:
-    """In a terminal one bar a program, elsewhere a line when something changes."""
+    """One bar per program in a terminal, otherwise a line per change."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

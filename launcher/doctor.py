@@ -1,6 +1,6 @@
-"""Reports what this machine can run, what is missing, and the line that mends it.
+"""Reports what this machine can run, what is missing, and how to fix it.
 
-`look` collects the facts, `examine` judges them.
+`collect` gathers facts about the machine, `examine` turns them into findings.
 """
 
 from __future__ import annotations
@@ -28,52 +28,56 @@ from launcher.machine import Gpu, PortError, check_port
 from launcher.plan import MODEL_GIB, SAVED_GIB, Planner, slots_of
 
 BYTES_PER_GB: Final = 1_000_000_000
-CHECKPOINT_GB: Final = 19  # the published one on the disk
-CASCADE_GB: Final = 1.0  # with room to unpack it
+CHECKPOINT_GB: Final = 19  # download size of the published checkpoint
+CASCADE_GB: Final = 1.0  # with space to unpack it
 PACKAGES: Final = ("torch", "transformers", "onnxruntime", "av", "fastapi", "cryptography")
 INSTALL: Final = (
     "pip install 'minicpmo-live[worker]'" if IS_INSTALLED else "scripts/setup.sh gateway,worker"
 )
 CUDA_TORCH: Final = "env -u PIP_EXTRA_INDEX_URL pip install --force-reinstall torch=={}"
-GATE_PROGRAMS: Final = ("espeak-ng", "flite")  # voices that speak to the embedded model in tests
-CPU_BUILD: Final = "+cpu"  # how PyTorch's builds without CUDA end
+GATE_PROGRAMS: Final = (
+    "espeak-ng",
+    "flite",
+)  # speech synthesizers, for tests of the embedded model
+CPU_BUILD: Final = "+cpu"  # version suffix of PyTorch builds without CUDA
 
 
 class Verdict(StrEnum):
     FINE = "ok"
-    ADVICE = "could be better"
-    MISSING = "must be mended"
+    ADVICE = "warning"
+    MISSING = "error"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was examined.
+    """Result of one check.
 
     Attributes:
-        state: how it is, in a sentence.
-        line: what mends it, to be typed or written; empty where nothing has to be.
+        subject: What was checked.
+        state: Its state.
+        fix: Command to run or setting to change; empty if none is needed.
     """
 
-    what: str
+    subject: str
     verdict: Verdict
     state: str
-    line: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a machine.
+    """Facts about a machine.
 
     Attributes:
-        free_gb: on the disk of the data folder.
-        data_dir: that folder, or what exists of its path.
-        versions: of installed packages by name; None is missing.
-        hard_limit: of open files, that a process may raise its own to; None is without limit.
-        ports: problems with ports, in a sentence each.
-        has_pages: the build of the pages fits their sources.
-        missing_programs: what tests of the repository need.
-        certificate_ends: of the configured certificate; None without one.
-        certificate_problem: why it cannot be read.
+        free_gb: Free space on the disk of the data folder.
+        data_dir: The data folder, or its closest existing parent.
+        versions: Versions of packages by name; None if not installed.
+        hard_limit: Hard limit of open files; None if unlimited.
+        ports: Descriptions of ports that cannot be used.
+        has_pages: The bundles of the pages are up to date.
+        missing_programs: Missing programs that the tests need.
+        certificate_ends: Expiry of the configured certificate; None without one.
+        certificate_problem: Reason why it cannot be read.
     """
 
     gpus: Sequence[Gpu]
@@ -91,10 +95,10 @@ class Facts:
     certificate_problem: str = ""
 
 
-# --- asking ---
+# --- facts ---
 
 
-def look(planner: Planner, gpus: Sequence[Gpu]) -> Facts:
+def collect(planner: Planner, gpus: Sequence[Gpu]) -> Facts:
     settings = planner.settings
     data_dir = settings.service.data_dir
     existing = next(path for path in (data_dir, *data_dir.parents) if path.exists())
@@ -144,11 +148,11 @@ def _certificate(path: Path | None) -> tuple[datetime | None, str]:
         return None, str(error)
 
 
-# --- judging ---
+# --- findings ---
 
 
 def examine(facts: Facts, settings: Settings) -> list[Finding]:
-    """Judge a machine by what a start with these settings needs."""
+    """Check a machine against the requirements of these settings."""
     return [
         *_packages(facts),
         *_models(facts, settings),
@@ -157,7 +161,7 @@ def examine(facts: Facts, settings: Settings) -> list[Finding]:
     ]
 
 
-def must_be_mended(findings: Sequence[Finding]) -> bool:
+def has_errors(findings: Sequence[Finding]) -> bool:
     return any(finding.verdict is Verdict.MISSING for finding in findings)
 
 
@@ -170,17 +174,17 @@ def _packages(facts: Facts) -> Iterator[Finding]:
         return
     torch = facts.versions.get("torch") or ""
     if facts.gpus and torch.endswith(CPU_BUILD):
-        line = CUDA_TORCH.format(torch.removesuffix(CPU_BUILD))
-        yield Finding("packages", Verdict.MISSING, f"torch {torch} cannot use the GPU", line)
+        fix = CUDA_TORCH.format(torch.removesuffix(CPU_BUILD))
+        yield Finding("packages", Verdict.MISSING, f"torch {torch} cannot use the GPU", fix)
     else:
         yield Finding("packages", Verdict.FINE, f"Python {python}, torch {torch}")
     if not facts.has_pages:
-        state = "served from their sources, without charts and waveforms"
+        state = "unbundled, without charts and waveforms"
         yield Finding("pages", Verdict.ADVICE, state, "scripts/setup.sh pages")
     if facts.missing_programs:
-        state = f"without {', '.join(facts.missing_programs)} the gates of ./run_tests.sh --all"
+        state = f"{', '.join(facts.missing_programs)} not installed; ./run_tests.sh --all"
         yield Finding(
-            "tests", Verdict.ADVICE, f"{state} are left out", "scripts/find_gate_programs.sh"
+            "tests", Verdict.ADVICE, f"{state} skips the gates", "scripts/find_gate_programs.sh"
         )
 
 
@@ -189,14 +193,14 @@ def _models(facts: Facts, settings: Settings) -> Iterator[Finding]:
         name, usual = f"GPU {gpu.index} ({gpu.name})", settings.duplex.usual_tokens
         fits = [kind for kind, saved in SAVED_GIB.items() if gpu.memory_gib >= MODEL_GIB - saved]
         cache = settings.model.cache
-        counts = (f"{slots_of(gpu, usual, 1, kind, cache)} in {kind}" for kind in fits)
+        counts = (f"{slots_of(gpu, usual, 1, kind, cache)} ({kind})" for kind in fits)
         state = f"{gpu.memory_gib:.0f} GiB"
         if not fits:
             least_gib = MODEL_GIB - max(SAVED_GIB.values())
-            state += f"; MiniCPM-o 4.5 needs {least_gib:.0f}"
-            yield Finding(name, Verdict.ADVICE, state, "CUDA_VISIBLE_DEVICES= uses the processor")
+            state += f"; MiniCPM-o 4.5 needs {least_gib:.0f} GiB"
+            yield Finding(name, Verdict.ADVICE, state, "CUDA_VISIBLE_DEVICES= runs on the CPU")
             continue
-        state += f" for MiniCPM-o 4.5, conversations at most: {', '.join(counts)}"
+        state += f", MiniCPM-o 4.5 with up to {', '.join(counts)} sessions"
         if settings.model.weights in fits:
             yield Finding(name, Verdict.FINE, state)
         else:
@@ -204,22 +208,22 @@ def _models(facts: Facts, settings: Settings) -> Iterator[Finding]:
             yield Finding(name, Verdict.MISSING, state, f"OMNI_MODEL_WEIGHTS={fits[0]}")
     if not facts.gpus:
         models = "nano" if settings.model.embedded in ("nano", "toy") else "nano and the cascade"
-        state = f"{facts.cpus} processors, {facts.memory_gib:.0f} GiB: {models}"
+        state = f"{facts.cpus} CPUs, {facts.memory_gib:.0f} GiB: {models}"
         yield Finding("no GPU", Verdict.FINE, state)
     if facts.gpus and settings.model.model_path is None:
-        state = "no checkpoint is configured, so a small model answers"
+        state = "none configured, so the embedded model is used"
         yield Finding("checkpoint", Verdict.ADVICE, state, "minicpmo-live download")
 
 
 def _disk(facts: Facts, settings: Settings) -> Iterator[Finding]:
     if not facts.is_writable:
-        state, line = f"{facts.data_dir} cannot be written", "service.data_dir, or MINICPMO_HOME"
-        yield Finding("data folder", Verdict.MISSING, state, line)
+        state, fix = f"{facts.data_dir} is not writable", "service.data_dir, or MINICPMO_HOME"
+        yield Finding("data folder", Verdict.MISSING, state, fix)
     is_published = settings.model.model_path is not None or bool(facts.gpus)
     needed_gb = CHECKPOINT_GB if is_published else CASCADE_GB
     state = f"{facts.free_gb:.0f} GB free at {facts.data_dir}"
     if facts.free_gb < needed_gb:
-        state += f"; what may be fetched takes {needed_gb:g}"
+        state += f"; downloads need {needed_gb:g} GB"
         yield Finding("disk", Verdict.ADVICE, state, "service.data_dir on another disk")
     else:
         yield Finding("disk", Verdict.FINE, state)
@@ -228,37 +232,39 @@ def _disk(facts: Facts, settings: Settings) -> Iterator[Finding]:
 def _network(facts: Facts, settings: Settings) -> Iterator[Finding]:
     service = settings.service
     for problem in facts.ports:
-        line = "minicpmo-live serve --port PORT; workers: service.worker_base_port"
-        yield Finding("ports", Verdict.MISSING, problem, line)
+        fix = "minicpmo-live serve --port PORT; workers: service.worker_base_port"
+        yield Finding("ports", Verdict.MISSING, problem, fix)
     if not facts.ports:
-        yield Finding("ports", Verdict.FINE, f"{service.gateway_port} and the workers' are free")
+        yield Finding(
+            "ports", Verdict.FINE, f"{service.gateway_port} and the workers' ports are free"
+        )
     wanted = DESCRIPTORS_RESERVED + 2 * settings.limits.max_connections * DESCRIPTORS_EACH
     if facts.hard_limit is not None and facts.hard_limit < wanted:
-        state = f"at most {facts.hard_limit} open files; {wanted} for limits.max_connections"
+        state = f"{facts.hard_limit} open files; limits.max_connections needs {wanted}"
         yield Finding("file limit", Verdict.ADVICE, state, f"ulimit -Hn {wanted}")
     if not service.https:
-        state = "none: browsers give the microphone to http://localhost only"
+        state = "off: browsers allow the microphone only on http://localhost"
         yield Finding("TLS", Verdict.ADVICE, state, "minicpmo-live serve --https")
     elif facts.certificate_problem:
         state = f"{service.ssl_certfile}: {facts.certificate_problem}"
         yield Finding("TLS", Verdict.MISSING, state, "service.ssl_certfile")
     elif facts.certificate_ends is None:
-        yield Finding("TLS", Verdict.FINE, "a certificate of its own, made at the first start")
+        yield Finding("TLS", Verdict.FINE, "self-signed certificate, generated at the first start")
     elif facts.certificate_ends < datetime.now(UTC):
-        state = f"the certificate has expired on {facts.certificate_ends:%Y-%m-%d}"
+        state = f"the certificate expired on {facts.certificate_ends:%Y-%m-%d}"
         yield Finding("TLS", Verdict.MISSING, state, "service.ssl_certfile")
     else:
-        state = f"a certificate until {facts.certificate_ends:%Y-%m-%d}"
+        state = f"certificate valid until {facts.certificate_ends:%Y-%m-%d}"
         yield Finding("TLS", Verdict.FINE, state)
 
 
 def show(findings: Sequence[Finding], console: Console | None = None) -> None:
-    """Print the findings, and below each problem the line that mends it."""
+    """Print the findings, each problem followed by its fix."""
     console = console or Console()
     colors = {Verdict.FINE: "green", Verdict.ADVICE: "yellow", Verdict.MISSING: "red"}
-    console.print(f"files of your own: {escape(str(HOME))}", soft_wrap=True)
+    console.print(f"user files: {escape(str(HOME))}", soft_wrap=True)
     for finding in findings:
         mark = f"[{colors[finding.verdict]}]{finding.verdict}[/]"
-        console.print(f"{mark}: {escape(f'{finding.what}: {finding.state}')}", soft_wrap=True)
-        if finding.line:
-            console.print(f"    {escape(finding.line)}", soft_wrap=True)
+        console.print(f"{mark}: {escape(f'{finding.subject}: {finding.state}')}", soft_wrap=True)
+        if finding.fix:
+            console.print(f"    {escape(finding.fix)}", soft_wrap=True)

@@ -19,11 +19,11 @@ class Health:
     """The state of a program.
 
     Attributes:
-        progress: of loading, 0 to 1, if known.
-        stage: what it is doing, for people.
-        problem: why it will never be ready.
-        sessions: sessions that a worker holds.
-        slots: sessions that a worker can serve in time; None until it is ready.
+        progress: Loading progress, 0 to 1, if known.
+        stage: Current activity, for display.
+        problem: Reason why it will never be ready.
+        sessions: Sessions on a worker.
+        slots: Sessions that a worker can serve in time; None until it is ready.
     """
 
     answers: bool = False
@@ -41,8 +41,8 @@ class GatewayAnswer(BaseModel):
 
 
 async def check_health(plan: ProgramPlan, tls: ssl.SSLContext | None, limit_s: float) -> Health:
-    """Ask a program on a new connection, as a new client would; `tls` is None for plain HTTP."""
-    # Proxies from the environment are for other machines.
+    """Query a program over a new connection; `tls` is None for plain HTTP."""
+    # The proxies of the environment are not for local programs.
     client = httpx.AsyncClient(trust_env=False, timeout=limit_s, verify=tls or False)
     extensions = SNI if plan.kind.has_internal_tls else None
     try:
@@ -54,7 +54,7 @@ async def check_health(plan: ProgramPlan, tls: ssl.SSLContext | None, limit_s: f
 
 
 def read_worker(answer: httpx.Response) -> Health:
-    """Interpret a worker's answer; an unexpected one is a program that is not up yet."""
+    """Interpret a worker's response; an unexpected one counts as starting."""
     if answer.status_code != httpx.codes.OK:
         return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
@@ -62,10 +62,10 @@ def read_worker(answer: httpx.Response) -> Health:
     except ValidationError:
         return Health(answers=True, stage="answers, but not as a worker does")
     if health.worker_status is WorkerStatus.ERROR or health.status == "error":
-        return Health(answers=True, stage="error", problem=health.error or "it gave no reason")
+        return Health(answers=True, stage="error", problem=health.error or "no reason given")
     if health.model_loaded:
         sessions = health.active_sessions
-        if sessions is None:  # it does not say how many
+        if sessions is None:  # a worker that does not report the number
             sessions = int(health.worker_status.is_busy)
         slots = health.capacity or health.slots
         return Health(True, True, 1.0, health.worker_status.value, sessions=sessions, slots=slots)
@@ -83,10 +83,10 @@ def read_gateway(answer: httpx.Response) -> Health:
 
 
 def trust(certfile: Path, *, is_self_made: bool) -> ssl.SSLContext:
-    """Return the context that checks the gateway's certificate.
+    """Return the context that verifies the gateway's certificate.
 
-    One that is self-made names this machine; a configured one may name public hosts only, so it is
-    not checked.
+    A generated certificate names this machine; a configured one may name public hosts only, so it
+    is not verified.
     """
     if is_self_made:
         return ssl.create_default_context(cafile=str(certfile))

@@ -1,4 +1,4 @@
-"""What the machine offers: GPUs, as the driver's tool lists them, and free ports."""
+"""Resources of the machine: GPUs, as listed by nvidia-smi, and free ports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Gpu:
     """One GPU.
 
     Attributes:
-        index: the driver's number.
-        visible_as: value of `CUDA_VISIBLE_DEVICES` for a process that sees it alone.
-        memory_gib: 0 if unknown.
+        index: Number in the driver.
+        visible_as: Value of `CUDA_VISIBLE_DEVICES` that exposes only this GPU.
+        memory_gib: Total memory, 0 if unknown.
     """
 
     index: int
@@ -35,11 +35,11 @@ class Gpu:
 
 
 class PortError(Exception):
-    """A port cannot be listened on; the text says which and why."""
+    """A port cannot be used; the text gives port and reason."""
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """Return the GPUs this process may use, in the order in which it sees them."""
+    """Return the GPUs visible to this process, in its order."""
     installed = _installed()
     visible = environment.get(VISIBLE)
     if visible is None or not installed:
@@ -50,18 +50,18 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
         if match is None and entry.startswith("MIG-"):
             match = Gpu(len(chosen), entry, "MIG slice", 0.0)
         if match is None:
-            break  # what follows an unknown entry is invisible. Source: CUDA programming guide
+            break  # entries after an unknown one are ignored. Source: CUDA programming guide
         chosen.append(Gpu(match.index, entry, match.name, match.memory_gib))
     return chosen
 
 
 def _names(entry: str, gpu: Gpu, uuid: str) -> bool:
-    """Whether an entry of the variable is the GPU's number or the start of its UUID."""
+    """Whether an entry is the GPU's number or a prefix of its UUID."""
     return entry == str(gpu.index) or (entry.startswith("GPU-") and uuid.startswith(entry))
 
 
 def _installed() -> list[tuple[Gpu, str]]:
-    """Every GPU of the machine with its UUID; empty without a working driver."""
+    """Return every GPU of the machine with its UUID; none without a working driver."""
     try:
         answer = subprocess.run(
             bound_command(QUERY), capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=True
@@ -80,14 +80,14 @@ def _installed() -> list[tuple[Gpu, str]]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise a PortError if a server could not listen on an address."""
+    """Raise a PortError if no server can listen on the address."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise PortError(f"{host} is no address of this machine: {error}") from error
+        raise PortError(f"{host} is not an address of this machine: {error}") from error
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:
-        # As servers do: connections of the last run that still linger are no obstacle.
+        # As servers do, so that lingering connections of the last run do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
@@ -95,7 +95,7 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             reasons = {
                 errno.EADDRINUSE: "is already in use",
-                errno.EACCES: "may be used by the administrator only; choose one above 1023",
+                errno.EACCES: "requires root; choose a port above 1023",
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
             raise PortError(f"port {port} of {host} {reason}") from error

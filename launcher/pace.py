@@ -1,4 +1,4 @@
-"""Intervals, time limits and restart delays. Pure: time comes in as numbers."""
+"""Intervals, time limits and restart delays. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from random import Random
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """When a program that died is started again.
+    """Exponential backoff of restarts.
 
     Attributes:
-        first_s: delay before the first restart.
-        longest_s: the delay doubles each time up to this.
-        jitter: share by which a delay varies, so that programs that died together do not come
-            back together.
-        stable_s: after this long in good health the count of failures starts anew.
-        max_failures: after more failures in a row than this the delay is `retry_s`.
+        first_s: Delay before the first restart.
+        longest_s: Upper limit of the doubling delay.
+        jitter: Relative random variation of a delay, so that programs that failed together do
+            not restart together.
+        stable_s: Healthy time that resets the failure count.
+        max_failures: Consecutive failures after which the delay is `retry_s`.
     """
 
     first_s: float = 1.0
@@ -32,13 +32,13 @@ class Pace:
     """Intervals and limits of the launcher.
 
     Attributes:
-        poll_s: between checks that a program still runs.
-        ask_s: between health checks of a program that is starting.
-        watch_s: between health checks of one that runs.
-        answer_limit_s: longest wait for an answer.
-        misses_allowed: health checks in a row a running program may leave unanswered.
-        ready_limit_s: longest wait for the gateway to find the workers.
-        end_margin_s: how long a program gets to end beyond its draining.
+        poll_s: Interval of checks that a process is alive.
+        ask_s: Interval of health checks of a starting program.
+        watch_s: Interval of health checks of a running program.
+        answer_limit_s: Timeout of a health check.
+        misses_allowed: Consecutive health checks that a running program may miss.
+        ready_limit_s: Timeout for the gateway to find its workers.
+        end_margin_s: Time to exit after draining.
     """
 
     poll_s: float = 0.1
@@ -60,15 +60,15 @@ class Restarts:
 
     @property
     def are_too_many(self) -> bool:
-        """Whether it failed so often in a row that it is only tried now and then."""
+        """Whether it failed so often in a row that the long retry delay applies."""
         return self._failures > self.policy.max_failures
 
     def count_requested(self) -> None:
-        """Count a restart that was requested: no failure, so no delay."""
+        """Count a requested restart, which is no failure and has no delay."""
         self.total += 1
 
     def next_delay_s(self, healthy_s: float) -> float:
-        """Count a failure after `healthy_s` of good health; return the delay before the restart."""
+        """Count a failure after `healthy_s` of health; return the delay before the restart."""
         if healthy_s >= self.policy.stable_s:
             self._failures = 0
         self._failures += 1

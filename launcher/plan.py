@@ -1,4 +1,4 @@
-"""The programs to start, each with its command, environment, address and files. Pure."""
+"""Plans the programs to start: command, environment, address and files. No I/O."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from launcher.processes import BYTES_PER_MB, LogFile
 from settings.sections import WeightsName
 from settings.workers import WorkerPlace, worker_place
 
-COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as a person types it
+COMMAND = "minicpmo-live serve" if IS_INSTALLED else "./start_all.sh"  # as shown to users
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# allowances for the full-size model.
-MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
-SAVED_GIB: dict[WeightsName, float] = {"bf16": 0, "fp8": 7.0, "int4": 10.7}  # of these
-LEFT_FREE = 0.1  # of the card, since allocators leave gaps
-SESSION_GIB = 0.35  # of a session beside its text: audio encoder, vocoder, speech codes
-KV_TOKEN_BYTES = {  # keys and values: 2 x 36 layers x 8 heads of 128 values
+# Estimates for the full-size model.
+MODEL_GIB = 24.0  # weights, graphs and activations; 21.35 GB were measured without graphs
+SAVED_GIB: dict[WeightsName, float] = {"bf16": 0, "fp8": 7.0, "int4": 10.7}  # less than MODEL_GIB
+LEFT_FREE = 0.1  # share of the GPU's memory, for fragmentation
+SESSION_GIB = 0.35  # per session, without its KV cache: audio encoder, vocoder and speech decoder
+KV_TOKEN_BYTES = {  # 2 (key, value) x 36 layers x 8 heads x 128 values
     "bf16": 576 * 128 * 2,
-    "int8": 576 * (128 + 4),  # codes and a scale
+    "int8": 576 * (128 + 4),  # 128 codes and a scale
 }
 SECRET_BYTES = 16
 SECRET_VARIABLE = "OMNI_SECURITY_WORKER_SECRET"
@@ -44,18 +44,18 @@ class Backend(StrEnum):
 class Kind(StrEnum):
     WORKER = "worker"
     DESK = "desk"
-    GATEWAY = "gateway"  # a whole one or a door
+    GATEWAY = "gateway"  # complete, or a door
     WEBRTC = "webrtc"
 
     @property
     def has_internal_tls(self) -> bool:
-        """Whether `security.worker_tls` says how it serves."""
+        """Whether it serves TLS if `security.worker_tls` is set."""
         return self in (Kind.WORKER, Kind.DESK)
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Commands, to which flags are appended; the three makers get a folder to write to."""
+    """Commands of the programs; flags, or the folder of a checkpoint, are appended."""
 
     worker: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "worker.py"))
     gateway: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "gateway.py"))
@@ -67,7 +67,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line that are no settings; None is as configured."""
+    """Command-line options that are not settings; None: as configured."""
 
     config: Path | None = None
     workers: int | None = None
@@ -79,10 +79,10 @@ class ProgramPlan:
     """One program.
 
     Attributes:
-        environment: all variables it gets.
-        host, port: it listens on.
-        runs_on: for people: a GPU or "CPU".
-        orphaned: the signal it gets when its launcher has ended.
+        environment: Complete environment of the process.
+        host, port: Address it listens on.
+        runs_on: GPU or "CPU", for display.
+        orphaned: Signal sent to it when its launcher has ended.
     """
 
     kind: Kind
@@ -107,7 +107,7 @@ class ProgramPlan:
 
 
 def url_host(host: str) -> str:
-    """Return the host by which this machine reaches, in a URL, a server that listens on `host`."""
+    """Return the host part of a local URL for a server that listens on `host`."""
     reached = EVERY_ADDRESS.get(host, host)
     return f"[{reached}]" if ":" in reached else reached
 
@@ -119,28 +119,28 @@ def slots_of(
     weights: WeightsName = "bf16",
     cache: str = "bf16",
 ) -> int:
-    """Return how many conversations fit into a GPU's memory beside the full-size model.
+    """Estimate how many sessions fit in a GPU's memory along with the full-size model.
 
-    They share the memory of their text and hold what they have written. The worker measures by
-    itself how many of them it serves in time, and how much of that memory is free.
+    Sessions share one pool of KV cache pages. The worker itself measures how many sessions it
+    serves in time, and admits by free pages.
 
     Args:
-        gpu: the GPU.
-        usual_tokens: of a conversation on average.
-        sharing: number of workers on the GPU.
-        weights: format of the language model's weights.
-        cache: format of its keys and values.
+        gpu: The GPU.
+        usual_tokens: Average context length of a session.
+        sharing: Number of workers on the GPU.
+        weights: Format of the language model's weights.
+        cache: Format of the KV cache.
     """
     session_gib = SESSION_GIB + usual_tokens * KV_TOKEN_BYTES[cache] / 2**30
     usable_gib = gpu.memory_gib * (1 - LEFT_FREE) / sharing
-    room = (usable_gib - MODEL_GIB + SAVED_GIB[weights]) / session_gib
-    return min(max(1, int(room)), SLOTS_MAX)
+    slots = (usable_gib - MODEL_GIB + SAVED_GIB[weights]) / session_gib
+    return min(max(1, int(slots)), SLOTS_MAX)
 
 
 def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
-    """Return the GPU of each worker, None for the CPU; more workers than GPUs share them in turn.
+    """Return the GPU of each worker, None for the CPU; surplus workers share GPUs round-robin.
 
-    A `count` of 0 is one per GPU, or one without any.
+    A `count` of 0 means one worker per GPU, or one without a GPU.
     """
     if not gpus:
         return [None] * max(1, count)
@@ -152,8 +152,8 @@ class Planner:
     """Turns settings and options into programs.
 
     Attributes:
-        worker_secret: shared by the workers and the gateway of this start, unless one is
-            configured; in their environment, where other users of the machine cannot read it.
+        worker_secret: Shared by gateway and workers of this start unless one is configured.
+            Passed in the environment, which other users of the machine cannot read.
     """
 
     settings: Settings
@@ -186,7 +186,7 @@ class Planner:
     def gateway(
         self, worker_count: int, certfile: Path | None, keyfile: Path | None
     ) -> ProgramPlan:
-        """Return the gateway in front of so many local workers; no `certfile` is plain HTTP."""
+        """Return the gateway of `worker_count` local workers; plain HTTP without `certfile`."""
         flags = self._worker_list(worker_count)
         return self._gateway_program("gateway", 0, flags, certfile, keyfile)
 
@@ -210,7 +210,7 @@ class Planner:
 
     @property
     def gateway_addresses(self) -> list[tuple[str, int]]:
-        """Return host and port of the gateway, or of each door and the desk."""
+        """Host and port of the gateway, or of each door and the desk."""
         service = self.settings.service
         ports = range(service.gateway_port, service.gateway_port + service.doors)
         addresses = [(service.gateway_host, port) for port in ports]
@@ -250,7 +250,7 @@ class Planner:
         )
 
     def webrtc(self, gateway: ProgramPlan, certfile: Path | None) -> ProgramPlan | None:
-        """Return the process that serves WebRTC, None if off; `certfile` is the gateway's."""
+        """Return the WebRTC process, or None if disabled; `certfile` is the gateway's."""
         webrtc = self.settings.webrtc
         if not webrtc.enabled:
             return None
@@ -263,7 +263,7 @@ class Planner:
         )
 
     def seat(self, name: str, device: Gpu | None) -> ProgramPlan:
-        """Return the worker of a seat, alone on its GPU."""
+        """Return the worker of a seat, which has its GPU to itself."""
         return self._worker(0, [device], name)
 
     def _worker(
@@ -273,7 +273,7 @@ class Planner:
         service = self.settings.service
         name = worker_name(service.worker_host, index, name)
         flags = ["--worker-index", str(index), "--name", name]
-        # A worker sees its own GPU only, as the first; the number is for people.
+        # A worker sees only its own GPU, as device 0; --gpu-id is for display.
         visible = device.visible_as if device else ""
         variables = {VISIBLE: visible, SUPERVISED_VARIABLE: "1"}
         if device:

@@ -1,7 +1,6 @@
-"""What a cluster runs on its machines: a seat holds a worker, a front holds the gateway.
+"""The processes of a cluster: a seat runs a worker, a front runs the gateway.
 
-They do not depend on the engine that starts them, and no audio, picture or text of a session passes
-through it.
+Independent of the engine that starts them; no session data passes through it.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from launcher.supervisor import Program, Supervisor
 from settings.sources import ENVIRONMENT_PREFIX
 from settings.workers import WorkerPlace
 
-PACE: Final = Pace(watch_s=1.0)  # what seats report decides who gets work and how many there are
-ANSWER_LIMIT_S: Final = 5.0  # of this machine's own gateway
+PACE: Final = Pace(watch_s=1.0)  # routing and scaling depend on the reported state
+ANSWER_LIMIT_S: Final = 5.0  # for the gateway on the same machine
 PROGRAMS: Final = ("config.py", "gateway.py", "session_recorder.py", "worker.py")
 PACKAGES: Final = "MiniCPMO45 core gateway_modules launcher recording settings webrtc".split()
 VERSION_CHARS: Final = 12
@@ -55,13 +54,14 @@ def code_version() -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The configuration that every machine of a cluster gets.
+    """Configuration sent to every machine of a cluster.
 
     Attributes:
-        config: the text of the configuration file.
-        variables: the environment's part of the configuration, secrets among it.
-        worker_ca: our CA of the workers' certificates with its key; empty: the operator has one.
-        version: of the code.
+        config: Text of the configuration file.
+        variables: Settings from environment variables, secrets included.
+        worker_ca: Generated CA of the workers' certificates, with its key; empty if the operator
+            provides certificates.
+        version: Version of the code.
     """
 
     settings: Settings
@@ -73,7 +73,7 @@ class Cluster:
     programs: Programs = Programs()
 
     def planner(self, folder: Path, host: str, port: int) -> Planner:
-        """Write the configuration for the programs of a post to a folder; return their planner.
+        """Write a post's configuration to a folder; return its planner.
 
         A worker listens on `host` and `port`.
         """
@@ -88,7 +88,7 @@ class Cluster:
             ca.write_text(self.worker_ca, encoding="ascii")
             variables[f"{ENVIRONMENT_PREFIX}SECURITY_WORKER_CA"] = str(ca)
             security = security.model_copy(update={"worker_ca": ca})
-        # Threads: Ray allows programs without CPUs of their own a single one.
+        # Ray limits programs without reserved CPUs to one thread.
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -105,9 +105,9 @@ class PostStatus:
     """The state of a post.
 
     Attributes:
-        node: the engine's name of its machine.
+        node: Machine id in the engine.
         address: "host:port" that its program listens on.
-        sessions, slots: of a worker, see `Health`.
+        sessions, slots: Load of a worker, see `Health`.
     """
 
     name: str
@@ -123,9 +123,9 @@ class PostStatus:
 
 
 class Post(ABC):
-    """One program on the machine where this object lives, started again when it dies.
+    """Runs one program on this machine and restarts it when it fails.
 
-    Made inside a running event loop. Should the program die too often here, the process ends, so
+    Created inside a running event loop. If the program fails too often, this process exits, so
     that the engine tries another machine.
     """
 
@@ -142,12 +142,12 @@ class Post(ABC):
         """Start the program in a task.
 
         Args:
-            cluster: what there is to run.
-            name: of this post.
-            host: this machine's address, as other machines reach it.
-            node: the engine's name of this machine.
-            pace: intervals and limits.
-            end: ends the process.
+            cluster: Configuration of the cluster.
+            name: Name of this post.
+            host: Address at which other machines reach this one.
+            node: Id of this machine in the engine.
+            pace: Intervals and limits.
+            end: Exits the process.
         """
         os.umask(PRIVATE_UMASK)
         folder = cluster.settings.service.data_dir / "run" / name
@@ -172,7 +172,7 @@ class Post(ABC):
     def bound(self, plan: ProgramPlan) -> ProgramPlan:
         """Return a plan whose program is killed with this process.
 
-        Its successor elsewhere waits for nobody: it may get the same GPU and the same port.
+        Its replacement may be given the same GPU and port at once.
         """
         return replace(plan, orphaned=signal.SIGKILL, pid_file=self._folder / "program.pid")
 
@@ -181,12 +181,12 @@ class Post(ABC):
             return self._status
         program = self.supervisor.programs[-1]
         if program.restarts.are_too_many:
-            log.error("%s died too often here: %s", self.name, program.note)
+            log.error("%s failed too often here: %s", self.name, program.note)
             self._end(1)
         return self._status_of(program)
 
     async def stop(self) -> None:
-        """End the program; its sessions may finish first."""
+        """Stop the program; its sessions may finish first."""
         self._run.cancel()
         await asyncio.gather(self._run, return_exceptions=True)
         await self.supervisor.stop()
@@ -215,13 +215,13 @@ class Post(ABC):
         try:
             self.launch()
             await self.supervisor.watch([])
-        except Exception:  # the process's edge: another machine may do better
+        except Exception:  # process boundary: the engine tries another machine
             log.exception("%s cannot run here", self.name)
             self._end(1)
 
 
 class Seat(Post):
-    """Holds one worker."""
+    """Runs one worker."""
 
     def launch(self) -> None:
         gpus = find_gpus(os.environ)
@@ -230,7 +230,7 @@ class Seat(Post):
 
 
 class Front(Post):
-    """Holds the gateway, and sends it the list of workers."""
+    """Runs the gateway, and sends it the list of workers."""
 
     _http: httpx.AsyncClient | None = None
 
@@ -252,7 +252,7 @@ class Front(Post):
     async def list_workers(self, addresses: Sequence[str]) -> int | None:
         """Send the gateway the list of workers if it changed; return the length of its queue.
 
-        None: the gateway does not answer.
+        Returns None if the gateway does not respond.
         """
         if self._http is None:
             return None
@@ -264,7 +264,7 @@ class Front(Post):
                 (await self._http.put("/api/admin/workers", json=body)).raise_for_status()
             return int((await self._http.get("/status")).raise_for_status().json()["queue_length"])
         except httpx.HTTPError as error:
-            log.info("the gateway does not answer: %s", error)
+            log.info("the gateway does not respond: %s", error)
             return None
 
     def _client(self, plan: ProgramPlan, trusted: ssl.SSLContext | None) -> httpx.AsyncClient:
@@ -274,7 +274,7 @@ class Front(Post):
             headers={"X-Admin-Token": token.get_secret_value()} if token else {},
             timeout=ANSWER_LIMIT_S,
             trust_env=False,
-            verify=trusted or False,  # without TLS there is no certificate
+            verify=trusted or False,  # plain HTTP has no certificate
         )
 
 

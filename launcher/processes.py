@@ -1,4 +1,4 @@
-"""Processes, their identity on disk, and the log files they append to."""
+"""Child processes, pid files and log files."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ async def until(is_true: Callable[[], bool], poll_s: float, limit_s: float = mat
 def bound_command(
     command: Sequence[str], number: signal.Signals = signal.SIGTERM
 ) -> tuple[str, ...]:
-    """Return the command such that the program gets a signal when this process has ended."""
+    """Return a command whose process is sent a signal when this process has ended."""
     parent = str(os.getpid())
     return (sys.executable, "-I", "-S", str(BOUND_EXEC), parent, str(int(number)), *command)
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process; the start time, of no fixed form, distinguishes it from a later one."""
+    """A process; the start time, in no fixed format, guards against reused pids."""
 
     pid: int
     started: str
@@ -89,7 +89,7 @@ def write_pid_file(path: Path, process: ProcessId) -> None:
 
 
 def read_pid_file(path: Path) -> ProcessId | None:
-    """Return the process that a file names, None unless it is alive."""
+    """Return the process named in a file, or None if it is not alive."""
     try:
         number, _, started = path.read_text(encoding="ascii").strip().partition(" ")
         process = ProcessId(int(number), started)
@@ -99,7 +99,7 @@ def read_pid_file(path: Path) -> ProcessId | None:
 
 
 async def end_processes(processes: Collection[ProcessId], poll_s: float, limit_s: float) -> None:
-    """End processes that are not our children: SIGTERM, and SIGKILL after the limit."""
+    """Stop processes that are not children: SIGTERM, then SIGKILL after the limit."""
 
     def have_ended() -> bool:
         return not any(process.is_alive for process in processes)
@@ -113,18 +113,18 @@ async def end_processes(processes: Collection[ProcessId], poll_s: float, limit_s
 
 
 def _start_time(pid: int) -> str:
-    """Return when a process started; empty if it does not exist or all its threads have ended."""
+    """Return the start time of a process; empty if it does not exist or has ended."""
     if sys.platform == "linux":
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf8", errors="replace")
         except OSError:
             return ""
-        # The name in parentheses may contain anything, so fields are counted from its end.
+        # The name in parentheses may contain anything; fields are counted from its end.
         fields = stat.rpartition(")")[2].split()
-        # A process whose first thread has ended holds its ports and memory until the last has.
-        is_first_over = fields[STATE_FIELD - 3] in {"Z", "X"}
-        is_over = is_first_over and int(fields[THREADS_FIELD - 3]) <= 1
-        return "" if is_over else fields[START_TIME_FIELD - 3]
+        # A process keeps its ports and memory until its last thread has ended.
+        has_main_ended = fields[STATE_FIELD - 3] in {"Z", "X"}
+        has_ended = has_main_ended and int(fields[THREADS_FIELD - 3]) <= 1
+        return "" if has_ended else fields[START_TIME_FIELD - 3]
     answer = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)],
         capture_output=True,
@@ -138,7 +138,7 @@ def _start_time(pid: int) -> str:
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log that a program appends to directly, so that the launcher cannot block it.
+    """A log file that a program appends to directly, so that the launcher cannot block it.
 
     Rotation therefore copies and truncates; `path.1` is the newest of `kept` older files.
     """
@@ -148,7 +148,7 @@ class LogFile:
     kept: int
 
     def open(self) -> FileIO:
-        """Open the file for appending, which stays correct when it is truncated."""
+        """Open the file in append mode, which remains correct after truncation."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.rotate()
         return FileIO(self.path, "ab")
@@ -160,13 +160,13 @@ class LogFile:
             return 0
 
     def rotate(self) -> bool:
-        """Copy the file aside and empty it if it is too long; return whether that was done.
+        """Rotate the file if it is too long; return whether it was rotated.
 
         Lines written between the copy and the truncation are lost: a window of microseconds.
 
         Raises:
-            OSError: the copy could not be written. The file is emptied all the same: without a
-                bound it would take the disk from the recordings.
+            OSError: The copy could not be written. The file is truncated all the same, so that
+                it cannot fill the disk.
         """
         if self.size() < self.max_bytes:
             return False
@@ -181,7 +181,7 @@ class LogFile:
         return True
 
     def tail(self, since: int = 0) -> list[str]:
-        """Return the last lines written after the file had a length of `since` bytes."""
+        """Return the last lines written after the file had `since` bytes."""
         try:
             with self.path.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -194,7 +194,7 @@ class LogFile:
 
 
 class Child:
-    """A child process in a process group of its own, so that Ctrl-C does not reach it."""
+    """A child process in its own process group, which Ctrl-C does not reach."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Child:
         log: LogFile,
         orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """Start it, or raise an OSError; after this process it gets the signal `orphaned`."""
+        """Start it, or raise an OSError; `orphaned` is sent to it when this process ends."""
         with log.open() as output:
             self._log, self._log_begin = log, log.size()
             self._process = subprocess.Popen(
@@ -224,7 +224,7 @@ class Child:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended; what it left in its group is then killed."""
+        """Whether it has ended; the rest of its process group is then killed."""
         had_ended = self._process.returncode is not None
         if self._process.poll() is None:
             return False
@@ -238,11 +238,11 @@ class Child:
         if code is None:
             return ""
         if code == RESTART_EXIT_CODE:
-            return "was asked to start again"
+            return "requested a restart"
         if code >= 0:
-            return f"ended with exit code {code}"
+            return f"exited with code {code}"
         known = {int(number): number.name for number in signal.Signals}
-        return f"was ended by {known.get(-code, f'signal {-code}')}"
+        return f"was killed by {known.get(-code, f'signal {-code}')}"
 
     @property
     def succeeded(self) -> bool:
@@ -256,7 +256,7 @@ class Child:
         return self._log.tail(self._log_begin)
 
     def terminate(self) -> None:
-        """Send SIGTERM to the program alone; it ends its own child processes."""
+        """Send SIGTERM to the program only; it stops its own child processes."""
         if not self.has_ended:
             self._process.send_signal(signal.SIGTERM)
 
@@ -268,4 +268,4 @@ class Child:
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
-            return  # the group is empty; macOS says so with the second
+            return  # the group is empty; macOS raises the second

@@ -1,4 +1,4 @@
-"""The commands about a cluster: start or change it, show it, stop it."""
+"""Commands for a cluster: start, scale, status, stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS: Final = ("post", "state", "address", "sessions", "restarts", "on", "doi
 
 
 def make_cluster(settings: Settings, config: Path | None, backend: Backend | None) -> Cluster:
-    """Return the configuration of all machines, with the secrets that it leaves out."""
+    """Return the configuration of all machines, with generated secrets where it has none."""
     file = config or HOME / CONFIG_FILE
     text = file.read_text(encoding="utf8") if config or file.is_file() else "{}"
     security, made = settings.security, {"worker_tls": "true"}
@@ -68,15 +68,15 @@ def start(
     *,
     detach: bool,
 ) -> int:
-    """Start a cluster or change how many seats it has, then show what happens.
+    """Start a cluster, or change its number of seats, then print events.
 
     Args:
-        address: of Ray, or "auto".
-        settings: of this command.
-        make: returns what to run, unless it runs already.
-        bounds: of the seats; None: unchanged, or one.
-        display: for people.
-        detach: return once callers are served; else when interrupted, which ends nothing.
+        address: Address of Ray, or "auto".
+        settings: Settings of this command.
+        make: Returns the configuration of a new cluster.
+        bounds: Number of seats; None: unchanged, or one.
+        display: Output for the user.
+        detach: Return once it serves; otherwise when interrupted, which stops nothing.
     """
     connect(address)
     check_versions()
@@ -84,7 +84,7 @@ def start(
     if conductor is None:
         conductor = create_conductor(make(), bounds or Bounds(1, 1))
     else:
-        display.say("The cluster runs; of the options only --workers has an effect on it.")
+        display.say("The cluster is running; only --workers has an effect.")
         cluster, before = ask(conductor.orders)
         if bounds not in (None, before):
             conductor = create_conductor(cluster, bounds)
@@ -130,7 +130,7 @@ def show_status(address: str, display: Display) -> int:
         return EXIT_NOT_RUNNING
     status: ClusterStatus = ask(conductor.status)
     show = display.console.print
-    show(f"Seats: {status.want} wanted, of {status.bounds}; people waiting: {status.waiting}")
+    show(f"Seats: {status.want} wanted, of {status.bounds}; clients waiting: {status.waiting}")
     table = Table(box=None, pad_edge=False)
     for title in COLUMNS:
         table.add_column(title, overflow="fold")
@@ -143,16 +143,16 @@ def show_status(address: str, display: Display) -> int:
 
 
 def stop(address: str, display: Display, limit_s: float, *, now: bool) -> int:
-    """End every post: first the conductor, then the gateway, then the workers.
+    """Stop the conductor, then the gateway, then the workers.
 
-    A post has `limit_s` to end its sessions, with `now` no time.
+    Sessions get `limit_s` to finish; with `now` they are ended at once.
     """
     connect(address)
     engine = RayEngine()
     engine.kill(CONDUCTOR)
     names = engine.names()
     if not names:
-        display.say("Nothing is running.")
+        display.say("Not running.")
         return 0
     for group in ([FRONT], sorted(set(names) - {FRONT})):
         group = [name for name in group if name in names]

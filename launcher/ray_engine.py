@@ -1,6 +1,6 @@
-"""Starts the posts of a cluster as actors of Ray. The only module that imports Ray.
+"""Runs the posts of a cluster as Ray actors. The only module that imports Ray.
 
-Imported late, since Ray is optional. No audio, picture or text of a session passes through Ray.
+Imported late, since Ray is optional. No session data passes through Ray.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from launcher.scaling import SEAT, Bounds
 
 NAMESPACE: Final = "minicpmo-live"
 CONDUCTOR: Final = "conductor"
-FRONT_RESOURCE: Final = "front"  # of machines that may hold the gateway; 1 each
-FRONT_SHARE: Final = 0.9  # one front a machine, and the conductor beside it
-ANSWER_LIMIT_S: Final = 10.0  # of an actor whose machine may just have died
-CHECK_LIMIT_S: Final = 60.0  # for a process to start on each machine and read our code
+FRONT_RESOURCE: Final = "front"  # custom resource of machines that may run the gateway, 1 each
+FRONT_SHARE: Final = 0.9  # at most one front per machine; the rest is for the conductor
+ANSWER_LIMIT_S: Final = 10.0  # for an actor whose machine may have failed
+CHECK_LIMIT_S: Final = 60.0  # for a process to start on each machine and hash the code
 DETACHED: Final = {
     "namespace": NAMESPACE,
     "lifetime": "detached",
@@ -48,10 +48,10 @@ class RayFront(Front):
 
 
 class RayEngine(Engine):
-    """Starts posts as detached actors, which outlive their creator."""
+    """Runs posts as detached actors, which outlive their creator."""
 
     def names(self) -> list[str]:
-        """Return the posts that exist; actors that Ray restarts count."""
+        """Return the existing posts, including actors that Ray is restarting."""
         found = [
             str(actor["name"])
             for actor in list_named_actors(all_namespaces=True)
@@ -60,27 +60,27 @@ class RayEngine(Engine):
         return [name for name in found if name == FRONT or name.startswith(SEAT)]
 
     def create(self, name: str, cluster: Cluster) -> None:
-        """Create an actor with a GPU, or one on a machine for fronts."""
+        """Create an actor with a GPU, or for the front on a machine that may run it."""
         kind: type[Post] = RaySeat
-        needs: dict[str, Any] = {"num_gpus": 1}  # Any: as Ray types them
+        needs: dict[str, Any] = {"num_gpus": 1}  # Any: Ray's type
         if name == FRONT:
             kind, needs = RayFront, {"resources": {FRONT_RESOURCE: FRONT_SHARE}}
         ray.remote(kind).options(name=name, **needs, **DETACHED).remote(cluster, name)
 
     def kill(self, name: str) -> None:
-        """End an actor's process, which takes its program with it."""
+        """Kill an actor's process, and its program with it."""
         try:
             ray.kill(_actor(name), no_restart=True)
         except ValueError:
-            return  # it is gone
+            return  # it does not exist any more
 
     def draining_nodes(self) -> list[str]:
-        """Return the ids of machines that `ray drain-node` or the autoscaler will end."""
-        # Ray has no public function for this.
+        """Return the ids of machines that `ray drain-node` or the autoscaler will remove."""
+        # Ray has no public API for this.
         return list(ray._private.state.state.get_draining_nodes())
 
     def request(self, seats: int) -> None:
-        """Tell Ray's autoscaler, if there is one, what to hold ready."""
+        """Request GPUs from Ray's autoscaler, if there is one."""
         request_resources(bundles=[{"GPU": 1}] * seats)
 
     async def status(self, name: str) -> PostStatus:
@@ -96,18 +96,18 @@ class RayEngine(Engine):
 
 
 def connect(address: str) -> None:
-    """Join a cluster as a driver; a ClusterError if that fails."""
+    """Connect to a cluster as a driver, or raise a ClusterError."""
     try:
-        if address != "auto":  # Ray itself would try for minutes
+        if address != "auto":  # Ray would retry for minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), ANSWER_LIMIT_S).close()
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING")
     except (OSError, ValueError, RuntimeError, RayError) as error:
-        raise ClusterError(f"No cluster of Ray can be used at {address}: {error}") from error
+        raise ClusterError(f"Cannot connect to a Ray cluster at {address}: {error}") from error
 
 
 def check_versions() -> None:
-    """Raise a ClusterError if another machine's code differs or cannot be read."""
+    """Raise a ClusterError unless all machines run the same code."""
     here = _versions()
     asked = {}
     for node in ray.nodes():
@@ -120,8 +120,8 @@ def check_versions() -> None:
             version = ray.get(answer, timeout=CHECK_LIMIT_S)
         except (RayError, GetTimeoutError) as error:
             raise ClusterError(
-                f"{address} cannot run this code. It needs the same checkout with the same "
-                f"environment, and PYTHONPATH that names it: {error}"
+                f"{address} cannot run this code. It needs the same checkout and environment, "
+                f"and PYTHONPATH set to the checkout: {error}"
             ) from error
         if version != here:
             raise ClusterError(f"{address} has {version}; this machine has {here}")
@@ -135,22 +135,22 @@ def find_conductor() -> Any:  # Any: Ray's handles are untyped
 
 
 def create_conductor(cluster: Cluster, bounds: Bounds) -> Any:
-    """Create a conductor on a machine for fronts, in place of the one that may exist."""
+    """Create a conductor on a machine that may run the front, replacing any earlier one."""
     RayEngine().kill(CONDUCTOR)
     options = {"name": CONDUCTOR, "resources": {FRONT_RESOURCE: 0.01}, **DETACHED}
     return ray.remote(Conductor).options(**options).remote(RayEngine(), cluster, bounds)
 
 
 def ask(method: Any, limit_s: float = ANSWER_LIMIT_S) -> Any:
-    """Call an actor's method and return its result; a ClusterError without an answer."""
+    """Call an actor's method and return its result; a ClusterError if it fails."""
     try:
         return ray.get(method.remote(), timeout=limit_s)
     except RayError as error:
-        raise ClusterError(f"no answer within {limit_s:g} s: {error}") from error
+        raise ClusterError(f"no response within {limit_s:g} s: {error}") from error
 
 
 def end_all(names: Sequence[str], limit_s: float) -> None:
-    """Stop posts, all at once, after their sessions; those without a machine are left out."""
+    """Stop posts concurrently after their sessions; skip those not yet placed."""
     asked = {_actor(name).status.remote(): name for name in names}
     answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_LIMIT_S)
     ending = [_actor(asked[answer]).stop.remote() for answer in answers]

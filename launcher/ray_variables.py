@@ -1,7 +1,7 @@
-"""Writes what a machine needs to be part of a cluster: `python -m launcher.ray_variables FOLDER`.
+"""Prepares a machine for a Ray cluster: `python -m launcher.ray_variables FOLDER`.
 
-Run it once on each machine, with a folder that all share or that was copied from the first: it
-holds the token and the CA, whose keys let anybody into the cluster.
+Run it once on each machine, with a folder that all share or that was copied from the first one.
+The folder holds the token and the CA key, which grant access to the cluster.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TOKEN_BYTES: Final = 32
 END_OF_CERTIFICATE: Final = b"-----END CERTIFICATE-----\n"
 
 RULES: Final = {
-    # A machine that died is known after some 8 s, one whose cable was cut after some 20 s; by
-    # Ray's own values after 13 and 65 s.
+    # A failed machine is detected after some 8 s, a disconnected one after some 20 s; with Ray's
+    # defaults after 13 and 65 s.
     "RAY_health_check_period_ms": "2000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "4",
-    # How long machines wait for a head that went away; they take all their workers with them.
+    # How long machines wait for a failed head before they exit with all their workers.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
-    # At 95 % of a machine's memory Ray would end the process that came last.
+    # Otherwise Ray kills the newest process at 95 % of a machine's memory.
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
@@ -42,13 +42,13 @@ def machine_variables(folder: Path, host: str, names: Sequence[str]) -> dict[str
     """Write one machine's certificate, and return its variables.
 
     Args:
-        folder: shared by all machines.
-        host: name of this machine's files.
-        names: and addresses that other machines reach it by.
+        folder: Shared by all machines.
+        host: Name of this machine's files.
+        names: Names and addresses of this machine.
 
     Raises:
-        OSError: a file can be neither read nor written.
-        ValueError: the CA has no key to sign with.
+        OSError: A file can be neither read nor written.
+        ValueError: The CA has no private key.
     """
     ca = ensure_ca(folder / "ca_and_key.pem")
     token, trusted = folder / "token", folder / "ca.pem"
@@ -81,9 +81,9 @@ def main(
     name: Annotated[
         list[str] | None, typer.Option(help="Further names or addresses of this machine.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="How this machine's files are called.")] = None,
+    host: Annotated[str | None, typer.Option(help="Name of this machine's files.")] = None,
 ) -> None:
-    """Write this machine's files, and print the command that uses them."""
+    """Write this machine's files, and print the command that loads the variables."""
     os.umask(PRIVATE_UMASK)
     host = host or socket.gethostname()
     folder = folder.resolve()

@@ -1,4 +1,4 @@
-"""The launcher's files: its lock, process ids, and the state that other commands read."""
+"""The launcher's files: lock, pid files, and the state that other commands read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Phase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
-    FAILED = "failed"  # ended the start, or died too often and waits for its next try
+    FAILED = "failed"  # failed to start, or too often; retried after a long delay
     STOPPING = "stopping"
     STOPPED = "stopped"
 
@@ -58,7 +58,7 @@ class AlreadyRunningError(Exception):
 
 
 class RunFolder:
-    """The folder of these files; one launcher at a time holds it."""
+    """The folder of these files, locked by one launcher at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,8 +68,8 @@ class RunFolder:
         """Hold the folder's lock, which the kernel releases when the process ends.
 
         Raises:
-            AlreadyRunningError: another launcher holds it.
-            OSError: it cannot be written.
+            AlreadyRunningError: Another launcher holds it.
+            OSError: The folder is not writable.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o640)

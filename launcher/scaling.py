@@ -1,6 +1,6 @@
-"""How many seats a cluster should have, and which of them end. Pure: time comes in as a number.
+"""Decides how many seats a cluster has, and which are removed. Pure: time is an argument.
 
-A seat that holds a conversation is never ended to save a machine.
+A seat with sessions is never removed to save a machine.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 
 from core.schemas.limits import WORKERS_MAX
 
-SPARE: Final = 1  # seats beyond the need: a new one takes longer to load than people like to wait
-DOWN_AFTER_S: Final = 600.0  # ours: the need falls and rises again within a few minutes
-SETTLE_S: Final = 5.0  # after this nothing that was assigned before is still on its way to a seat
+SPARE: Final = 1  # spare seats, since loading a model takes longer than users wait
+DOWN_AFTER_S: Final = 600.0  # ours: demand often returns within minutes
+SETTLE_S: Final = 5.0  # by then, sessions assigned earlier have reached their seat
 SEAT: Final = "seat_"
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the most seats, written `12` or `4:64`."""
+    """Minimum and maximum number of seats, written `12` or `4:64`."""
 
     least: int
     most: int
@@ -35,7 +35,7 @@ class Bounds:
             bounds = cls(int(found[1]), int(found[2] or found[1]))
             if 1 <= bounds.least <= bounds.most <= WORKERS_MAX:
                 return bounds
-        raise ValueError(f"--workers {text}: a number or LEAST:MOST, from 1 to {WORKERS_MAX}")
+        raise ValueError(f"--workers {text}: must be a number or MIN:MAX, from 1 to {WORKERS_MAX}")
 
     def __str__(self) -> str:
         return str(self.least) if self.least == self.most else f"{self.least}:{self.most}"
@@ -45,38 +45,38 @@ class Bounds:
 class SeatLoad:
     name: str
     sessions: int = 0
-    slots: int | None = None  # that it can hold, as measured; None while it is not ready
-    node_drains: bool = False  # its machine will be taken away
+    slots: int | None = None  # measured capacity; None until it is ready
+    node_drains: bool = False  # its machine will be removed
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, by names of seats."""
+    """Actions to take now, by seat names."""
 
-    want: int  # seats that there should be
+    want: int  # desired number of seats
     create: tuple[str, ...]
-    draining: frozenset[str]  # these get nothing new
-    end: tuple[str, ...]  # these have no sessions left
+    draining: frozenset[str]  # get no new sessions
+    end: tuple[str, ...]  # have no sessions left
 
 
 @dataclass
 class Scaling:
-    """Decides repeatedly; its state may be lost without harm."""
+    """Scaling decisions over time; its state may be lost without harm."""
 
     bounds: Bounds
-    draining: dict[str, float] = field(default_factory=dict)  # seats, and since when
+    draining: dict[str, float] = field(default_factory=dict)  # seat names, and since when
     _too_many_since_s: float | None = None
 
     def wanted(self, seats: Sequence[SeatLoad], waiting: int) -> int:
         slots = [seat.slots for seat in seats if seat.slots]
-        need = SPARE  # nothing is known yet
+        need = SPARE  # no seat has reported yet
         if slots:
-            people = sum(seat.sessions for seat in seats) + waiting
-            need = math.ceil(people / median(slots)) + SPARE
+            demand = sum(seat.sessions for seat in seats) + waiting
+            need = math.ceil(demand / median(slots)) + SPARE
         return min(max(self.bounds.least, need), self.bounds.most)
 
     def decide(self, seats: Sequence[SeatLoad], waiting: int, now_s: float) -> Decision:
-        """Return what to do at a time; seats without a machine count too."""
+        """Return the actions for now; seats not yet placed count too."""
         want = self.wanted(seats, waiting)
         self.draining = {
             seat.name: self.draining.get(seat.name, now_s)
@@ -97,7 +97,7 @@ class Scaling:
         return Decision(want, create, frozenset(self.draining), end)
 
     def _drain_surplus(self, staying: Sequence[SeatLoad], want: int, now_s: float) -> None:
-        """Choose the seats that leave: after a delay, and at once above the most."""
+        """Select surplus seats: after a delay, or at once above the maximum."""
         surplus = len(staying) - want
         if surplus <= 0:
             self._too_many_since_s = None

@@ -1,4 +1,4 @@
-"""Starts the programs in order, restarts them when they die, stops them in reverse order."""
+"""Starts the programs in order, restarts them when they fail, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
 class StartError(Exception):
-    """The system could not be started; the text says what failed."""
+    """The system could not be started; the text gives the reason."""
 
 
 @dataclass
@@ -26,9 +26,9 @@ class Program:
     """One program under supervision.
 
     Attributes:
-        note: what it is doing or why it failed.
-        tls: its certificate is checked against this; None for plain HTTP.
-        ready_since_s: on the loop's clock; None if it has not been ready since its start.
+        note: Current activity, or the reason of the failure.
+        tls: Context that verifies its certificate; None for plain HTTP.
+        ready_since_s: On the loop's clock; None until it is ready after a start.
     """
 
     plan: ProgramPlan
@@ -49,7 +49,7 @@ class Program:
         return self.phase is Phase.READY
 
     def start(self) -> None:
-        """Start it; an OSError if the command, its log or its pid file cannot be used."""
+        """Start the process; an OSError if the command, log or pid file cannot be used."""
         self.phase, self.note = Phase.STARTING, ""
         self.health, self.ready_since_s = Health(), None
         plan = self.plan
@@ -103,17 +103,17 @@ class Supervisor:
         load_limit_s: float,
         internal_tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Start nothing yet.
+        """Create the supervisor; nothing is started yet.
 
         Args:
-            folder: held by this process.
-            display: for people.
-            pace: intervals and limits.
-            drain_s: how long running sessions may continue after a stop was requested.
-            load_limit_s: longest wait for a model to load.
-            internal_tls: certificates of workers and desk are checked against this; None for HTTP.
+            folder: Run folder, locked by this process.
+            display: Output for the user.
+            pace: Intervals and limits.
+            drain_s: Time that running sessions get to finish after a stop.
+            load_limit_s: Timeout for loading a model.
+            internal_tls: Context that verifies workers and desk; None for plain HTTP.
         """
-        self.hurry = asyncio.Event()  # set: do not wait for running sessions
+        self.hurry = asyncio.Event()  # if set, running sessions are not waited for
         self.urls: list[str] = []
         self._folder = folder
         self._display = display
@@ -121,17 +121,17 @@ class Supervisor:
         self._limits_s = (drain_s, load_limit_s)
         self._internal_tls = internal_tls
         self._phase, self._started = Phase.STARTING, datetime.now(UTC)
-        self._groups: list[list[Program]] = []  # in the order of their start
+        self._groups: list[list[Program]] = []  # in start order
 
     @property
     def programs(self) -> list[Program]:
         return [program for group in self._groups for program in group]
 
     async def start(self, plans: Sequence[ProgramPlan], tls: ssl.SSLContext | None = None) -> None:
-        """Start programs together and wait until they are ready; `tls` as of `launch`.
+        """Start programs together and wait until they are ready; `tls` as for `launch`.
 
         Raises:
-            StartError: one ended, does not answer, or is a worker that did not load its model.
+            StartError: One exited, does not respond, or is a worker whose model did not load.
         """
         group = self.launch(plans, tls)
         has_models = any(plan.kind is Kind.WORKER for plan in plans)
@@ -151,8 +151,8 @@ class Supervisor:
         """Start programs without waiting for them; a StartError if one cannot be started.
 
         Args:
-            plans: of the programs, which are ended together.
-            tls: the certificates of gateways are checked against this; None for plain HTTP.
+            plans: Programs that are also stopped together.
+            tls: Context that verifies gateways; None for plain HTTP.
         """
         group: list[Program] = []
         self._groups.append(group)
@@ -172,7 +172,7 @@ class Supervisor:
         return group
 
     def set_phase(self, phase: Phase) -> None:
-        """Change the system's phase, which other commands read from disk."""
+        """Set the system's phase and write it to disk for other commands."""
         self._phase = phase
         self._save()
 
@@ -185,7 +185,7 @@ class Supervisor:
                 group.create_task(self._keep(program))
 
     async def stop(self) -> None:
-        """End the programs, the last that were started first; running sessions may finish."""
+        """Stop the programs in reverse order; running sessions may finish."""
         self.set_phase(Phase.STOPPING)
         for group in reversed(self._groups):
             await self._end(group)
@@ -200,10 +200,10 @@ class Supervisor:
         try:
             self._folder.write(record)
         except OSError as error:
-            self._display.error(f"The state cannot be written: {error}")
+            self._display.error(f"Cannot write the state: {error}")
 
     async def _await_ready(self, programs: Sequence[Program], limit_s: float) -> Program | None:
-        """Wait until all are ready; return one that is late, raise a StartError if one failed."""
+        """Wait until all are ready; return one that missed the limit, or raise a StartError."""
         deadline_s = self._now_s() + limit_s
         with self._display.loading() as progress:
             while True:
@@ -258,13 +258,15 @@ class Supervisor:
         if program.restarts.are_too_many and delay_s:
             program.phase = Phase.FAILED
             self._quote(program)
-            self._display.error(f"{what}; it died too often, the next try is in {delay_s:.1f} s")
+            self._display.error(
+                f"{what}; it failed too often, the next attempt is in {delay_s:.1f} s"
+            )
         else:
             program.phase = Phase.RESTARTING
-            self._display.say(f"{what}; starting it again in {delay_s:.1f} s", "yellow")
+            self._display.say(f"{what}; restarting in {delay_s:.1f} s", "yellow")
 
     async def _until_unhealthy(self, program: Program) -> str:
-        """Wait for a problem with a program; return its description."""
+        """Wait until a program fails; return the reason."""
         misses = 0
         asked_s = begun_s = self._now_s()
         while not program.has_ended:
@@ -280,7 +282,7 @@ class Supervisor:
                 self._display.say(f"{program.plan.name} is ready again", "green")
             misses = 0 if health.answers else misses + 1
             if program.is_ready and misses > self._pace.misses_allowed:
-                return "does not answer any more"
+                return "stopped responding"
             if not program.is_ready and self._now_s() - begun_s > self._limits_s[1]:
                 return "did not become ready"
         return program.child.how_it_ended if program.child else "could not be started"
@@ -295,7 +297,7 @@ class Supervisor:
                     self._display.error(f"{log.path} could not be rotated: {error}")
 
     async def _end(self, programs: Sequence[Program]) -> None:
-        """End programs together: SIGTERM, wait for running sessions, kill what is left."""
+        """Stop programs together: SIGTERM, wait for running sessions, then SIGKILL."""
         for program in programs:
             if program.child:
                 program.phase = Phase.STOPPING
@@ -308,24 +310,24 @@ class Supervisor:
         )
         for program in programs:
             if not program.has_ended:
-                self._display.say(f"{program.plan.name} has not ended and is killed.", "yellow")
+                self._display.say(f"{program.plan.name} has not exited and is killed.", "yellow")
             await self._kill(program)
             program.phase = Phase.STOPPED
         self._save()
 
     async def _kill(self, program: Program) -> None:
-        """End a program at once; a driver may hold it for a while even then."""
+        """Kill a program; a device driver may still block its exit for a while."""
         if program.child:
             program.child.kill()
         pace = self._pace
         if await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
             program.plan.pid_file.unlink(missing_ok=True)
         else:
-            self._display.error(f"{program.plan.name} could not be killed; the system holds it.")
+            self._display.error(f"{program.plan.name} could not be killed.")
 
     def _quote(self, program: Program) -> None:
         lines = program.child.last_lines() if program.child else []
-        self._display.quote(f"The end of {program.plan.log.path}:", lines)
+        self._display.quote(f"Last lines of {program.plan.log.path}:", lines)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""One run of the system, from the checks before the start to the last file removed."""
+"""One run of the system, from the checks before the start to the removal of its files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class System:
         self._is_up = False
 
     async def run(self) -> int:
-        """Run until a signal requests the end, or the start fails; return the exit code.
+        """Run until a signal arrives or the start fails; return the exit code.
 
         A second signal ends running sessions at once.
         """
@@ -98,12 +98,12 @@ class System:
                 group.create_task(self._watch_fetching())
 
     async def _clean_up(self) -> None:
-        """End what an earlier launcher left running, and take its place."""
+        """Stop leftover processes of an earlier launcher, and register this one."""
         leftovers = self._folder.leftovers()
         if self._folder.was_left:
-            self._display.say("The last run did not end by itself; its files are removed.")
+            self._display.say("The last run did not shut down cleanly; removing its files.")
         if leftovers:
-            self._display.say(f"Stopping what it left running: {', '.join(leftovers)}")
+            self._display.say(f"Stopping its leftover processes: {', '.join(leftovers)}")
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
         await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
         self._fetching.forget()
@@ -113,7 +113,7 @@ class System:
             check_port(host, port)
 
     async def _prepare_default(self) -> None:
-        """Provide the default checkpoint if none is configured; a StartError if that fails."""
+        """Provide the default checkpoint if none is configured, or raise a StartError."""
         model = self._planner.settings.model
         if model.model_path or self._planner.options.backend is Backend.FAKE:
             return
@@ -126,8 +126,8 @@ class System:
     async def _watch_fetching(self) -> None:
         if problem := await self._fetching.watch():
             self._display.say(
-                f"The cascade is not here, so the smaller model stays: {problem}. The next start "
-                "continues from there.",
+                f"The cascade could not be downloaded, so nano is used: {problem}. The next start "
+                "resumes the download.",
                 "yellow",
             )
 
@@ -157,14 +157,14 @@ class System:
         folder = self._service.data_dir / CERTIFICATES_FOLDER
         certificate = await asyncio.to_thread(ensure_certificate, folder)
         if certificate.is_new:
-            self._display.say(f"Made a self-signed certificate in {shown(folder)}")
+            self._display.say(f"Generated a self-signed certificate in {shown(folder)}")
         return certificate
 
     def _describe(self, workers: list[ProgramPlan]) -> None:
         for plan in workers:
             self._display.say(f"Starting {plan.name} on {plan.runs_on}, port {plan.port}")
         if len(workers) > len(self._gpus) > 0:
-            self._display.say("There are more workers than GPUs: some share one.", "yellow")
+            self._display.say("There are more workers than GPUs: some share a GPU.", "yellow")
 
     def _urls(self, addresses: list[str]) -> list[str]:
         scheme = "https" if self._service.https else "http"
@@ -179,14 +179,14 @@ class System:
             say(f"  {url}", "bold")
         if (doors := self._service.doors) > 1:
             first = self._service.gateway_port
-            say(f"  {doors} doors, on ports {first} to {first + doors - 1}")
+            say(f"  {doors} doors on ports {first} to {first + doors - 1}")
         if certificate:
-            say(f"  self-signed certificate until {certificate.expires:%Y-%m-%d}; SHA-256 is")
+            say(f"  self-signed certificate, valid until {certificate.expires:%Y-%m-%d}; SHA-256:")
             say(f"  {certificate.fingerprint}")
-            say("  browsers warn once; compare it there")
+            say("  browsers warn once; compare the fingerprint there")
         elif not self._service.https:
-            say("  without TLS browsers give the microphone to http://localhost only,", "yellow")
-            say("  and all speech and every token is sent unencrypted", "yellow")
+            say("  without TLS, browsers allow the microphone only on http://localhost,", "yellow")
+            say("  and all traffic is unencrypted", "yellow")
         say(f"  {self._planner.settings.recording.summary}")
         announce_admin(self._display, self._supervisor.urls[0], self._planner.settings)
         say(f"  logs: {shown(self._planner.logs)}")
@@ -194,18 +194,18 @@ class System:
 
 
 def announce_admin(display: Display, url: str, settings: Settings) -> None:
-    """Print where the administrator's token is; in a terminal, the link that contains it.
+    """Print where the admin token is; in a terminal, also the link that contains it.
 
-    The link's token stands behind "#", which browsers send to no server; no file gets the link.
+    The token is in the link's fragment, which browsers send to no server; no log gets the link.
 
     Raises:
-        OSError: the token can be neither read nor written.
+        OSError: The token can be neither read nor written.
     """
     security, data_dir = settings.security, settings.service.data_dir
     if security.admin_token is not None:
         display.say(f"  administration: {url}/admin, with security.admin_token")
     elif security.insecure_admin:
-        display.say(f"  administration: {url}/admin, open to everybody", "yellow")
+        display.say(f"  administration: {url}/admin, open to everyone", "yellow")
     else:
         token = ensure_admin_token(data_dir)
         place = shown(data_dir / TOKEN_FILE)

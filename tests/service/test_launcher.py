@@ -69,7 +69,7 @@ def test_doors_start_after_their_desk_are_restarted_and_end_before_it(launched: 
     process = launched.start("--doors", "2")
     starts = [line.removesuffix(" start") for line in launched.trace]
     assert starts[-4:-2] == ["worker_0", "desk"] and set(starts[-2:]) == {"door_0", "door_1"}
-    assert f"2 doors, on ports {launched.port} to {launched.port + 1}" in launched.output
+    assert f"2 doors on ports {launched.port} to {launched.port + 1}" in launched.output
     trusted = ssl.create_default_context(cafile=str(launched.data / "certs" / "cert.pem"))
     for port in (launched.port, launched.port + 1):
         url = f"https://localhost:{port}/health"
@@ -108,7 +108,7 @@ def test_background_start_status_second_start_and_stop(launched: Launched, tmp_p
     assert "System: ready" in launched.output
 
     assert launched.finish() == 1
-    assert "already running here" in launched.output
+    assert "already running" in launched.output
 
     (tmp_path / "other").mkdir()
     other = Launched(tmp_path / "other")
@@ -122,7 +122,7 @@ def test_background_start_status_second_start_and_stop(launched: Launched, tmp_p
     assert [line for line in launched.trace if line in STOP_ORDER] == STOP_ORDER
     launched.assert_nothing_left()
     assert launched.finish("--stop") == 0
-    assert "Nothing is running." in launched.output
+    assert "Not running." in launched.output
 
 
 def test_a_dead_worker_is_started_again_and_disturbs_nobody(launched: Launched) -> None:
@@ -139,7 +139,7 @@ def test_a_dead_worker_is_started_again_and_disturbs_nobody(launched: Launched) 
     )
     assert launched.pid("worker_0") == before["worker_0"]
     assert launched.pid("gateway") == before["gateway"]
-    assert "worker_1 was ended by SIGKILL; starting it again in" in launched.output
+    assert "worker_1 was killed by SIGKILL; restarting in" in launched.output
     eventually("it says so", lambda: "worker_1 is ready again" in launched.output)
     assert launched.press_ctrl_c(process) == 0
     launched.assert_nothing_left()
@@ -160,7 +160,7 @@ def test_a_worker_that_wants_to_is_started_again_as_often_as_it_wants(launched: 
     process = launched.start()
     for times in range(1, 6):  # more often than it may die
         wish_for_restart(launched, wish, times)
-    assert "worker_0 was asked to start again; starting it again in 0.0 s" in launched.output
+    assert "worker_0 requested a restart; restarting in 0.0 s" in launched.output
     assert launched.press_ctrl_c(process) == 0
     launched.assert_nothing_left()
 
@@ -170,7 +170,7 @@ def test_a_worker_that_hangs_is_started_again(launched: Launched) -> None:
     os.kill(launched.pid("worker_0"), signal.SIGSTOP)
     eventually("it is back", lambda: launched.restarts("worker_0") == 1)
     eventually("it is ready", lambda: launched.phase("worker_0") is Phase.READY)
-    assert "worker_0 does not answer any more" in launched.output
+    assert "worker_0 stopped responding" in launched.output
     assert launched.press_ctrl_c(process) == 0
     launched.assert_nothing_left()
 
@@ -186,7 +186,7 @@ def test_what_dies_too_often_is_tried_again_and_the_others_go_on(
     tried_often = 5  # more often than it may die in a row
     eventually("it is tried again", lambda: launched.restarts(name) >= tried_often)
     assert launched.phase("worker_0") is Phase.READY
-    assert "it died too often, the next try is in" in launched.output
+    assert "it failed too often, the next attempt is in" in launched.output
     assert "out of memory, said the stand-in" in launched.output
     flag.unlink()
     eventually("it is back", lambda: launched.phase(name) is Phase.READY)
@@ -201,7 +201,7 @@ def test_what_dies_while_starting_ends_the_start_with_its_last_words(
     launched.deeds = {"worker_0": Deeds(load_s=0.1), name: Deeds(breaks=True)}
     assert launched.finish("--workers", "2") == 1
     assert "| RuntimeError: out of memory, said the stand-in" in launched.output
-    assert "ended with exit code 3" in launched.output
+    assert "exited with code 3" in launched.output
     launched.assert_nothing_left()
     assert not (launched.data / "tiny.tmp").exists()
 
@@ -234,8 +234,8 @@ def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
     ("deeds", "said"),
     [
         (Deeds(), "The cascade is complete"),
-        (Deeds(fails=True), "the smaller model stays: no place has it, said the stand-in."),
-        (Deeds(breaks=True), "the smaller model stays: fetching it ended with exit code 3."),
+        (Deeds(fails=True), "so nano is used: no place has it, said the stand-in."),
+        (Deeds(breaks=True), "so nano is used: fetching it exited with code 3."),
     ],
 )
 def test_how_the_fetch_ended_is_said_and_ends_nothing_else(
@@ -301,7 +301,7 @@ def test_a_killed_launcher_is_recognised_and_its_leftovers_are_ended(launched: L
     eventually("the kernel told them", lambda: "worker_0 term" in launched.trace)
     eventually("the gateway ended", lambda: launched.processes() == [stubborn])
     assert launched.finish("--status") == 3
-    assert f"Left behind by a killed launcher: worker_0, process {stubborn}" in launched.output
+    assert f"Left over from a killed launcher: worker_0, process {stubborn}" in launched.output
 
     launched.deeds = {}
     process = launched.start()

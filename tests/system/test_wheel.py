@@ -102,4 +102,4 @@ def test_the_installed_command_examines_the_machine(
     )
     assert done.returncode == 1, done.stderr
     assert f"port {port} of 0.0.0.0 is already in use" in done.stdout
-    assert f"files of your own: {environment['MINICPMO_HOME']}" in done.stdout
+    assert f"user files: {environment['MINICPMO_HOME']}" in done.stdout

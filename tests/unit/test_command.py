@@ -17,8 +17,8 @@ from tests.source_tree import ROOT
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["bench"], 0, "measurements: "),
-        (["bench", "nothing"], 2, "measurements: "),
+        (["bench"], 0, "benchmarks: "),
+        (["bench", "nothing"], 2, "benchmarks: "),
         (["download", "no/such/thing"], 1, "no/such/thing"),
         (["serve", "--port", "0"], 2, "--port"),
         (["doctor", "--config", "/no/such.json"], 2, "/no/such.json"),

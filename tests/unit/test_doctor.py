@@ -1,4 +1,4 @@
-"""What `minicpmo-live doctor` says about machines of many kinds."""
+"""Reports of `minicpmo-live doctor` for many kinds of machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from config import Settings
-from launcher.doctor import Facts, Verdict, _certificate, examine, must_be_mended, show
+from launcher.doctor import Facts, Verdict, _certificate, examine, has_errors, show
 from launcher.machine import Gpu
 from launcher.plan import slots_of
 
@@ -35,10 +35,10 @@ SECTIONS: dict[str, Any] = {"service": {"https": True}}
 
 
 def verdicts(facts: Facts, sections: Mapping[str, object] = SECTIONS) -> list[str]:
-    """What is found that is not as it should be: name, state and line in one text."""
+    """Warnings and errors, one line each: verdict, subject, state and fix."""
     settings = Settings.model_validate(sections)
     return [
-        f"{found.verdict}: {found.what}: {found.state} | {found.line}"
+        f"{found.verdict}: {found.subject}: {found.state} | {found.fix}"
         for found in examine(facts, settings)
         if found.verdict is not Verdict.FINE
     ]
@@ -46,19 +46,19 @@ def verdicts(facts: Facts, sections: Mapping[str, object] = SECTIONS) -> list[st
 
 def test_a_small_machine_without_a_card_is_fine() -> None:
     assert verdicts(FINE) == []
-    found = {each.what: each.state for each in examine(FINE, Settings.model_validate(SECTIONS))}
-    assert found["no GPU"] == "2 processors, 8 GiB: nano and the cascade"
+    found = {each.subject: each.state for each in examine(FINE, Settings.model_validate(SECTIONS))}
+    assert found["no GPU"] == "2 CPUs, 8 GiB: nano and the cascade"
 
 
-def test_a_card_holds_as_many_conversations_as_the_launcher_gives_it() -> None:
+def test_capacity_of_a_gpu_equals_the_launchers_slots() -> None:
     facts = replace(FINE, gpus=[BIG])
     settings = Settings.model_validate(SECTIONS)
-    found = {each.what: each.state for each in examine(facts, settings)}
+    found = {each.subject: each.state for each in examine(facts, settings)}
     usual = settings.duplex.usual_tokens
     assert found["GPU 0 (Card A)"] == (
-        "80 GiB for MiniCPM-o 4.5, conversations at most: "
-        f"{slots_of(BIG, usual)} in bf16, {slots_of(BIG, usual, weights='fp8')} in fp8, "
-        f"{slots_of(BIG, usual, weights='int4')} in int4"
+        f"80 GiB, MiniCPM-o 4.5 with up to {slots_of(BIG, usual)} (bf16), "
+        f"{slots_of(BIG, usual, weights='fp8')} (fp8), "
+        f"{slots_of(BIG, usual, weights='int4')} (int4) sessions"
     )
 
 
@@ -72,42 +72,40 @@ def test_a_card_holds_as_many_conversations_as_the_launcher_gives_it() -> None:
             r"cannot use the GPU \| .*torch==2.13.0$",
             True,
         ),
-        ({"gpus": [SMALL]}, {"model": {"model_path": "/w"}}, "needs 13 .*VISIBLE", False),
+        ({"gpus": [SMALL]}, {"model": {"model_path": "/w"}}, "needs 13 GiB.*VISIBLE", False),
         (
             {"gpus": [MIDDLE]},
             {"model": {"model_path": "/w"}},
-            r": \d+ in int4; bf16 does not fit \| OMNI_MODEL_WEIGHTS=int4",
+            r"up to \d+ \(int4\) sessions; bf16 does not fit \| OMNI_MODEL_WEIGHTS=int4",
             True,
         ),
-        ({"gpus": [BIG]}, {}, "no checkpoint.*minicpmo-live download", False),
+        ({"gpus": [BIG]}, {}, "checkpoint: none configured.*minicpmo-live download", False),
         ({"has_pages": False}, {}, r"pages: .*\| scripts/setup.sh pages", False),
-        ({"missing_programs": ("flite",)}, {}, r"without flite .*find_gate_programs", False),
-        ({"free_gb": 0.4}, {}, "0 GB free at /data; .* takes 1 .*data_dir", False),
-        ({"free_gb": 9.0}, {"model": {"model_path": "/w"}}, "takes 19", False),
-        ({"is_writable": False}, {}, "/data cannot be written", True),
+        ({"missing_programs": ("flite",)}, {}, r"flite not installed.*find_gate_programs", False),
+        ({"free_gb": 0.4}, {}, "0 GB free at /data; .* need 1 GB.*data_dir", False),
+        ({"free_gb": 9.0}, {"model": {"model_path": "/w"}}, "need 19 GB", False),
+        ({"is_writable": False}, {}, "/data is not writable", True),
         ({"ports": ("port 8006 is in use",)}, {}, "8006 is in use .*--port", True),
-        ({"hard_limit": 4_096}, {}, r"at most 4096 open files.* \| ulimit -Hn \d+", False),
-        ({}, {"service": {"https": False}}, "TLS: none: .*--https", False),
+        ({"hard_limit": 4_096}, {}, r"4096 open files; .* \| ulimit -Hn \d+", False),
+        ({}, {"service": {"https": False}}, "TLS: off: .*--https", False),
         ({"certificate_problem": "not found"}, {}, "not found .*ssl_certfile", True),
         ({"certificate_ends": datetime(2020, 1, 1, tzinfo=UTC)}, {}, "expired on 2020-01-01", True),
     ],
 )
-def test_what_is_missing_is_named_with_the_line_that_mends_it(
+def test_a_problem_is_reported_with_its_fix(
     changed: dict[str, Any], sections: dict[str, object], expected: str, is_fatal: bool
 ) -> None:
     facts, settings = replace(FINE, **changed), {**SECTIONS, **sections}
     (found,) = verdicts(facts, settings)
     assert re.search(expected, found), found
-    assert must_be_mended(examine(facts, Settings.model_validate(settings))) is is_fatal
+    assert has_errors(examine(facts, Settings.model_validate(settings))) is is_fatal
 
 
-def test_the_lines_are_printed_whole() -> None:
+def test_lines_are_not_wrapped() -> None:
     output = io.StringIO()
     findings = examine(replace(FINE, is_writable=False), Settings.model_validate(SECTIONS))
     show(findings, Console(file=output, width=20))
-    assert "must be mended: data folder: /data cannot be written\n    service.data_dir" in (
-        output.getvalue()
-    )
+    assert "error: data folder: /data is not writable\n    service.data_dir" in (output.getvalue())
 
 
 def test_a_certificate_that_is_none_is_a_problem(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_a_killed_launcher_is_recognised_and_its_leftovers_are_ended(launched: L
 
     launched.deeds = {}
     process = launched.start()
-    assert "The last run did not end by itself" in launched.output
+    assert "The last run did not shut down cleanly" in launched.output
     assert launched.pid("worker_0") != stubborn
     assert launched.press_ctrl_c(process) == 0
     launched.assert_nothing_left()

@@ -1,8 +1,8 @@
-"""Runs every check and every test: `./run_tests.sh` has set the environment up before.
+"""Runs every check and every test; `./run_tests.sh` sets up the environment first.
 
-Stages follow one another in groups; the stages of a group run beside each other, so that some
-compute while others wait. A stage leaves `data/tests/STAGE.xml` (JUnit), `STAGE.slowest.txt` and,
-where others ran beside it, `STAGE.log`.
+Groups of stages run one after another, the stages of a group concurrently, so that some compute
+while others wait. A stage writes `data/tests/STAGE.xml` (JUnit), `STAGE.slowest.txt` and, if others
+ran concurrently, `STAGE.log`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ PYTHON = (sys.executable, "-m")
 CORES = os.cpu_count() or 1
 
 NOTHING_CHOSEN = 5
-"""pytest's exit status when no test was chosen; correct where PYTEST_ARGS chooses."""
+"""pytest's exit status when no test was selected; no failure if PYTEST_ARGS selects."""
 
 EVERYWHERE = "not gpu and not nightly"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One command whose exit status is a verdict."""
+    """One command; a nonzero exit status is a failure."""
 
     name: str
     command: tuple[str, ...]
     share: float | None = None
-    """Of the processor time of all default stages; None where only `--all` runs the stage."""
+    """Share of the CPU time of all default stages; None if only `--all` runs it."""
     is_pytest: bool = False
 
     @property
@@ -53,7 +53,7 @@ class Stage:
 
 
 def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stage:
-    """Return a stage that runs pytest; PYTEST_ARGS adds to its command line."""
+    """Return a stage that runs pytest with PYTEST_ARGS appended."""
     stage = Stage(name, (), share, is_pytest=True)
     added = shlex.split(os.environ.get("PYTEST_ARGS", ""))
     command = (*PYTHON, "pytest", f"--junitxml={stage.junit}", *arguments, *added)
@@ -88,20 +88,20 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     """Yield the stages of a run.
 
     Args:
-        is_everything: include the tests that only `--all` runs.
-        left_out: "browser" and "gates", where the machine lacks their programs.
+        is_everything: Include the tests that only `--all` runs.
+        left_out: "browser" and "gates", if the machine lacks their programs.
     """
     chosen: tuple[str, ...] = ()
     if is_everything:
         chosen = ("-m", f"{EVERYWHERE} and not realtime and not alone and not gate")
-    # A file's tests stay in one process: recordings share what was computed from them. What to
-    # begin with is chosen in tests/conftest.py.
+    # A file's tests stay in one process, because they share what is computed from a recording.
+    # tests/conftest.py determines the order.
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
-    # One process more than there are cores: one of them mostly waits for the systems it started.
+    # One process more than cores, since one mostly waits for the systems that it started.
     many = ("-n", str(1 + CORES), "--ignore=tests/browser")
     stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
-        # Each process has a system and up to two browsers of its own.
+        # Each process starts its own system and up to two browsers.
         few = ("-n", "auto", "--maxprocesses", "4", "--ignore=tests/browser/measured")
         stages.append(
             pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.19)
@@ -110,24 +110,25 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     if is_everything:
         last.append(Stage("stock clients", (*PYTHON, "scripts.stock_clients")))
         if "gates" not in left_out:
-            # First, because the longest of them takes as long as all other stages together. They
-            # compute from beginning to end, while the others often wait. Their figures count
-            # conversations on the model's own clock, however long computing takes.
+            # First and in a process each, because they compute from beginning to end, while the
+            # other stages often wait: started later or in fewer processes, the longest gate would
+            # end alone, on one core. They count units of the model's own clock, so their figures
+            # do not depend on how long computing takes.
             marks = ("-m", f"{EVERYWHERE} and gate")
-            first.append(pytest_stage("gates", "tests/gates", "-n", "auto", *marks))
+            first.append(pytest_stage("gates", "tests/gates", "-n", "4", *marks))
     yield [*first, *stages, *static_checks(), *last]
     if is_everything:
         yield from real_time_groups(left_out)
 
 
 def real_time_groups(left_out: Sequence[str]) -> Iterator[list[Stage]]:
-    """Yield what is measured in real time."""
+    """Yield the stages that measure in real time."""
     marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
     ignored = [f"--ignore=tests/{name}" for name in ("browser", "gates") if name in left_out]
     pages = "tests/browser/measured"
     beside = [pytest_stage("real-time tests", "tests", f"--ignore={pages}", *ignored, *marks)]
     if "browser" not in left_out:
-        # Each of the two mostly waits, and leaves the other more than one core.
+        # Both mostly wait, so each has more than one core.
         beside.insert(0, pytest_stage("real-time pages", pages, *marks))
     yield beside
     marks = ("-m", f"{EVERYWHERE} and alone", "-rP")
@@ -140,17 +141,17 @@ class Running:
     process: subprocess.Popen[bytes]
     started_s: float
     log: Path | None
-    """Where its output goes; None: to the terminal."""
+    """File of its output; None: the terminal."""
 
 
 def start(stage: Stage, *, is_alone: bool) -> Running:
-    """Start a stage; it writes to the terminal only where no other runs beside it."""
+    """Start a stage; its output goes to the terminal only if no other stage runs."""
     log = None if is_alone else REPORTS / f"{stage.slug}.log"
     if log is None:
         print(f"\n== {stage.name}", flush=True)
         process = subprocess.Popen(stage.command, cwd=ROOT)
     else:
-        print(f"-- {stage.name}: begins, and writes to {os.path.relpath(log, ROOT)}", flush=True)
+        print(f"-- {stage.name}: started, output in {os.path.relpath(log, ROOT)}", flush=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 stage.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
@@ -161,9 +162,8 @@ def start(stage: Stage, *, is_alone: bool) -> Running:
 def wait(running: dict[int, Running]) -> Outcome:
     """Wait until one of the stages has ended.
 
-    Processor time is that of its process and of all it has waited for. It is the measure of a
-    stage's budget because time on the clock grows with whatever else the machine does, and not
-    evenly: a stage that computes grows more than one that waits.
+    Budgets are in CPU time, including child processes, because wall time depends on the load of the
+    machine, and more for a stage that computes than for one that waits.
     """
     pid, status, usage = os.wait4(-1, 0)
     ended = running.pop(pid)
@@ -191,7 +191,7 @@ def wait(running: dict[int, Running]) -> Outcome:
 
 
 def run_group(stages: Sequence[Stage]) -> list[Outcome]:
-    """Run stages beside each other: one more than there are cores, because most of them wait."""
+    """Run stages concurrently: one more than cores, because most of them wait."""
     at_once = 1 + CORES
     waiting = list(stages)
     running: dict[int, Running] = {}
@@ -211,7 +211,7 @@ def run_group(stages: Sequence[Stage]) -> list[Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="the tests marked for --all, too")
+    parser.add_argument("--all", action="store_true", help="include the tests marked for --all")
     parser.add_argument(
         "--without", action="append", default=[], choices=["browser", "gates"], dest="left_out"
     )
@@ -224,7 +224,7 @@ def main() -> int:
         outcomes += run_group(group)
     print("\n" + stage_reports.table(outcomes, time.monotonic() - begun_s))
     if given.left_out:
-        print(f"\nLeft out, because this machine lacks their programs: {', '.join(given.left_out)}")
+        print(f"\nSkipped, because programs are missing: {', '.join(given.left_out)}")
     failed = [outcome.name for outcome in outcomes if not outcome.has_passed]
     if failed:
         print(f"\nFailed: {', '.join(failed)}")

@@ -1,4 +1,4 @@
-"""What a run of the stages leaves: JUnit files, the slowest tests, the shares of the stages."""
+"""Reports of a test run: JUnit files, the slowest tests, and the stages' shares of CPU time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 SLOWEST = 30
 GROWTH_LIMIT = 2
-"""A stage may take this many times its share before the run fails."""
+"""The run fails if a stage takes more than this multiple of its share."""
 
 SHOWN_LINES = 3
 NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f]")
-"""Control characters that no XML document may hold; tools colour their output with them."""
+"""Control characters, as in coloured output, which XML does not allow."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def last_lines(text: str) -> str:
 
 
 def write_junit(path: Path, outcome: Outcome, output: str) -> None:
-    """Write a JUnit file of one case, for commands that write none."""
+    """Write a JUnit file with one case, for commands that write none."""
     suite = ElementTree.Element("testsuite", name=outcome.name, tests="1")
     case = ElementTree.SubElement(
         suite, "testcase", classname=outcome.name, name=outcome.name, time=f"{outcome.wall_s:.3f}"
@@ -48,7 +48,7 @@ def write_junit(path: Path, outcome: Outcome, output: str) -> None:
 
 
 def write_slowest(junit: Path) -> None:
-    """Write the slowest cases of a JUnit file beside it, slowest first."""
+    """Write the slowest cases of a JUnit file to a file next to it."""
     cases = [
         (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
         for case in ElementTree.parse(junit).iter("testcase")
@@ -59,17 +59,17 @@ def write_slowest(junit: Path) -> None:
 
 
 def shares(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
-    """Return each stage with a budget and its share of the processor time of all of them."""
+    """Return the stages that have a budget, with their shares of the total CPU time."""
     judged = [outcome for outcome in outcomes if outcome.share is not None]
     whole_s = sum(outcome.cpu_s for outcome in judged)
     return [(outcome, outcome.cpu_s / whole_s if whole_s else 0.0) for outcome in judged]
 
 
 def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a sentence for each stage that has grown to more than twice its share.
+    """Return a message for each stage that exceeds its budget.
 
-    A stage is compared with the others: where its share is `s`, they take `1 - s`. Otherwise one
-    with half of the whole could grow without limit.
+    A stage with budget `s` is compared with the time of all others, which have `1 - s`: relative
+    to the total, a stage with half of it could never exceed twice its share.
     """
     found = []
     for outcome, share in shares(outcomes):
@@ -79,14 +79,14 @@ def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
         expected_s = others_s * outcome.share / (1 - outcome.share)
         if outcome.cpu_s > GROWTH_LIMIT * expected_s:
             found.append(
-                f"{outcome.name} took {share:.0%} of the processor time; its share is "
-                f"{outcome.share:.0%} (scripts/run_stages.py). Make it quicker, or say why."
+                f"{outcome.name} took {share:.0%} of the CPU time; its budget is "
+                f"{outcome.share:.0%} (scripts/run_stages.py). Speed it up, or raise the budget."
             )
     return found
 
 
 def table(outcomes: Sequence[Outcome], wall_s: float) -> str:
-    """Return wall time, processor time and share of all stages, some of which ran in parallel."""
+    """Return a table of wall time, CPU time and share; stages may have run in parallel."""
     taken = {outcome.name: share for outcome, share in shares(outcomes)}
     lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
     for outcome in outcomes:

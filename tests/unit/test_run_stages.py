@@ -23,7 +23,7 @@ def test_a_stage_beyond_twice_its_share_is_named() -> None:
     other = outcome("other", 900, None)
     quick = [outcome("quick", 61, 0.3), outcome("long", 70, 0.7), other]
     [sentence] = stage_reports.outgrown(quick)
-    assert sentence.startswith("quick took 47% of the processor time; its share is 30%")
+    assert sentence.startswith("quick took 47% of the CPU time; its budget is 30%")
     [sentence] = stage_reports.outgrown([outcome("quick", 30, 0.3), outcome("long", 141, 0.7)])
     assert sentence.startswith("long took 82%")
 

@@ -1,1 +1,1 @@
-"""The WebRTC process: media over UDP on one side, the gateway's own WebSockets on the other."""
+"""The WebRTC process: media over UDP to clients, WebSockets to the gateway."""

@@ -1,4 +1,4 @@
-"""`python -m webrtc`: serves WebRTC peers beside a gateway; the launcher starts it."""
+"""`python -m webrtc`: serves WebRTC peers for a gateway; started by the launcher."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from config import PRIVATE_UMASK, SettingsError, load_settings
 from core.logging_setup import setup_logging
 from core.serving.server import check_exposure
 
-UNUSABLE: Final = 2  # exit status when the flags or the configuration cannot be used
+UNUSABLE: Final = 2  # exit status for invalid flags or configuration
 
 
 class PortRangeLoop(asyncio.SelectorEventLoop):
-    """Gives UDP sockets ports of a range, for firewalls and containers; aioice asks for any port.
+    """Binds UDP sockets within a port range, for firewalls and containers; aioice uses any port.
 
-    An empty range leaves the choice to the system.
+    With an empty range the system chooses.
     """
 
     def __init__(self, ports: range) -> None:
         super().__init__()
         self._ports = ports
 
-    # Any: the arguments and the answer of the method that it overrides.
+    # Any: as in the overridden method.
     async def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Bind to a free port of the range where any would do; an OSError if none is free."""
+        """Bind to a free port of the range if none is specified; an OSError if none is free."""
         host, port = (kwargs.get("local_addr") or (None, 1))[:2]
         if port != 0 or not self._ports:
             return await super().create_datagram_endpoint(*args, **kwargs)
-        # In an order of its own each time: a port in use is a system call to find out.
+        # In random order, since each port in use costs a system call.
         for chosen in random.sample(self._ports, len(self._ports)):
             try:
                 return await super().create_datagram_endpoint(
@@ -49,9 +49,9 @@ class PortRangeLoop(asyncio.SelectorEventLoop):
 
 
 def pinned(certfile: Path) -> ssl.SSLContext:
-    """Return a context that trusts exactly this certificate of the gateway, whatever its names."""
+    """Return a context that trusts exactly the gateway's certificate, regardless of its names."""
     context = ssl.create_default_context(cafile=str(certfile))
-    context.check_hostname = False  # it names public hosts, perhaps, and not this machine
+    context.check_hostname = False  # it may name public hosts only
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
@@ -65,11 +65,11 @@ def main(
     port: Annotated[int | None, typer.Option(help="Port to bind to.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
 ) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     if find_spec("aiortc") is None:
         typer.echo("webrtc.enabled needs aiortc: pip install 'minicpmo-live[webrtc]'", err=True)
         raise typer.Exit(UNUSABLE)
-    from webrtc.app import create_app  # needs it
+    from webrtc.app import create_app  # imported late: needs the extra
     from webrtc.calls import GatewayAddress
 
     os.umask(PRIVATE_UMASK)

@@ -1,4 +1,4 @@
-"""HTTP of the WebRTC process: the gateway alone asks here."""
+"""HTTP API of the WebRTC process, used by the gateway only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def create_app(settings: Settings, gateway: GatewayAddress) -> FastAPI:
 
 
 async def _on_omni_error(request: Request, error: Exception) -> Response:
-    return error_answer(error, OPENAI_PREFIX)  # the gateway passes it on as it is
+    return error_answer(error, OPENAI_PREFIX)  # passed on by the gateway unchanged
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

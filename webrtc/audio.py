@@ -1,4 +1,4 @@
-"""Audio of a peer: frames become 24 kHz mono for the gateway, speech becomes Opus packets."""
+"""Audio of a peer: received frames to 24 kHz mono, and speech to Opus packets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from av.packet import Packet
 
 from webrtc.playout import FRAME_MS, RATE_HZ, Note, Playout
 
-OPUS_HZ: Final = 48_000  # also its clock in RTP at any sample rate. Source: RFC 7587, section 4.1
-GAP_MAX_SAMPLES: Final = OPUS_HZ  # of silence for what was lost; a longer gap is a pause
+OPUS_HZ: Final = 48_000  # RTP clock rate of Opus at any sample rate. Source: RFC 7587, section 4.1
+GAP_MAX_SAMPLES: Final = OPUS_HZ  # longest gap that is filled with silence; a longer one is a pause
 # Source: docs of soxr; a short filter, which adds less delay.
 QUALITY: Final = "MQ"
 FRAME_TICKS: Final = OPUS_HZ * FRAME_MS // 1_000
 FRAME_S: Final = FRAME_MS / 1_000
-LATE_MAX_S: Final = 0.2  # later than this, time is skipped instead of made up for
+LATE_MAX_S: Final = 0.2  # beyond this delay, time is skipped instead of caught up
 BIT_RATE: Final = 40_000  # mono speech in full quality
-# In-band FEC: each packet holds a coarse copy of the one before it.
+# In-band FEC: each packet contains a low-bitrate copy of the previous one.
 OPUS_OPTIONS: Final = {"application": "voip", "fec": "1", "packet_loss": "10"}
 
 
 class Microphone:
-    """Turns decoded frames into samples, with silence for lost packets."""
+    """Converts decoded frames to samples, with silence for lost packets."""
 
     def __init__(self) -> None:
         self._resampler = soxr.ResampleStream(OPUS_HZ, RATE_HZ, 1, dtype="int16", quality=QUALITY)
@@ -38,7 +38,7 @@ class Microphone:
         self.lost_samples = 0
 
     def samples_of(self, frame: AudioFrame) -> bytes:
-        """Return silence for a gap before the frame and its samples, 16-bit mono at 24 kHz."""
+        """Return the frame's samples, after silence for a gap, as 16-bit mono at 24 kHz."""
         channels = len(frame.layout.channels)
         samples = frame.to_ndarray().reshape(-1, channels).mean(axis=1).astype(np.int16)
         pts = frame.pts or 0
@@ -52,7 +52,7 @@ class Microphone:
 
 
 class SpeechTrack(MediaStreamTrack):
-    """Reads a playout at the pace of the clock, and reports which responses begin and end."""
+    """Reads a playout in real time, and reports which responses start and stop."""
 
     kind = "audio"
 
@@ -63,7 +63,7 @@ class SpeechTrack(MediaStreamTrack):
         self._begun_s = 0.0
         self._frames = 0
 
-    # aiortc sends packets as they are. Any: what a packet's stream is.
+    # aiortc sends packets unchanged. Any: type of a packet's stream.
     async def recv(self) -> Packet[Any]:
         now_s = asyncio.get_running_loop().time()
         if not self._frames:

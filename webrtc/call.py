@@ -1,4 +1,4 @@
-"""One call: a peer connection on one side, a WebSocket of the gateway's on the other."""
+"""One call: a peer connection to the client, and a WebSocket to the gateway."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from webrtc.dialect import (
 from webrtc.playout import Note, Playout
 
 LABEL: Final = "oai-events"
-WAITING_MAX: Final = 256  # events before the channel opens; one more ends the call
-UNSENT_MAX_BYTES: Final = MIB  # that a slow peer has not taken; more end the call
-SOUNDS_MAX: Final = 50  # a second in pieces of 20 ms; the oldest gives way
-EVENTS_MAX: Final = 64  # one more is refused
-EVENT_CHARS_MAX: Final = MIB  # of all events together
+WAITING_MAX: Final = 256  # events queued before the channel opens; one more ends the call
+UNSENT_MAX_BYTES: Final = MIB  # buffered for a slow peer; more ends the call
+AUDIO_MAX: Final = 50  # packets of 20 ms, one second; the oldest is dropped
+EVENTS_MAX: Final = 64  # queued; one more is refused
+EVENT_CHARS_MAX: Final = MIB  # of all queued events
 
 
 class TooSlowError(Exception):
@@ -48,7 +48,7 @@ class TooSlowError(Exception):
 
 
 class EventChannel:
-    """Sends events over the data channel that the peer opens, in order; until then they wait."""
+    """Sends events in order over the data channel; queues them until the peer has opened it."""
 
     def __init__(self) -> None:
         self._channel: RTCDataChannel | None = None
@@ -61,14 +61,14 @@ class EventChannel:
             await self._sent.wait()
 
     def open(self, channel: RTCDataChannel) -> None:
-        """Use the channel, and send what has waited; raises as `send`."""
+        """Use the channel, and send the queued events; raises as `send`."""
         self._channel = channel
         channel.on("bufferedamountlow", self._sent.set)
         while self._waiting:
             self.send(self._waiting.popleft())
 
     def send(self, text: str) -> None:
-        """Send an event now or when the channel opens; a TooSlowError if too much waits already."""
+        """Send an event, now or when the channel opens; a TooSlowError if too much is queued."""
         if self._channel is None:
             if len(self._waiting) >= WAITING_MAX:
                 raise TooSlowError(f"{WAITING_MAX} events wait for the data channel")
@@ -80,22 +80,22 @@ class EventChannel:
 
 
 class Outbox:
-    """A queue of audio and events for the gateway, in their order."""
+    """Ordered queue of audio and events for the gateway."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[bool, str]] = deque()
         self._filled = asyncio.Event()
 
-    def put_sound(self, text: str) -> None:
-        """Append audio; the oldest audio is dropped when there is too much."""
-        sounds = [at for at, (is_sound, _) in enumerate(self._waiting) if is_sound]
-        if len(sounds) >= SOUNDS_MAX:
-            del self._waiting[sounds[0]]
+    def put_audio(self, text: str) -> None:
+        """Append audio; drops the oldest audio if there is too much."""
+        audio = [at for at, (is_audio, _) in enumerate(self._waiting) if is_audio]
+        if len(audio) >= AUDIO_MAX:
+            del self._waiting[audio[0]]
         self._put(True, text)
 
     def put_event(self, text: str) -> bool:
-        """Append an event; return whether there was room."""
-        sizes = [len(waiting) for is_sound, waiting in self._waiting if not is_sound]
+        """Append an event; return False if the queue is full."""
+        sizes = [len(waiting) for is_audio, waiting in self._waiting if not is_audio]
         if len(sizes) >= EVENTS_MAX or sum(sizes) + len(text) > EVENT_CHARS_MAX:
             return False
         self._put(False, text)
@@ -107,37 +107,37 @@ class Outbox:
             await self._filled.wait()
         return self._waiting.popleft()[1]
 
-    def _put(self, is_sound: bool, text: str) -> None:
-        self._waiting.append((is_sound, text))
+    def _put(self, is_audio: bool, text: str) -> None:
+        self._waiting.append((is_audio, text))
         self._filled.set()
 
 
 CONNECTED: Final = "connected"
 OVER: Final = frozenset({"failed", "closed"})
-DRAIN_LIMIT_S: Final = 1.0  # for events that are still on their way to the peer when a call ends
+DRAIN_LIMIT_S: Final = 1.0  # for sending queued events when a call ends
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a peer: how long it may take to connect, and the address shown in candidates."""
+    """Time for a peer to connect, and the public address in ICE candidates."""
 
     ice_timeout_s: float
     public_address: str | None = None
 
 
 class Call:
-    """Carries sound and events both ways until one side ends it."""
+    """Relays audio and events in both directions until one side ends it."""
 
     def __init__(
         self, socket: ClientConnection, dialect: Dialect, playout: Playout, limits: Limits
     ) -> None:
-        """Prepare; `answer` and `run` do the rest, and `close` belongs to the caller.
+        """Create a call; the caller then uses `answer`, `run` and `close`.
 
         Args:
-            socket: open, with the session's first event sent.
-            dialect: the protocol that is spoken on it.
-            playout: audio for the peer.
-            limits: of the peer.
+            socket: Open; the session's first event has been sent.
+            dialect: Protocol of the session.
+            playout: Audio for the peer.
+            limits: Limits of the peer.
         """
         self._socket, self._dialect, self._playout = socket, dialect, playout
         self._limits = limits
@@ -149,7 +149,7 @@ class Call:
         self._log = structlog.get_logger("webrtc")
 
     async def answer(self, sdp: str) -> str:
-        """Return the answer to an offer, complete with candidates, or raise a BadRequestError."""
+        """Return the SDP answer with all candidates, or raise a BadRequestError."""
         peer = self._peer
         peer.on("track", self._on_track)
         peer.on("datachannel", self._on_channel)
@@ -158,13 +158,13 @@ class Call:
             await peer.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             peer.addTrack(SpeechTrack(self._playout, self._note))
             await peer.setLocalDescription(await peer.createAnswer())
-        # What aiortc raises on what it cannot read is its parser's own.
+        # The exceptions of aiortc's SDP parser.
         except (ValueError, KeyError, IndexError, AssertionError, InvalidStateError) as error:
-            raise BadRequestError(f"sdp: it cannot be used ({error}).") from error
+            raise BadRequestError(f"sdp: invalid ({error}).") from error
         return with_address(peer.localDescription.sdp, self._limits.public_address)
 
     async def run(self) -> None:
-        """Serve until the peer is gone, hangs up or does not come, or the gateway closes."""
+        """Serve until the peer disconnects or never connects, or the gateway closes."""
         works = (self._receive(), self._send(), self._receive_audio(), self._watch())
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -179,7 +179,7 @@ class Call:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Send what is still on its way, and end both sides."""
+        """Send queued events, and close both sides."""
         try:
             if self._peer.connectionState == CONNECTED:
                 await asyncio.wait_for(self._channel.drain(), DRAIN_LIMIT_S)
@@ -191,7 +191,7 @@ class Call:
             underruns = self._playout.underruns
             self._log.info("call ended", reason=self._problem, underruns=underruns)
 
-    # --- what runs ---
+    # --- tasks ---
 
     async def _receive(self) -> None:
         async for text in self._socket:
@@ -213,10 +213,10 @@ class Call:
             assert isinstance(frame, AudioFrame)
             pcm = microphone.samples_of(frame)
             if pcm:
-                self._outbox.put_sound(append_event(self._dialect, pcm))
+                self._outbox.put_audio(append_event(self._dialect, pcm))
 
     async def _watch(self) -> None:
-        """Return when the peer did not connect in time, or has disconnected."""
+        """Return if the peer does not connect in time, or disconnects."""
         try:
             async with asyncio.timeout(self._limits.ice_timeout_s):
                 await self._until(frozenset({CONNECTED}) | OVER)
@@ -230,13 +230,13 @@ class Call:
             self._changed.clear()
             await self._changed.wait()
 
-    # --- what happens ---
+    # --- callbacks ---
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         self._track = track
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
-        """Use the first channel of the right name; it is open already."""
+        """Use the first channel with the right label; it is already open."""
         if channel.label == LABEL:
             channel.on("message", self._on_message)
             self._guarded(lambda: self._channel.open(channel))
@@ -254,7 +254,7 @@ class Call:
             self._guarded(partial(self.apply, self._dialect.noted(note)))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Run a callback; if it fails, the gateway's side ends, and so the call."""
+        """Run a callback; if it fails, close the gateway's side, which ends the call."""
         try:
             act()
         except TooSlowError as error:
@@ -267,7 +267,7 @@ class Call:
             match effect:
                 case ToServer(text):
                     if not self._outbox.put_event(text):
-                        why = "Too many events at once; this one was not handled."
+                        why = "Too many events at once; this one was dropped."
                         self._channel.send(error_event("invalid_event", why))
                 case ToClient(text):
                     self._channel.send(text)
@@ -280,7 +280,7 @@ class Call:
 
 
 LINES_MAX: Final = 1_000
-CANDIDATES_MAX: Final = 32  # each is an address that we send checks to
+CANDIDATES_MAX: Final = 32  # each is an address that connectivity checks are sent to
 OPUS: Final = re.compile(r"^a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE | re.MULTILINE)
 HOST_CANDIDATE: Final = re.compile(
     r"^(a=candidate:\S+ \d+ udp \d+ )(\d+\.\d+\.\d+\.\d+)( \d+ typ host.*)$", re.MULTILINE
@@ -289,7 +289,7 @@ CONNECTION: Final = re.compile(r"^c=IN IP4 \S+", re.MULTILINE)
 
 
 def check_offer(sdp: str) -> None:
-    """Raise a BadRequestError, which names the fault, for an offer that is not one of a call."""
+    """Raise a BadRequestError that names the problem if an offer is not valid for a call."""
     if len(sdp) > SDP_MAX_CHARS:
         raise BadRequestError(f"sdp: {len(sdp)} characters; {SDP_MAX_CHARS} are allowed.")
     lines = [line.strip() for line in sdp.splitlines()]
@@ -304,7 +304,7 @@ def check_offer(sdp: str) -> None:
     if media.count("audio") != 1:
         raise BadRequestError(f"sdp: {media.count('audio')} audio sections; there must be one.")
     if media.count("application") != 1 or len(media) != 2:
-        raise BadRequestError("sdp: beside the audio there must be one data channel, and no more.")
+        raise BadRequestError("sdp: there must be exactly one data channel besides the audio.")
     if OPUS.search(sdp) is None:
         raise BadRequestError("sdp: the audio section has no opus/48000/2.")
     for attribute in ("ice-ufrag", "ice-pwd", "fingerprint"):
@@ -313,9 +313,9 @@ def check_offer(sdp: str) -> None:
 
 
 def with_address(sdp: str, address: str | None) -> str:
-    """Return an answer whose host candidates show a public IPv4 address, if one is given.
+    """Return an SDP answer with a public IPv4 address in its host candidates, if given.
 
-    Ports of the address lead to the same ports here.
+    The NAT must forward its ports to the same ports here.
     """
     if address is None:
         return sdp

@@ -1,4 +1,4 @@
-"""The calls of this process: their start, and that each ends."""
+"""Starts and ends the calls of this process."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from webrtc.dialect import Dialect, Live, Realtime, read
 from webrtc.playout import Playout
 
 ID_BYTES: Final = 12
-OPEN_TIMEOUT_S: Final = 10.0  # of the WebSocket, beside the wait in the queue
+OPEN_TIMEOUT_S: Final = 10.0  # of the WebSocket, in addition to the time in the queue
 CLOSE_TIMEOUT_S: Final = 1.0
-EVENT_MAX_BYTES: Final = MIB  # of the server's events, which are shorter
-REPLY_ROOM_MS: Final = 120_000  # of a reply that comes faster than it is played; 5.8 MB
-LIVE_ROOM_MS: Final = 400  # of sound that is paced already
-LIVE_LEAD_MS: Final = 40  # what the paced sound may be late without a gap
+EVENT_MAX_BYTES: Final = MIB  # upper bound of the server's events
+REPLY_BUFFER_MS: Final = 120_000  # replies arrive faster than they are played; 5.8 MB
+LIVE_BUFFER_MS: Final = 400  # the audio is already paced
+LIVE_LEAD_MS: Final = 40  # jitter that causes no gap
 
 
 class RefusedError(Exception):
-    """The gateway refused the session; status and body are for the client as they are."""
+    """The gateway refused the session; status and body are passed on to the client."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"HTTP {status}")
@@ -41,25 +41,25 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class GatewayAddress:
-    """The gateway's ws: or wss: URL, and the context that checks its certificate."""
+    """The gateway's ws: or wss: URL, and the context that verifies its certificate."""
 
     url: str
     tls: ssl.SSLContext | None = None
 
 
 class Calls:
-    """Owns every call's task."""
+    """Owns the tasks of all calls."""
 
     def __init__(
         self, gateway: GatewayAddress, limits: Limits, peers_max: int, wait_s: float
     ) -> None:
-        """Begin with none.
+        """Create it without calls.
 
         Args:
-            gateway: its address.
-            limits: of one peer.
-            peers_max: calls at once, those that begin among them.
-            wait_s: how long a session may wait in the gateway's queue.
+            gateway: Address of the gateway.
+            limits: Limits of each peer.
+            peers_max: Concurrent calls, including those being set up.
+            wait_s: Time that a session may wait in the gateway's queue.
         """
         self._gateway, self._limits = gateway, limits
         self._peers_max, self._wait_s = peers_max, wait_s
@@ -71,10 +71,10 @@ class Calls:
         return len(self._tasks) + self._beginning
 
     async def begin(self, offer: CallOffer) -> CallAnswer:
-        """Answer an offer and serve the call from now on.
+        """Answer an offer and start the call.
 
         Raises:
-            OmniError: The offer cannot be used, there are too many calls, or no session begins.
+            OmniError: The offer is invalid, there are too many calls, or the session fails.
             RefusedError: The gateway refused the session.
         """
         check_offer(offer.sdp)
@@ -88,7 +88,7 @@ class Calls:
                 call_id, call, sdp = await self._opened(offer, stack)
                 task = asyncio.create_task(self._serve(call_id, call))
                 self._tasks[call_id] = task
-                stack.pop_all()  # the task closes it from here on
+                stack.pop_all()  # now closed by the task
         finally:
             self._beginning -= 1
         return CallAnswer(call_id=call_id, sdp=sdp)
@@ -111,12 +111,12 @@ class Calls:
         dialect: Dialect = Realtime() if offer.protocol == "realtime" else Live()
         socket = await self._connect(offer, dialect)
         stack.push_async_callback(socket.close)
-        playout = Playout(REPLY_ROOM_MS)
+        playout = Playout(REPLY_BUFFER_MS)
         first, call_id = "", f"rtc_{secrets.token_hex(ID_BYTES)}"
         try:
             await socket.send(dialect.opening(offer.session))
             if offer.protocol == "live":
-                playout = Playout(LIVE_ROOM_MS, LIVE_LEAD_MS, drops_oldest=True)
+                playout = Playout(LIVE_BUFFER_MS, LIVE_LEAD_MS, drops_oldest=True)
                 first = await self._first(socket)
                 call_id = read(first)["session"]["id"]
         except ConnectionClosed as closed:
@@ -131,7 +131,7 @@ class Calls:
         query = f"?{urlencode({'model': offer.model})}" if offer.model else ""
         headers = {"Authorization": f"Bearer {offer.key}"} if offer.key else {}
         if offer.client:
-            headers["X-Forwarded-For"] = offer.client  # its limits are the client's, not ours
+            headers["X-Forwarded-For"] = offer.client  # rate limits apply to the client's address
         try:
             return await connect(
                 f"{self._gateway.url}{dialect.path}{query}",
@@ -153,8 +153,8 @@ class Calls:
         """Wait for the first event of a GPT-Live session.
 
         Raises:
-            OmniError: It does not begin.
-            RefusedError: Its settings are wrong.
+            OmniError: The session does not start.
+            RefusedError: Its settings are invalid.
         """
         try:
             async with asyncio.timeout(self._wait_s + OPEN_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What passes between a data channel and our WebSocket: all but sound, unchanged. Pure."""
+"""Maps events between the data channel and the gateway's WebSocket; audio is separate. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Effect = ToServer | ToClient | Play | Finish | Flush
 
 
 class Realtime:
-    """Realtime: the server knows what was played, so that it truncates by itself."""
+    """Realtime: reports how much was played, so that the server truncates items."""
 
     path = "/v1/realtime"
     append = "input_audio_buffer.append"
@@ -66,7 +66,7 @@ class Realtime:
         return json.dumps({"type": "session.update", "session": with_pcm(settings)})
 
     def from_client(self, text: str) -> list[Effect]:
-        """Refuse audio, clear the playout on request, and pass the rest on."""
+        """Refuse audio, clear the playout on request, and forward everything else."""
         event = read(text)
         match event.get("type"):
             case self.append:
@@ -102,7 +102,7 @@ class Realtime:
         return [_buffer_event(word, note.response_id)]
 
     def flushed(self, played: Sequence[Played]) -> list[Effect]:
-        """Notify the client, and truncate the items to what was played."""
+        """Notify the client, and truncate the items to the played audio."""
         responses = dict.fromkeys(each.part.response_id for each in played)
         events: list[Effect] = [_buffer_event("cleared", each) for each in responses]
         return events + [
@@ -121,7 +121,7 @@ class Realtime:
 
 
 class Live:
-    """GPT-Live: the server's audio is paced already, and falls silent by itself."""
+    """GPT-Live: the server paces its audio and stops it by itself."""
 
     path = "/v1/live/sessions"
     append = "session.input_audio.append"
@@ -144,11 +144,11 @@ class Live:
         return [ToClient(text)]
 
     def noted(self, note: Note) -> list[Effect]:
-        """There are no responses."""
+        """Return nothing: the protocol has no responses."""
         return []
 
     def flushed(self, played: Sequence[Played]) -> list[Effect]:
-        """The client cannot ask for it."""
+        """Return nothing: clients cannot request it."""
         return []
 
 
@@ -161,7 +161,7 @@ def append_event(dialect: Dialect, pcm: bytes) -> str:
 
 
 def read(text: str) -> Json:
-    """Return an event, {} if it is none: the server reports what is wrong with it."""
+    """Parse an event; {} if it is invalid, which the server reports."""
     try:
         event = json.loads(text)
     except (ValueError, RecursionError):
@@ -170,7 +170,7 @@ def read(text: str) -> Json:
 
 
 def decoded(sound: str) -> bytes:
-    """Return the bytes, none if the Base64 is damaged."""
+    """Decode Base64; empty if it is invalid."""
     try:
         return base64.b64decode(sound)
     except binascii.Error:
@@ -182,7 +182,7 @@ def without(session: Json, names: Sequence[str]) -> Json:
 
 
 def with_pcm(session: Json) -> Json:
-    """Return a session's settings with the formats of this process, whatever they say."""
+    """Return a session's settings with the audio formats of this process."""
     session = without(session, ("input_audio_format", "output_audio_format"))
     audio = session.get("audio")
     audio = audio if isinstance(audio, dict) else {}
@@ -193,7 +193,7 @@ def with_pcm(session: Json) -> Json:
 
 
 def inside(part: object, path: Sequence[str]) -> object:
-    """Return the value at a path of JSON, None if there is none."""
+    """Return the JSON value at a path, or None."""
     for key in path:
         part = part.get(key) if isinstance(part, dict) else None
     return part
@@ -206,7 +206,7 @@ def error_event(code: str, message: str, named: Json | None = None) -> str:
 
 
 def refusal(event: Json, names_event: str) -> str:
-    """Return the answer to audio on the data channel."""
+    """Return the error for audio on the data channel."""
     named = {names_event: event["event_id"]} if isinstance(event.get("event_id"), str) else {}
     return error_event("invalid_event", SOUND_ON_CHANNEL, named)
 

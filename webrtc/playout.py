@@ -1,6 +1,6 @@
-"""The bounded queue of audio for a peer, and how much of it was played. Pure.
+"""Bounded queue of audio for a peer, which tracks how much was played. Pure.
 
-Samples are 16-bit, mono, 24 kHz. Time is counted in the frames that are taken.
+Samples are 16-bit, mono, 24 kHz. Time is counted in frames taken.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FRAME_MS: Final = 20
 SAMPLE_BYTES: Final = 2
 FRAME_BYTES: Final = RATE_HZ * FRAME_MS // 1_000 * SAMPLE_BYTES
 MS_BYTES: Final = RATE_HZ * SAMPLE_BYTES // 1_000
-FINISHED_KEPT: Final = 32  # ids of finished responses; more do not wait to be played at once
+FINISHED_KEPT: Final = 32  # ids of finished responses; more are never queued at once
 
 
 @dataclass(frozen=True)
 class Part:
-    """The origin of audio; all are "" or 0 in a protocol without responses."""
+    """Origin of audio; empty in a protocol without responses."""
 
     response_id: str = ""
     item_id: str = ""
@@ -34,14 +34,14 @@ class Played:
 
 @dataclass(frozen=True)
 class Started:
-    """The first sample of a response is on its way."""
+    """The first sample of a response was taken."""
 
     response_id: str
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """The last sample of a response is on its way."""
+    """The last sample of a response was taken."""
 
     response_id: str
 
@@ -50,18 +50,18 @@ Note = Started | Stopped
 
 
 class Playout:
-    """A bounded queue of audio that is taken a frame at a time."""
+    """Bounded queue of audio that is read frame by frame."""
 
-    def __init__(self, room_ms: int, lead_ms: int = 0, *, drops_oldest: bool = False) -> None:
-        """Begin empty.
+    def __init__(self, capacity_ms: int, lead_ms: int = 0, *, drops_oldest: bool = False) -> None:
+        """Create an empty queue.
 
         Args:
-            room_ms: most audio that waits.
-            lead_ms: silence before what comes after the queue ran dry, so that a source which is
-                paced itself may be late by as much.
-            drops_oldest: what is dropped when the queue is full: the oldest audio, or the newest.
+            capacity_ms: Longest audio in the queue.
+            lead_ms: Silence inserted after the queue ran empty, which absorbs the jitter of a
+                paced source.
+            drops_oldest: Drop the oldest audio if the queue is full, instead of the newest.
         """
-        self._room_bytes, self._lead_bytes = room_ms * MS_BYTES, lead_ms * MS_BYTES
+        self._capacity_bytes, self._lead_bytes = capacity_ms * MS_BYTES, lead_ms * MS_BYTES
         self._drops_oldest = drops_oldest
         self._waiting: deque[tuple[Part, bytes]] = deque()
         self._waiting_bytes = 0
@@ -69,32 +69,32 @@ class Playout:
         self._played: dict[Part, int] = {}
         self._finished: deque[str] = deque(maxlen=FINISHED_KEPT)
         self._dropped: str | None = None
-        self.underruns = 0  # times that a response ran dry before its end
+        self.underruns = 0  # times that the queue ran empty within a response
 
     @property
     def waiting_ms(self) -> int:
         return self._waiting_bytes // MS_BYTES
 
     def add(self, part: Part, pcm: bytes) -> None:
-        """Append audio; that of a response which was cleared is dropped."""
+        """Append audio; audio of a cleared response is dropped."""
         if part.response_id and part.response_id == self._dropped:
             return
         pcm = pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES]
         if pcm and not self._waiting:
             pcm = bytes(self._lead_bytes) + pcm
         if not self._drops_oldest:
-            pcm = pcm[: self._room_bytes - self._waiting_bytes]
+            pcm = pcm[: self._capacity_bytes - self._waiting_bytes]
         if pcm:
             self._waiting.append((part, pcm))
             self._waiting_bytes += len(pcm)
-        while self._waiting_bytes > self._room_bytes:
-            self._cut(self._waiting_bytes - self._room_bytes)
+        while self._waiting_bytes > self._capacity_bytes:
+            self._cut(self._waiting_bytes - self._capacity_bytes)
 
     def finish(self, response_id: str) -> None:
         self._finished.append(response_id)
 
     def take(self) -> tuple[bytes, list[Note]]:
-        """Take the next frame, padded with silence, and the responses that begin and end."""
+        """Return the next frame, padded with silence, and the responses that start and stop."""
         frame, notes = bytearray(), list[Note]()
         while self._waiting and len(frame) < FRAME_BYTES:
             part = self._waiting[0][0]
@@ -113,7 +113,7 @@ class Playout:
         return bytes(frame.ljust(FRAME_BYTES, b"\0")), notes
 
     def clear(self) -> list[Played]:
-        """Drop what waits; return how much was played of each part that is cut, in order."""
+        """Drop the queued audio; return how much of each dropped part was played, in order."""
         cut = dict.fromkeys(part for part, _ in self._waiting)
         played = [Played(part, self._played.get(part, 0) // MS_BYTES) for part in cut]
         if played:
@@ -130,7 +130,7 @@ class Playout:
         return [] if ended is None else [Stopped(ended)]
 
     def _cut(self, wanted_bytes: int) -> bytes:
-        """Take at most so many bytes, from the first part alone."""
+        """Remove at most `wanted_bytes` from the first part."""
         part, pcm = self._waiting.popleft()
         if len(pcm) > wanted_bytes:
             self._waiting.appendleft((part, pcm[wanted_bytes:]))

@@ -16,7 +16,7 @@ from core.errors import BadRequestError
 from core.schemas.webrtc import SDP_MAX_CHARS
 from settings.webrtc import WebRtcSettings
 from webrtc.__main__ import PortRangeLoop
-from webrtc.call import CANDIDATES_MAX, EVENTS_MAX, SOUNDS_MAX, Outbox, check_offer, with_address
+from webrtc.call import AUDIO_MAX, CANDIDATES_MAX, EVENTS_MAX, Outbox, check_offer, with_address
 from webrtc.dialect import (
     SOUND_ON_CHANNEL,
     Finish,
@@ -205,15 +205,15 @@ def test_the_formats_of_the_socket_are_those_of_this_process_whatever_the_client
 def test_the_oldest_sound_gives_way_and_one_event_too_many_is_refused() -> None:
     async def fill() -> list[str]:
         outbox = Outbox()
-        for number in range(SOUNDS_MAX + 2):
-            outbox.put_sound(f"sound {number}")
+        for number in range(AUDIO_MAX + 2):
+            outbox.put_audio(f"sound {number}")
         accepted = [outbox.put_event(f"event {number}") for number in range(EVENTS_MAX + 1)]
         assert accepted == [True] * EVENTS_MAX + [False]
-        return [await outbox.get() for _ in range(SOUNDS_MAX + EVENTS_MAX)]
+        return [await outbox.get() for _ in range(AUDIO_MAX + EVENTS_MAX)]
 
     sent = asyncio.run(fill())
-    assert sent[:SOUNDS_MAX] == [f"sound {number}" for number in range(2, SOUNDS_MAX + 2)]
-    assert sent[SOUNDS_MAX:] == [f"event {number}" for number in range(EVENTS_MAX)]
+    assert sent[:AUDIO_MAX] == [f"sound {number}" for number in range(2, AUDIO_MAX + 2)]
+    assert sent[AUDIO_MAX:] == [f"event {number}" for number in range(EVENTS_MAX)]
 
 
 # --- offers ---

@@ -1,4 +1,7 @@
-"""A whole system of real processes in a folder of its own: started, looked at and stopped."""
+"""Starts, inspects and stops a complete system of real processes in a folder of its own.
+
+The system also stops if the process that started it is killed.
+"""
 
 from __future__ import annotations
 
@@ -22,47 +25,48 @@ import httpx
 
 from benchmarks import processes
 from config import PROJECT_ROOT
+from launcher.processes import bound_command
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 300.0
-STOP_LIMIT_S = 180.0  # the limits end what hangs; they are far beyond what a busy machine needs
+STOP_LIMIT_S = 180.0  # limits that end hangs, far beyond what a busy machine needs
 CALL_LIMIT_S = 60.0
-LOOK_S = 0.02  # between two looks at files
-ASK_S = 0.1  # between two questions to all programs, each of which costs time of all of them
-PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
-MARK = "LAUNCHED_IN"  # variable by which the system's processes are found again
+POLL_S = 0.02  # interval of reading files
+ASK_S = 0.1  # interval of requests, which cost time of every program
+PORTS = range(20_000, 32_000)  # below the ephemeral ports
+MARK = "LAUNCHED_IN"  # environment variable that identifies the system's processes
 
 # Any: sections and answers are JSON.
 Json = dict[str, Any]
 
 
 class NotReachedError(RuntimeError):
-    """Something that was waited for did not happen in time."""
+    """A condition did not become true in time."""
 
 
 def wait_until(
-    what: str, is_true: Callable[[], object], limit_s: float, look_s: float = LOOK_S
+    what: str, is_true: Callable[[], object], limit_s: float, poll_s: float = POLL_S
 ) -> None:
-    """Look until something is true.
+    """Poll until `is_true`.
 
     Args:
-        what: in words, for the error.
-        is_true: looks.
-        limit_s: longest wait.
-        look_s: between two looks.
+        what: Description of the condition, for the error.
+        is_true: The condition.
+        limit_s: Timeout.
+        poll_s: Polling interval.
 
     Raises:
-        NotReachedError: it was not true in time.
+        NotReachedError: It was not true in time.
     """
     deadline_s = time.monotonic() + limit_s
     while not is_true():
         if time.monotonic() > deadline_s:
             raise NotReachedError(f"not reached in {limit_s:g} s: {what}")
-        time.sleep(look_s)
+        time.sleep(poll_s)
 
 
 def free_ports(count: int) -> int:
-    """Return the first of some ports in a row that are free."""
+    """Return the first of `count` consecutive free ports."""
     random = Random()
     while True:
         first = random.choice(PORTS)
@@ -76,7 +80,7 @@ def free_ports(count: int) -> int:
 
 
 class Device(StrEnum):
-    """Where workers run."""
+    """Device of the workers."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -84,16 +88,16 @@ class Device(StrEnum):
 
 @dataclass
 class Plan:
-    """What to start and how.
+    """Configuration of a system.
 
     Attributes:
-        workers: how many.
-        backend: "real", with the toy checkpoint unless the configuration says otherwise, or "fake".
-        config: sections of the configuration, over the defaults.
-        command: of the launcher; flags are appended.
-        variables: of the environment, over the present one.
-        device: of the workers; without cards they see none.
-        start_limit_s: longest wait until all are up.
+        workers: Number of workers.
+        backend: "real", by default with the toy checkpoint, or "fake".
+        config: Sections of the configuration that override the defaults.
+        command: Command of the launcher; flags are appended.
+        variables: Environment variables to add.
+        device: Device of the workers; on the CPU they see no GPU.
+        start_limit_s: Timeout of the start.
     """
 
     workers: int = 1
@@ -106,20 +110,20 @@ class Plan:
 
 
 class LaunchedSystem:
-    """One system."""
+    """One running system."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         """Choose free ports and write the configuration; nothing is started yet.
 
         Args:
-            folder: exists; gets the configuration and all the system writes.
-            plan: what to start and how.
+            folder: Existing folder for the configuration and all files of the system.
+            plan: Configuration of the system.
         """
         self.folder = folder
         self.plan = plan
         self.data = folder / "data"
         self.port = free_ports(plan.workers + 1)
-        self.start_s = 0.0  # what the last start took
+        self.start_s = 0.0  # duration of the last start
         self._mark = uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
         service: Json = {
@@ -142,7 +146,7 @@ class LaunchedSystem:
         return self.folder / "printed"
 
     def __enter__(self) -> Self:
-        """Start; from now on SIGTERM ends this program as Ctrl-C does, and so stops the system."""
+        """Start; SIGTERM then ends this program as Ctrl-C does, which stops the system."""
         _heed_termination()
         try:
             self.start()
@@ -152,7 +156,7 @@ class LaunchedSystem:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        """Stop; end at once what does not."""
+        """Stop; kill processes that do not end."""
         try:
             self.stop()
         finally:
@@ -161,10 +165,10 @@ class LaunchedSystem:
     # --- start and stop ---
 
     def start(self) -> None:
-        """Start and wait until it is up.
+        """Start, and wait until it is ready.
 
         Raises:
-            NotReachedError: it is not up in time, or ended.
+            NotReachedError: It is not ready in time, or has ended.
         """
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
@@ -174,7 +178,7 @@ class LaunchedSystem:
         begin_s = time.monotonic()
         with self._printed.open("ab") as output:
             process = subprocess.Popen(
-                [*self.plan.command, *flags],
+                bound_command((*self.plan.command, *flags)),
                 cwd=PROJECT_ROOT,
                 env={**os.environ, **variables, **self.plan.variables},
                 stdin=subprocess.DEVNULL,
@@ -193,18 +197,14 @@ class LaunchedSystem:
             raise NotReachedError(f"the launcher ended:\n{self.printed}")
 
     def stop(self) -> int:
-        """Stop as Ctrl-C does.
-
-        Returns:
-            The launcher's exit code.
-        """
+        """Stop as Ctrl-C does; return the launcher's exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
         return self._process.wait(STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """End at once whatever still runs."""
+        """Kill all processes that are still running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -214,29 +214,29 @@ class LaunchedSystem:
             except ProcessLookupError:
                 continue
 
-    # --- looking at it ---
+    # --- inspection ---
 
     @property
     def url(self) -> str:
-        """Of the gateway."""
+        """URL of the gateway."""
         return f"http://{HOST}:{self.port}"
 
     def ws(self, path: str) -> str:
-        """Return the address of a socket of the gateway."""
+        """Return the URL of a WebSocket of the gateway."""
         return f"ws://{HOST}:{self.port}{path}"
 
     def worker_url(self, index: int) -> str:
-        """Return the address of a worker."""
+        """Return the URL of a worker."""
         return f"http://{HOST}:{self.port + 1 + index}"
 
     @property
     def printed(self) -> str:
-        """What the launcher said."""
+        """The launcher's output."""
         return self._printed.read_text(encoding="utf8")
 
     @property
     def state(self) -> Json:
-        """What the launcher wrote down; empty before that."""
+        """The launcher's state file; empty before it exists."""
         try:
             text = (self.data / "run" / "state.json").read_text(encoding="utf8")
             state: Json = json.loads(text)
@@ -246,37 +246,37 @@ class LaunchedSystem:
 
     @property
     def names(self) -> list[str]:
-        """Of all programs."""
+        """Names of all programs."""
         return ["gateway", *(f"worker_{index}" for index in range(self.plan.workers))]
 
     def program(self, name: str) -> Json:
-        """Return what the launcher wrote down about a program."""
+        """Return a program's entry in the state file."""
         found: Json = next(row for row in self.state["programs"] if row["name"] == name)
         return found
 
     def pid(self, name: str) -> int:
-        """Return the process of "gateway" or of a worker."""
+        """Return the process id of a program."""
         return int(self.program(name)["pid"])
 
     def processes(self) -> list[int]:
-        """Return every process that was started for this system and still runs."""
+        """Return the ids of the system's running processes."""
         return processes.with_variable(MARK, self._mark)
 
     def resident_bytes(self) -> dict[str, int]:
-        """Return the memory in use of each program."""
+        """Return the resident memory of each program."""
         return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
 
     def get(self, path: str) -> Json:
-        """Ask the gateway; it must answer well."""
+        """Return a JSON response of the gateway; raises on an error status."""
         return _get(f"{self.url}{path}")
 
     def worker_health(self, index: int) -> Json:
-        """Ask a worker how it is."""
+        """Return a worker's health."""
         return _get(f"{self.worker_url(index)}/health")
 
     @property
     def is_idle(self) -> bool:
-        """The queue is empty and every worker idle, as the gateway and every worker report."""
+        """Whether the queue is empty and every worker idle, as all programs report."""
         try:
             status = self.get("/status")
             is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]
@@ -284,28 +284,28 @@ class LaunchedSystem:
                 return False
             healths = [self.worker_health(index) for index in range(self.plan.workers)]
         except httpx.HTTPError:
-            return False  # somebody is starting again
+            return False  # a program is restarting
         return all(health["worker_status"] == "idle" for health in healths)
 
     def wait_until_idle(self, limit_s: float) -> None:
         """Wait until the queue is empty and every worker idle.
 
         Raises:
-            NotReachedError: somebody still is or does.
+            NotReachedError: The queue or a worker is still busy.
         """
         what = "all workers idle, queue empty"
         wait_until(what, lambda: self.is_idle, limit_s, ASK_S)
 
 
 def _heed_termination() -> None:
-    is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
+    is_main = threading.current_thread() is threading.main_thread()  # only it may set a handler
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _get(url: str) -> Json:
-    # A new connection each time: kept ones would stand among what the programs hold.
-    # Nothing to verify without TLS, and certificates take long to load.
+    # A new connection each time, since open ones would count as sessions of the programs.
+    # Without TLS there is nothing to verify, and loading certificates takes long.
     response = httpx.get(url, trust_env=False, timeout=CALL_LIMIT_S, verify=False)
     response.raise_for_status()
     answer: Json = response.json()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+from launcher.processes import bound_command
 from launcher.run_folder import Phase, RunFolder, SystemRecord
 from tests.fakes.stand_in import Deeds
 from tests.source_tree import ROOT
@@ -85,9 +86,10 @@ class Launched:
 
     def run(self, *arguments: str, command: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start the launcher as a terminal would: leading a process group of its own."""
+        launcher = command or (sys.executable, "-m", "tests.fakes.launching", *arguments)
         with self.printed.open("ab") as output:
             process = subprocess.Popen(
-                command or (sys.executable, "-m", "tests.fakes.launching", *arguments),
+                bound_command(launcher),
                 cwd=ROOT,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,

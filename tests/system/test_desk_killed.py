@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.cluster import LoadSession
 from benchmarks.launched import free_ports, wait_until
+from launcher.processes import bound_command
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.realtime
@@ -71,7 +72,8 @@ class Parts:
             flags = ["gateway.py", "--role", "desk" if part == DESK else "door"]
         command = [*flags, "--config", str(self._config), "--port", str(self._base + part)]
         log = self._stack.enter_context((self._folder / f"{part}.log").open("ab"))
-        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=log, stderr=log)
+        bound = bound_command((sys.executable, *command), signal.SIGKILL)
+        process = subprocess.Popen(bound, cwd=ROOT, stdout=log, stderr=log)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.launched import free_ports, wait_until
+from launcher.processes import bound_command
 from recording.bucket import Bucket, is_whole, names_in, object_name, open_store, read_seal
 from recording.names import recording_folders
 from recording.store import files_in
@@ -30,7 +31,7 @@ TALKS = 50
 AT_ONCE = 8
 HOST = "127.0.0.1"
 LIMIT_S = 300.0  # ends a test that hangs
-LOOK_S = 0.5  # each look asks the store for every recording, which keeps it from uploads
+POLL_S = 0.5  # each poll lists every recording of the store, which delays uploads
 TOKEN = "a-token-of-the-test"
 STORE = "s3://talks/live"
 
@@ -59,7 +60,11 @@ class Site:
         environment = self.environment | {"OMNI_SERVICE_DATA_DIR": str(self.folder / name)}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log
+                bound_command((sys.executable, *command), signal.SIGKILL),
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
             )
         self.stack.callback(process.wait)
         self.stack.callback(process.kill)
@@ -192,7 +197,7 @@ def check_all(made: Site, bucket: Bucket) -> None:
         left.difference_update([folder for folder in left if read_seal(bucket, folder.name)])
         return not left
 
-    wait_until("all is sealed", drained, LIMIT_S, look_s=LOOK_S)
+    wait_until("all is sealed", drained, LIMIT_S, poll_s=POLL_S)
     assert all(holds(bucket, folder) for folder in folders)
     page = made.ask("/api/admin/recordings?limit=100").json()
     assert {one["id"] for one in page["recordings"]} == {folder.name for folder in folders}

@@ -44,7 +44,7 @@ from core.protocols.events import (
     TimerFired,
     TimerName,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.schemas.common import json_text
 from core.schemas.duplex_calls import DuplexGenerateResult
@@ -111,9 +111,9 @@ class Talk:
                 case Prefill():
                     self.happen(PrefillDone(kv_tokens=10))
                 case Step():
-                    is_written = effect.written is not None and not self._unit.is_listen
+                    is_written = effect.client_format is not None and not self._unit.is_listen
                     sound = self._writer.write(SPOKEN) if is_written else b""
-                    self.happen(StepDone(self._unit, kv_tokens=10, sound=sound))
+                    self.happen(StepDone(self._unit, kv_tokens=10, client_audio=sound))
                 case Finalize():
                     self.happen(FinalizeDone(kv_tokens=10))
                 case Detect():
@@ -155,7 +155,7 @@ def appends(kind: str) -> list[str]:
 
 def native(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in our own protocol."""
-    machine = DuplexMachine(SessionNames("adx_1"), DuplexLimits())
+    machine = DuplexMachine(SessionIds("adx_1"), DuplexLimits())
     talk = Talk(machine, DUPLEX.read, DUPLEX.write, result)
     talk.say(json.dumps({"type": "prepare"}))
     sound = encode_wire_audio(noise(INPUT_SAMPLE_RATE_HZ))
@@ -173,7 +173,7 @@ def live(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in GPT-Live."""
     words = GptLiveCodec()
     machine = live_machine(
-        SessionNames("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
+        SessionIds("live_1"), DuplexLimits(), "nano", lambda text: 1, transcribes=False
     )
     talk = Talk(machine, words.parse, words.write, result)
     talk.say(json.dumps({"type": "session.start", "session": {"model": "gpt-live-1"}}))
@@ -191,7 +191,7 @@ def live(result: DuplexGenerateResult) -> Way:
 def realtime(result: DuplexGenerateResult) -> Way:
     """Return what one unit is in Realtime where the model decides when to speak."""
     start = realtime_start("nano", is_beta=False, can_transcribe=False)
-    machine = RealtimeMachine(SessionNames("rt_1"), start)
+    machine = RealtimeMachine(SessionIds("rt_1"), start)
     talk = Talk(machine, REALTIME.read, REALTIME.write, result)
     rules = {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}
     talk.say(json.dumps({"type": "session.update", "session": rules}))

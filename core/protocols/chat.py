@@ -27,7 +27,7 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
-from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
+from core.protocols.machine import ENDING, FAILURE, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
 from core.schemas.worker import WorkerStatus
@@ -57,8 +57,8 @@ class ChatLimits:
 class ChatMachine(SessionMachine[ChatPhase]):
     """The rules of one `/ws/chat` connection."""
 
-    def __init__(self, names: SessionNames, limits: ChatLimits | None = None) -> None:
-        super().__init__(names, ChatPhase.WAITING)
+    def __init__(self, ids: SessionIds, limits: ChatLimits | None = None) -> None:
+        super().__init__(ids, ChatPhase.WAITING)
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None
         self._input_tokens = 0
@@ -130,7 +130,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
             input_tokens=self._input_tokens,
             stopped=stopped,
             audio_data=self._whole_audio,
-            recording_session_id=self._names.recording_session_id,
+            recording_session_id=self._ids.recording_session_id,
         )
         return self._end(message, close=Close())
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Send
-from core.protocols.events import MS_PER_S, Happening, Segment
+from core.protocols.events import MS_PER_S, Segment, SpeechEvent
 from core.protocols.machine import AHEAD_MAX_S, LiveLimits
 from core.schemas.half_duplex import COLD_START_MS, AudioChunk
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -53,7 +53,7 @@ class DetectionQueue:
         self._waiting: deque[bytes] = deque()
         self._waiting_samples = 0
         self._is_detecting = False
-        self._happenings: deque[Happening] = deque()
+        self._speech_events: deque[SpeechEvent] = deque()
         self._dropped = 0
         self._is_warned = False
 
@@ -82,7 +82,7 @@ class DetectionQueue:
         self._is_detecting = True
         return [Detect(self._take_oldest())]
 
-    def found(self, happenings: tuple[Happening, ...]) -> None:
+    def found(self, speech_events: tuple[SpeechEvent, ...]) -> None:
         """Handle what detection found in its chunk.
 
         What follows the last complete segment is forgotten: the answer comes first, and detection
@@ -90,16 +90,16 @@ class DetectionQueue:
         """
         self._is_detecting = False
         self._is_warned = False
-        segments = [i for i, found in enumerate(happenings) if isinstance(found, Segment)]
+        segments = [i for i, found in enumerate(speech_events) if isinstance(found, Segment)]
         if segments:
-            happenings = happenings[: segments[-1] + 1]
+            speech_events = speech_events[: segments[-1] + 1]
         surplus = len(segments) - self._limits.max_waiting_segments
         if surplus > 0:
-            happenings = happenings[segments[surplus - 1] + 1 :]
-        self._happenings.extend(happenings)
+            speech_events = speech_events[segments[surplus - 1] + 1 :]
+        self._speech_events.extend(speech_events)
 
-    def next_happening(self) -> Happening | None:
-        return self._happenings.popleft() if self._happenings else None
+    def next_speech_event(self) -> SpeechEvent | None:
+        return self._speech_events.popleft() if self._speech_events else None
 
     def drop_waiting_audio(self) -> None:
         """The model answers now: what was not detected yet never will be."""
@@ -107,7 +107,7 @@ class DetectionQueue:
         self._waiting_samples = 0
 
     def drop_segments(self) -> None:
-        self._happenings.clear()
+        self._speech_events.clear()
 
     def _take_oldest(self) -> bytes:
         oldest = self._waiting.popleft()

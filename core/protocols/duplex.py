@@ -25,17 +25,24 @@ from core.protocols.effects import (
     StopTimer,
 )
 from core.protocols.events import (
+    AudioReady,
     Detected,
     FinalizeDone,
     Prefetched,
     PrefillDone,
     Received,
-    SoundReady,
     StepDone,
     TimerFired,
     TimerName,
 )
-from core.protocols.machine import ENDING, FAILURE, AudioPace, SessionNames, common_rows, live_rows
+from core.protocols.machine import (
+    ENDING,
+    FAILURE,
+    AudioRateLimit,
+    SessionIds,
+    common_rows,
+    live_rows,
+)
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas.duplex import AudioChunk, Interrupted, Pause, Paused, Resumed, Timeout, VideoFrame
 from core.schemas.limits import SAMPLE_BYTES
@@ -47,14 +54,14 @@ class DuplexMachine(DuplexContext):
 
     def __init__(
         self,
-        names: SessionNames,
+        ids: SessionIds,
         limits: DuplexLimits | None = None,
         count_tokens: CountTokens = len,
         *,
         keeps_history: bool = True,
     ) -> None:
-        super().__init__(names, limits, count_tokens, keeps_history=keeps_history)
-        self._pace = AudioPace()
+        super().__init__(ids, limits, count_tokens, keeps_history=keeps_history)
+        self._pace = AudioRateLimit()
         self._held_result: StepDone | None = None  # waits for its bookkeeping
 
     @property
@@ -105,7 +112,7 @@ class DuplexMachine(DuplexContext):
     def detected(self, event: Detected) -> list[Effect]:
         """Break the model off if the user begins to speak while it speaks."""
         self._units.detected()
-        began = any(isinstance(happening, SpeechStarted) for happening in event.happenings)
+        began = any(isinstance(speech_event, SpeechStarted) for speech_event in event.speech_events)
         if began:
             self._note_speech()
         effects: list[Effect] = [Interrupt()] if began and self._units.is_speaking else []
@@ -117,7 +124,7 @@ class DuplexMachine(DuplexContext):
 
     # --- units ---
 
-    def sound_ready(self, event: SoundReady) -> list[Effect]:
+    def audio_ready(self, event: AudioReady) -> list[Effect]:
         return [Send(self._units.part(event.pcm, event.at_s))]
 
     def step_done(self, event: StepDone) -> list[Effect]:
@@ -182,7 +189,7 @@ class DuplexMachine(DuplexContext):
             case _:
                 reason, since_s = "inactivity", self._since_s
         elapsed_s = round(max(0.0, event.at_s - since_s), 1)
-        message = Timeout(reason=reason, elapsed_s=elapsed_s, session_id=self._names.session_id)
+        message = Timeout(reason=reason, elapsed_s=elapsed_s, session_id=self._ids.session_id)
         return self._end(message, close=Close())
 
     # --- helpers ---
@@ -285,7 +292,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", MACHINE.detected),
     Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", MACHINE.transcribed),
     Row(RUNNING[2:], "prefetched", SAME, "Prefetch", MACHINE.prefetched),
-    Row(RUNNING[2:], "sound_ready", SAME, "Send(result_part)", MACHINE.sound_ready),
+    Row(RUNNING[2:], "audio_ready", SAME, "Send(result_part)", MACHINE.audio_ready),
     Row(
         RUNNING[2:],
         "step_done",

@@ -18,7 +18,7 @@ from core.errors import BadPayloadError, ErrorCode, TooBigError
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
 from core.protocols.effects import Effect, Prefill, Send, StopTimer
 from core.protocols.events import MS_PER_S, PrefillDone, Received, TimerName, Transcribed
-from core.protocols.machine import LiveMachine, SessionNames, warn
+from core.protocols.machine import LiveMachine, SessionIds, warn
 from core.schemas.duplex import Prepare, Prepared, Stopped, TextAdded, TextInput
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import WarningMessage
@@ -225,7 +225,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
 
     def __init__(
         self,
-        names: SessionNames,
+        ids: SessionIds,
         limits: DuplexLimits | None = None,
         count_tokens: CountTokens = len,
         *,
@@ -233,7 +233,7 @@ class DuplexContext(LiveMachine[DuplexPhase]):
     ) -> None:
         """Without `keeps_history` the caller keeps the history."""
         self._limits = limits or DuplexLimits()
-        super().__init__(names, DuplexPhase.WAITING)
+        super().__init__(ids, DuplexPhase.WAITING)
         self.rebase = Rebase(Prepare(), count_tokens)  # what the session knows in words
         self._keeps_history = keeps_history
         # By the model, and not in the history yet.
@@ -249,8 +249,8 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         return isinstance(self._work, Prefill)
 
     def _stopped_message(self) -> Stopped:
-        names = self._names
-        return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
+        ids = self._ids
+        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
 
     # --- preparation ---
 
@@ -268,9 +268,9 @@ class DuplexContext(LiveMachine[DuplexPhase]):
         message = Prepared(
             prompt_length=event.prompt_length,
             prompt_tokens=event.input_tokens,
-            recording_session_id=self._names.recording_session_id,
-            session_id=self._names.session_id,
-            session_secret=self._names.session_secret,
+            recording_session_id=self._ids.recording_session_id,
+            session_id=self._ids.session_id,
+            session_secret=self._ids.session_secret,
             chunk_ms=self._prepare.config.chunk_ms,
             max_kv_tokens=self._limits.max_kv_tokens,
             pause_timeout=self._limits.pause_timeout_s,

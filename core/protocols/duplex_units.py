@@ -177,9 +177,9 @@ class ResultWriter:
         self._turn_id = 0
         self._received_samples = 0
 
-    def write_part(self, sound: bytes, elapsed_ms: float) -> ResultPart:
+    def write_part(self, audio: bytes, elapsed_ms: float) -> ResultPart:
         return ResultPart(
-            audio_data=sound,
+            audio_data=audio,
             turn_id=self._turn_id,
             step=self._steps,
             elapsed_ms=max(0.0, elapsed_ms),
@@ -332,8 +332,8 @@ class DuplexUnits:
             self._is_waiting_for_frame = False
             self._backlog.stop_waiting_for_frames()
 
-    def part(self, sound: bytes, now_s: float) -> ResultPart:
-        return self._writer.write_part(sound, self._wall_clock_ms(now_s))
+    def part(self, audio: bytes, now_s: float) -> ResultPart:
+        return self._writer.write_part(audio, self._wall_clock_ms(now_s))
 
     def finalized(self, finalize_ms: float) -> None:
         self._finalize_ms += finalize_ms

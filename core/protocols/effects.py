@@ -94,7 +94,7 @@ class Prefill:
 class Step:
     """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`.
 
-    Any number of `SoundReady` may come before, if the client asked for early audio.
+    Any number of `AudioReady` may come before, if the client asked for early audio.
     """
 
     chunk: duplex.AudioChunk
@@ -102,7 +102,7 @@ class Step:
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
     must_speak: bool = False  # whatever the client asks for
-    written: AudioFormat | None = None  # OpenAI's protocols: what the client's audio is written in
+    client_format: AudioFormat | None = None  # OpenAI protocols: format of the audio to the client
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,15 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     Assigned,
-    ClientSaid,
     Enqueued,
     Opened,
     PositionChanged,
+    RawMessage,
     Rejected,
     TimerFired,
     TimerName,
     WorkerConnected,
-    WorkerMissed,
+    WorkerUnreachable,
 )
 from core.protocols.machine import warn
 from core.protocols.queueing import (
@@ -91,7 +91,7 @@ class EventQueueingMachine(QueueingMachine):
         """`first` is an event that the worker gets before all others."""
         super().__init__(session_id, request_type, limits, order=order)
         self._wait = wait or WaitLimits()
-        self._events = [] if first is None else [ClientSaid(EVENT, first)]
+        self._events = [] if first is None else [RawMessage(EVENT, first)]
 
     def wait(self, event: Opened) -> list[QueueEffect]:
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
@@ -108,7 +108,7 @@ class EventQueueingMachine(QueueingMachine):
     def give_up(self, event: TimerFired) -> list[QueueEffect]:
         return self._fail(QueueFullError())
 
-    def keep(self, event: ClientSaid) -> list[QueueEffect]:
+    def keep(self, event: RawMessage) -> list[QueueEffect]:
         self._events.append(event)
         audio = [kept for kept in self._events if kept.kind == AUDIO]
         audio_chars = sum(len(kept.text) for kept in audio)
@@ -133,8 +133,8 @@ class EventQueueingMachine(QueueingMachine):
         kept, self._events = self._events, []
         return [*(Forward(said.text) for said in kept), StartRelay()]
 
-    def queue_again(self, event: WorkerMissed) -> list[QueueEffect]:
-        effects = self.worker_missed(event)
+    def queue_again(self, event: WorkerUnreachable) -> list[QueueEffect]:
+        effects = self.worker_unreachable(event)
         is_queued = any(isinstance(effect, Enqueue) for effect in effects)
         timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]
         return [*(timer if is_queued else ()), *effects]
@@ -169,7 +169,7 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.begin),
     Row(
         CONNECTING,
-        "worker_missed",
+        "worker_unreachable",
         f"waiting {CLOSED}",
         "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close",
         MACHINE.queue_again,

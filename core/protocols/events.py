@@ -129,7 +129,7 @@ class EngineFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed(Event):
+class EngineWarning(Event):
     """The engine left something out and continues: an undecodable picture, say."""
 
     problem: OmniError
@@ -152,11 +152,11 @@ class CacheMissed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SoundReady(Event):
+class AudioReady(Event):
     """The beginning of a unit's audio; any number of them come before `StepDone`."""
 
     pcm: bytes  # little-endian float32 at 24 kHz; what follows is in the unit's result
-    sound: bytes = field(default=b"", repr=False)  # the same in the format of `Step.written`
+    client_audio: bytes = field(default=b"", repr=False)  # in `Step.client_format`
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ class StepDone(Event):
     vision_slices: int = 0
     vision_tokens: int = 0
     was_fed: bool = True  # False when there was too little audio and the model was not asked
-    # The result's audio in the format of `Step.written`.
-    sound: bytes = field(default=b"", repr=False)
+    # The result's audio in `Step.client_format`.
+    client_audio: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +197,14 @@ class Segment:
         return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
 
 
-Happening = SpeechSuspected | SpeechStarted | Segment | SpeechDiscarded
+SpeechEvent = SpeechSuspected | SpeechStarted | Segment | SpeechDiscarded
 
 
 @dataclass(frozen=True, slots=True)
 class Detected(Event):
     """What voice activity detection found in one chunk, oldest first: ends `Detect`."""
 
-    happenings: tuple[Happening, ...] = ()
+    speech_events: tuple[SpeechEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class ChunkReady(Event):
     """A piece of the reply; any number of them come before `GenerateDone`."""
 
     chunk: StreamingChunk
-    sound: bytes = field(default=b"", repr=False)  # realtime: its audio as the client reads it
+    client_audio: bytes = field(default=b"", repr=False)  # Realtime: in the client's format
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class TurnFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientSaid(Event):
+class RawMessage(Event):
     """A message of the client as it came; its kind is its type, or "other"."""
 
     message_type: str
@@ -327,7 +327,7 @@ class WorkerConnected(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerMissed(Event):
+class WorkerUnreachable(Event):
     """The worker cannot be reached, and there is another one; `order` was the request's place."""
 
     error: OmniError

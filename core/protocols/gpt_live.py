@@ -17,8 +17,8 @@ from core.protocols.effects import Close, Effect, Send, StartTimer, StopTimer
 from core.protocols.events import (
     ClientAway,
     Detected,
+    EngineWarning,
     Event,
-    Noticed,
     PrefillDone,
     Received,
     Rejected,
@@ -41,7 +41,7 @@ from core.protocols.gpt_live_events import (
     LiveNames,
     passed_on,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.paced_session import LATE_MAX_S, PacedSession
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas import duplex
@@ -60,7 +60,7 @@ from core.schemas.worker import WorkerStatus
 
 CONTENT_TOKENS: Final = 500  # the original's: of one append
 USAGE_PERIOD_S: Final = 15.0
-SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of sound were not read in time."
+SLOW_READER: Final = f"More than {LATE_MAX_S:g} s of audio were not read in time."
 IDLE_S: Final = 600.0  # ours: a client that says nothing, not even silence, is gone
 
 
@@ -82,9 +82,9 @@ class GptLiveMachine:
     rows: ClassVar[Index[Any, Effect]]
 
     def __init__(
-        self, names: SessionNames, limits: DuplexLimits, live: LiveNames, count: CountTokens
+        self, ids: SessionIds, limits: DuplexLimits, live: LiveNames, count: CountTokens
     ) -> None:
-        self._units = PacedSession(names, limits, count, transcribes=live.transcribes)
+        self._units = PacedSession(ids, limits, count, transcribes=live.transcribes)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._session = _Session()
@@ -131,8 +131,8 @@ class GptLiveMachine:
             early_audio=True,
         )
         said = [(SPEAKER_OF[item.role], item.content[0].text) for item in settings.input or ()]
-        written = settings.audio.format
-        return self._translated(self._units.prepare(first, written, said, event.at_s))
+        audio_format = settings.audio.format
+        return self._translated(self._units.prepare(first, audio_format, said, event.at_s))
 
     def started(self, event: PrefillDone) -> list[Effect]:
         effects = self._translated(self._units.handle(event))
@@ -272,7 +272,7 @@ class GptLiveMachine:
         effects = self._translated(self._units.handle(event))
         return [*effects, *self._translated(self._units.advance(event.at_s))]
 
-    def notice(self, event: Noticed) -> list[Effect]:
+    def engine_warning(self, event: EngineWarning) -> list[Effect]:
         return [self._events.info(event.problem.code.value, event.problem.message)]
 
     # --- helpers ---
@@ -354,7 +354,7 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
-    Row(OPEN, "noticed", SAME, "Send(info)", MACHINE.notice),
+    Row(OPEN, "engine_warning", SAME, "Send(info)", MACHINE.engine_warning),
 )
 """All transitions of GPT-Live; the phases are those of the duplex machine inside."""
 

@@ -75,10 +75,10 @@ class LiveEvents:
         return self._event("session.closed", reason=reason, session=self._resource(), usage=usage)
 
     def spoken(self, piece: Piece) -> list[Send]:
-        sound = Send(OutputAudioDelta(piece.samples))
+        audio = Send(OutputAudioDelta(piece.samples))
         if not piece.text:
-            return [sound]
-        return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), sound]
+            return [audio]
+        return [self._transcript("output", piece.text, piece.start_ms, piece.end_ms), audio]
 
     def transcribed(self, said: UserTranscript) -> list[Send]:
         """Return what the user said; nothing if it could not be transcribed."""
@@ -147,7 +147,7 @@ REFUSED: Final = (
     "response.item.create response.create decision.create decision.item.create decision.item.delete"
 ).split()
 PASSED_ON: Final = frozenset(
-    "step_done finalize_done sound_ready prefetched frame_timer stopping_timer session_timer "
+    "step_done finalize_done audio_ready prefetched frame_timer stopping_timer session_timer "
     "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
     "transcribed".split()
 )

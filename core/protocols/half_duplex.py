@@ -38,10 +38,10 @@ from core.protocols.events import (
 )
 from core.protocols.machine import (
     FAILURE,
-    AudioPace,
+    AudioRateLimit,
     LiveMachine,
     Reply,
-    SessionNames,
+    SessionIds,
     common_rows,
     live_rows,
     warn,
@@ -76,12 +76,12 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     _limits: HalfDuplexLimits
 
-    def __init__(self, names: SessionNames, limits: HalfDuplexLimits | None = None) -> None:
+    def __init__(self, ids: SessionIds, limits: HalfDuplexLimits | None = None) -> None:
         self._limits = limits or HalfDuplexLimits()
-        super().__init__(names, HalfDuplexPhase.WAITING)
+        super().__init__(ids, HalfDuplexPhase.WAITING)
         self._timeout_s = 0.0
         self._detection = DetectionQueue(self._limits)
-        self._pace = AudioPace()
+        self._pace = AudioRateLimit()
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
@@ -93,8 +93,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
 
     def _stopped_message(self) -> Stopped:
-        names = self._names
-        return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
+        ids = self._ids
+        return Stopped(session_id=ids.session_id, recording_session_id=ids.recording_session_id)
 
     # --- preparation ---
 
@@ -110,10 +110,10 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._ready_s = event.at_s
         self._detection.begin(event.at_s)
         message = Prepared(
-            session_id=self._names.session_id,
+            session_id=self._ids.session_id,
             timeout_s=self._timeout_s,
-            recording_session_id=self._names.recording_session_id,
-            session_secret=self._names.session_secret,
+            recording_session_id=self._ids.recording_session_id,
+            session_secret=self._ids.session_secret,
         )
         return [Send(message), *self._wait_for_audio(event.at_s), *self._session_timer()]
 
@@ -128,8 +128,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         return [*waiting, *self._detection.append(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        self._detection.found(event.happenings)
-        effects = self._take_happenings(event.at_s)
+        self._detection.found(event.speech_events)
+        effects = self._take_speech_events(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
             effects += self._detection.detect_next()
         return effects
@@ -190,14 +190,14 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
 
     # --- helpers ---
 
-    def _take_happenings(self, now_s: float) -> list[Effect]:
+    def _take_speech_events(self, now_s: float) -> list[Effect]:
         """Send what was found, up to a segment that has to be answered."""
         effects: list[Effect] = []
-        while (happening := self._detection.next_happening()) is not None:
-            is_speaking = isinstance(happening, SpeechStarted)
+        while (speech_event := self._detection.next_speech_event()) is not None:
+            is_speaking = isinstance(speech_event, SpeechStarted)
             effects.append(Send(VadState(speaking=is_speaking)))
-            if isinstance(happening, Segment):
-                return [*effects, *self._answer(happening, now_s)]
+            if isinstance(speech_event, Segment):
+                return [*effects, *self._answer(speech_event, now_s)]
         return effects
 
     def _answer(self, segment: Segment, now_s: float) -> list[Effect]:
@@ -214,7 +214,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def _listen_again(self, now_s: float) -> list[Effect]:
         self._turn_index += 1
         self._phase = HalfDuplexPhase.LISTENING
-        effects = self._take_happenings(now_s)
+        effects = self._take_speech_events(now_s)
         if self._phase == HalfDuplexPhase.LISTENING:
             effects += [ResetDetector(), *self._wait_for_audio(now_s)]
         return effects

@@ -46,10 +46,10 @@ from core.protocols.events import (
     ChunkReady,
     Disconnected,
     EngineFailed,
+    EngineWarning,
     Event,
     FinalizeDone,
     GenerateDone,
-    Noticed,
     PrefillDone,
     Received,
     Rejected,
@@ -92,7 +92,7 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProx
 
 
 @dataclass(frozen=True)
-class SessionNames:
+class SessionIds:
     """What a session is called, and the secret of its owner."""
 
     session_id: str
@@ -110,8 +110,8 @@ class SessionMachine(ABC, Generic[PhaseT]):
     # Its transition table; every machine's phases include "closed".
     rows: ClassVar[Index[Any, Effect]]
 
-    def __init__(self, names: SessionNames, first: PhaseT) -> None:
-        self._names = names
+    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
+        self._ids = ids
         self._phase = first
         self._closed = type(first)("closed")
         self._work: WorkEffect | None = None
@@ -202,7 +202,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
             return [warn(event.error)]
         return self.fail(event.error)
 
-    def notice(self, event: Noticed) -> list[Effect]:
+    def engine_warning(self, event: EngineWarning) -> list[Effect]:
         return [warn(event.problem)]
 
     def transcribed(self, event: Transcribed) -> list[Effect]:
@@ -237,7 +237,7 @@ def common_rows(
     return (
         Row(phases, "heartbeat", SAME, "", machine.ignore),
         Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
-        Row(phases, "noticed", SAME, "Send(warning)", machine.notice),
+        Row(phases, "engine_warning", SAME, "Send(warning)", machine.engine_warning),
         Row(phases, "disconnected", closed, "Cancel Release", machine.leave),
         Row(phases, "shutting_down", closed, ENDING, machine.shut_down),
     )
@@ -249,23 +249,23 @@ FASTEST: Final = 1.5  # times real time, in the long run. Ours.
 AHEAD_MAX_S: Final = 40.0
 
 
-class AudioPace:
+class AudioRateLimit:
     """How far the audio of one client is ahead of the clock."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
         self._at_s = 0.0
 
-    def take(self, sound: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
+    def take(self, audio: bytes, now_s: float, shortest_ms: int = 0) -> RateLimitedError | None:
         """Count a chunk, at least `shortest_ms` long; return the error for a client too fast."""
-        sound_s = len(sound) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
+        audio_s = len(audio) / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
-        self._ahead_s = left_s + max(sound_s, shortest_ms / MS_PER_S)
+        self._ahead_s = left_s + max(audio_s, shortest_ms / MS_PER_S)
         self._at_s = now_s
         if self._ahead_s <= AHEAD_MAX_S:
             return None
         return RateLimitedError(
-            f"audio_chunk: sound comes faster than {FASTEST:g} times real time "
+            f"audio_chunk: audio comes faster than {FASTEST:g} times real time "
             f"and is more than {AHEAD_MAX_S:g} s ahead."
         )
 
@@ -321,8 +321,8 @@ class LiveMachine(SessionMachine[PhaseT]):
 
     _limits: LiveLimits
 
-    def __init__(self, names: SessionNames, first: PhaseT) -> None:
-        super().__init__(names, first)
+    def __init__(self, ids: SessionIds, first: PhaseT) -> None:
+        super().__init__(ids, first)
         self._stopping = type(first)("stopping")  # waits for the end of running work
 
     @abstractmethod

@@ -18,8 +18,8 @@ from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.duplex_context import USER_SPOKE, CountTokens, Speaker
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Effect, Prefill, Send, Step
-from core.protocols.events import MS_PER_S, Detected, Received, SoundReady, StepDone
-from core.protocols.machine import SessionNames
+from core.protocols.events import MS_PER_S, AudioReady, Detected, Received, StepDone
+from core.protocols.machine import SessionIds
 from core.protocols.unit_session import UnitSession
 from core.schemas import duplex
 from core.schemas.queue import UserTranscript
@@ -53,10 +53,10 @@ class Piece(NamedTuple):
 class PacedSender:
     """What the model said and the client has not been sent yet, in the client's format."""
 
-    def __init__(self, written: AudioFormat | None = None) -> None:
-        written = written or AudioFormat()
-        self._bytes_per_ms = written.bytes_per_s // MS_PER_S
-        self._silence = written.silence(SILENCE_MS)
+    def __init__(self, audio_format: AudioFormat | None = None) -> None:
+        audio_format = audio_format or AudioFormat()
+        self._bytes_per_ms = audio_format.bytes_per_s // MS_PER_S
+        self._silence = audio_format.silence(SILENCE_MS)
         self._due_s = inf  # when the next piece leaves
         self._sent_ms = 0
         self._held_ms = 0  # of it, silence that was sent because audio was held
@@ -148,10 +148,10 @@ class PacedSession(UnitSession):
     """One session."""
 
     def __init__(
-        self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
+        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
     ) -> None:
         limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
-        super().__init__(names, limits, count, detects=True)
+        super().__init__(ids, limits, count, detects=True)
         self._transcribes = transcribes
         self._is_detecting = False  # voice detection has a piece of audio
         self._is_played_over = False  # a recording is played instead of the model's audio
@@ -163,12 +163,12 @@ class PacedSession(UnitSession):
     def prepare(
         self,
         first: duplex.Prepare,
-        written: AudioFormat,
+        audio_format: AudioFormat,
         said: Sequence[tuple[Speaker, str]],
         at_s: float,
     ) -> list[Effect]:
-        self._format = written
-        self.sender = PacedSender(written)
+        self._format = audio_format
+        self.sender = PacedSender(audio_format)
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)
@@ -212,9 +212,9 @@ class PacedSession(UnitSession):
         """
         self._is_detecting = False
         effects: list[Effect] = []
-        for happening in event.happenings:
+        for speech_event in event.speech_events:
             may_yield = (self.sender.is_audible or self.model_speaks) and not self._is_played_over
-            match happening:
+            match speech_event:
                 case SpeechSuspected() if may_yield and event.at_s >= self._may_hold_from_s:
                     self.sender.hold()
                 case SpeechDiscarded() if self.sender.is_held:
@@ -272,7 +272,7 @@ class PacedSession(UnitSession):
             case Prefill(duplex.Prepare() as prompt):
                 return self._with_detector(prompt)
             case Step():
-                return replace(effect, written=self._format)
+                return replace(effect, client_format=self._format)
             case Send(duplex.ResultPart()):
                 if is_sent:
                     self.sender.put(self._written)
@@ -294,8 +294,8 @@ class PacedSession(UnitSession):
     @property
     def _written(self) -> bytes:
         event, _ = self.seen[-1]
-        assert isinstance(event, SoundReady | StepDone)
-        return event.sound
+        assert isinstance(event, AudioReady | StepDone)
+        return event.client_audio
 
     def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
         """Ask for a prompt to be fed, and for detection of pieces shorter than a unit."""

@@ -35,13 +35,13 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     Assigned,
-    ClientSaid,
     Disconnected,
     Enqueued,
     Event,
     Opened,
     PositionChanged,
     QueueRefused,
+    RawMessage,
     Rejected,
     ShuttingDown,
     TimerFired,
@@ -50,7 +50,7 @@ from core.protocols.events import (
     WorkerClosed,
     WorkerConnected,
     WorkerFailed,
-    WorkerMissed,
+    WorkerUnreachable,
 )
 from core.protocols.machine import RECOVERABLE, warn
 from core.protocols.tables import SAME, Index, Row, index_rows
@@ -141,7 +141,7 @@ class QueueingMachine:
         self._phase = QueueingPhase.WAITING
         return [Enqueue(self._request_type, order=self._order)]
 
-    def begin_turn(self, event: ClientSaid) -> list[QueueEffect]:
+    def begin_turn(self, event: RawMessage) -> list[QueueEffect]:
         self._phase = QueueingPhase.WAITING
         self._held = event.text
         self._moves = 0
@@ -157,13 +157,13 @@ class QueueingMachine:
     def report(self, event: TimerFired) -> list[QueueEffect]:
         return [ReportPosition(), self._update_timer()]
 
-    def hold(self, event: ClientSaid) -> list[QueueEffect]:
+    def hold(self, event: RawMessage) -> list[QueueEffect]:
         if self._held is not None:
             return [warn(AlreadyPreparedError())]
         self._held = event.text
         return []
 
-    def out_of_order(self, event: ClientSaid) -> list[QueueEffect]:
+    def out_of_order(self, event: RawMessage) -> list[QueueEffect]:
         return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
 
     def refuse(self, event: QueueRefused) -> list[QueueEffect]:
@@ -195,7 +195,7 @@ class QueueingMachine:
             return []
         return [*self._let_go(is_clean=True), *self._reopen()]
 
-    def worker_missed(self, event: WorkerMissed) -> list[QueueEffect]:
+    def worker_unreachable(self, event: WorkerUnreachable) -> list[QueueEffect]:
         """Queue again for another worker; this one has received nothing yet."""
         if self._moves == self._limits.max_moves:
             return self._fail(event.error)
@@ -220,7 +220,7 @@ class QueueingMachine:
 
     # --- the end ---
 
-    def stop(self, event: ClientSaid) -> list[QueueEffect]:
+    def stop(self, event: RawMessage) -> list[QueueEffect]:
         """Leave the queue: the turn ends, or the session does; a chat has one turn only."""
         session_id = self._session_id
         self._held = None
@@ -233,7 +233,7 @@ class QueueingMachine:
         stopped = half_duplex.Stopped if is_half else duplex.Stopped
         return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
 
-    def close(self, event: ClientSaid) -> list[QueueEffect]:
+    def close(self, event: RawMessage) -> list[QueueEffect]:
         return self._end(Close(), is_clean=True)
 
     def time_out(self, event: TimerFired) -> list[QueueEffect]:
@@ -339,10 +339,10 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(CONNECTING, "worker_connected", "relaying", "Forward StartRelay", MACHINE.connected),
     Row(
         CONNECTING,
-        "worker_missed",
+        "worker_unreachable",
         f"waiting {CLOSED}",
         "Send(error) ReleaseWorker Enqueue Close",
-        MACHINE.worker_missed,
+        MACHINE.worker_unreachable,
     ),
     Row(RELAYING, "turn_ended", f"{SAME} open", f"{LET_GO} {REOPEN}", MACHINE.turn_ended),
     Row(RELAYING, "worker_closed", CLOSED, f"{LET_GO} Close", MACHINE.worker_closed),

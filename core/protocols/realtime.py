@@ -23,9 +23,9 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.machine import SessionMachine
-from core.protocols.realtime_answer import truncated
 from core.protocols.realtime_input import LEVELS_PER_WINDOW, SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
+from core.protocols.realtime_response import truncated
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase
 from core.protocols.realtime_units import UNIT_EVENTS, UnitResponses
 from core.protocols.tables import SAME, Row, index_rows
@@ -123,7 +123,7 @@ class RealtimeMachine(UnitResponses):
             error = {"type": "server_error", "code": code, "message": event.problem.message}
             return self._event(f"{TRANSCRIPTION}.failed", **where, error=error)
         [part] = item.content
-        duration_ms = 0 if part.sound is None else part.sound.duration_ms
+        duration_ms = 0 if part.audio is None else part.audio.duration_ms
         self._store.put(replace(item, content=(replace(part, text=event.text),)))
         usage = {"type": "duration", "seconds": duration_ms / MS_PER_S}
         kind = f"{TRANSCRIPTION}.completed"
@@ -188,7 +188,7 @@ class RealtimeMachine(UnitResponses):
         item = self._store.get(message.item_id)
         if item is None:
             return self._no_item(event, "retrieve", message.item_id)
-        return self._event("conversation.item.retrieved", item=item.wire(with_sound=True))
+        return self._event("conversation.item.retrieved", item=item.wire(with_audio=True))
 
     def truncate_item(self, event: Received) -> list[Effect]:
         """Keep what was played of the model's audio."""
@@ -339,7 +339,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         ("engine_failed", CLOSED, f"{FAILURE} {MADE}", MACHINE.engine_failed),
     ),
     Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
-    Row(OPEN, "noticed", SAME, "", SessionMachine.ignore),
+    Row(OPEN, "engine_warning", SAME, "", SessionMachine.ignore),
     Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
     Row(OPEN, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
 )

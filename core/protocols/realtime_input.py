@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.protocols.events import MS_PER_S
-from core.protocols.realtime_items import Sound
+from core.protocols.realtime_items import AudioClip
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.realtime_session import AudioFormat, SemanticVad, ServerVad
 
@@ -49,7 +49,7 @@ class SpeechClosed:
     end_ms: int
 
 
-class SpeechFinder:
+class SpeechSegmenter:
     """Finds where speech begins and ends, from a probability for each window."""
 
     def __init__(self) -> None:
@@ -183,10 +183,10 @@ class InputAudio:
         self._from_ms = 0.0  # position of the first byte kept
         self._unscored = bytearray()
         self._is_scoring = False  # detection is scoring a piece
-        self.finder = SpeechFinder()
+        self.finder = SpeechSegmenter()
         self.item_id = ""  # the item that the open segment becomes; "" between segments
         self._start_ms = 0  # where the open segment begins
-        # A turn ended while a response was active, and waits for its answer.
+        # A turn ended while a response was active, and has not been answered.
         self.is_unanswered = False
 
     @property
@@ -205,13 +205,13 @@ class InputAudio:
     def is_too_far_behind(self) -> bool:
         return len(self._unscored) > self._max_buffer_s * self.format.bytes_per_s
 
-    def use(self, written: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
+    def use(self, audio_format: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
         """Change the format and who ends a turn; audio of another format is dropped."""
-        if written != self.format:
+        if audio_format != self.format:
             self._from_ms += self.held_ms
             self._pcm.clear()
             self._unscored.clear()
-            self.format = written
+            self.format = audio_format
         if rules is None:
             self._unscored.clear()
 
@@ -240,7 +240,7 @@ class InputAudio:
     def open(self, item_id: str, start_ms: int) -> None:
         self.item_id, self._start_ms = item_id, start_ms
 
-    def take(self, end_ms: int) -> tuple[str, Sound]:
+    def take(self, end_ms: int) -> tuple[str, AudioClip]:
         """End the segment; return its item and its audio. Without a segment, take everything.
 
         What lies before the segment is dropped.
@@ -249,9 +249,9 @@ class InputAudio:
         self.finder.close(end_ms)
         self.item_id = ""
         first, last = self._offset(start_ms), self._offset(end_ms)
-        sound = Sound.of(bytes(self._pcm[first:last]), self.format)
+        audio = AudioClip.of(bytes(self._pcm[first:last]), self.format)
         self._drop(last)
-        return item_id, sound
+        return item_id, audio
 
     def drop(self) -> None:
         self._drop(len(self._pcm) - len(self._pcm) % self.format.sample_bytes)

@@ -1,6 +1,6 @@
 """The items of a Realtime conversation: kept in order, shown to clients, rendered as turns. Pure.
 
-Bounded: at most `max_items` items, of which the oldest leave first, and `max_sound_s` of the user's
+Bounded: at most `max_items` items, of which the oldest leave first, and `max_audio_s` of the user's
 audio, of which the oldest is dropped while its words stay.
 """
 
@@ -32,7 +32,7 @@ RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
 
 
 @dataclass(frozen=True)
-class Sound:
+class AudioClip:
     """Audio as the client wrote or reads it."""
 
     pcm: bytes = field(repr=False)  # its bytes; empty if they were dropped
@@ -40,9 +40,9 @@ class Sound:
     duration_ms: int  # how long it is, or was
 
     @classmethod
-    def of(cls, pcm: bytes, written: AudioFormat) -> Sound:
-        pcm = pcm[: len(pcm) - len(pcm) % written.sample_bytes]
-        return cls(pcm, written, len(pcm) * MS_PER_S // written.bytes_per_s)
+    def of(cls, pcm: bytes, audio_format: AudioFormat) -> AudioClip:
+        pcm = pcm[: len(pcm) - len(pcm) % audio_format.sample_bytes]
+        return cls(pcm, audio_format, len(pcm) * MS_PER_S // audio_format.bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ class Content:
 
     type: str  # the protocol's name of its kind
     text: str | None = None  # None if it is not known
-    sound: Sound | None = None
+    audio: AudioClip | None = None
     picture: str | None = field(default=None, repr=False)  # Base64 of it
     # Of what the model said: where each piece ends, in characters and in bytes.
     marks: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     def played(self, end_ms: int) -> Content:
         """Return what was played of it until then: whole pieces, and words in proportion."""
-        sound = self.sound
-        if sound is None:
+        audio = self.audio
+        if audio is None:
             return self
-        stop = end_ms * sound.format.rate_hz // MS_PER_S * sound.format.sample_bytes
+        stop = end_ms * audio.format.rate_hz // MS_PER_S * audio.format.sample_bytes
         chars = bytes_before = 0
         text = self.text or ""
         for chars_end, bytes_end in self.marks:
@@ -71,17 +71,17 @@ class Content:
                 break
             chars, bytes_before = chars_end, bytes_end
         else:
-            chars, stop = len(text), max(stop, len(sound.pcm))
+            chars, stop = len(text), max(stop, len(audio.pcm))
         kept = tuple(mark for mark in self.marks if mark[0] <= chars and mark[1] <= stop)
-        cut = Sound(sound.pcm[:stop], sound.format, min(end_ms, sound.duration_ms))
-        return replace(self, text=text[:chars].rstrip(), sound=cut, marks=(*kept, (chars, stop)))
+        cut = AudioClip(audio.pcm[:stop], audio.format, min(end_ms, audio.duration_ms))
+        return replace(self, text=text[:chars].rstrip(), audio=cut, marks=(*kept, (chars, stop)))
 
-    def wire(self, *, with_sound: bool = False) -> Json:
+    def wire(self, *, with_audio: bool = False) -> Json:
         match self.type:
             case "input_audio" | "output_audio":
                 wire: Json = {"type": self.type, "transcript": self.text}
-                if with_sound and self.sound is not None and self.sound.pcm:
-                    wire["audio"] = base64.b64encode(_end_of(self.sound)).decode("ascii")
+                if with_audio and self.audio is not None and self.audio.pcm:
+                    wire["audio"] = base64.b64encode(_end_of(self.audio)).decode("ascii")
                 return wire
             case "input_image":
                 return {"type": self.type}
@@ -105,7 +105,7 @@ class Item:
     response_id: str = ""  # which response made it; "" if none did
     revision: int = 0  # counts changes after which a cache no longer holds it as it is
 
-    def wire(self, *, with_sound: bool = False) -> Json:
+    def wire(self, *, with_audio: bool = False) -> Json:
         wire: Json = {
             "id": self.id,
             "object": "realtime.item",
@@ -113,7 +113,7 @@ class Item:
             "status": self.status,
         }
         if self.kind == "message":
-            parts = [part.wire(with_sound=with_sound) for part in self.content]
+            parts = [part.wire(with_audio=with_audio) for part in self.content]
             return {**wire, "role": self.role, "content": parts}
         if self.kind == "function_call":
             call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
@@ -129,12 +129,14 @@ class Item:
         return bool(self.content) and all(part.picture for part in self.content)
 
     @property
-    def sound_ms(self) -> int:
-        return sum(part.sound.duration_ms for part in self.content if part.sound and part.sound.pcm)
+    def audio_ms(self) -> int:
+        return sum(part.audio.duration_ms for part in self.content if part.audio and part.audio.pcm)
 
 
 def item_of(
-    given: MessageItem | FunctionCallItem | FunctionOutputItem, item_id: str, written: AudioFormat
+    given: MessageItem | FunctionCallItem | FunctionOutputItem,
+    item_id: str,
+    audio_format: AudioFormat,
 ) -> Item:
     match given:
         case FunctionCallItem():
@@ -146,7 +148,7 @@ def item_of(
             return Item(item_id, given.type, call_id=given.call_id, output=given.output)
         case MessageItem():
             role = given.known_role
-            content = tuple(_content(part, role, written) for part in given.content)
+            content = tuple(_content(part, role, audio_format) for part in given.content)
             return Item(item_id, role=role, content=content)
 
 
@@ -156,12 +158,12 @@ class StoreLimits:
 
     Attributes:
         max_items: items; the oldest of more are forgotten.
-        max_sound_s: the user's audio; of more, the oldest is dropped while its words stay.
+        max_audio_s: the user's audio; of more, the oldest is dropped while its words stay.
         max_pictures: items that are pictures alone; the oldest of more are forgotten.
     """
 
     max_items: int = 500
-    max_sound_s: float = 600.0
+    max_audio_s: float = 600.0
     max_pictures: int = 8
 
 
@@ -233,30 +235,30 @@ class ItemStore:
         pictures = [item.id for item in self if item.is_picture]
         for item_id in pictures[: -self._limits.max_pictures]:
             self.delete(item_id)
-        left_ms = self._limits.max_sound_s * MS_PER_S
+        left_ms = self._limits.max_audio_s * MS_PER_S
         for item in reversed(tuple(self)):
-            left_ms -= item.sound_ms
-            if left_ms < 0 and item.sound_ms and item.id != newest_id:
-                self.put(_without_sound(item))
+            left_ms -= item.audio_ms
+            if left_ms < 0 and item.audio_ms and item.id != newest_id:
+                self.put(_without_audio(item))
 
 
-def _without_sound(item: Item) -> Item:
+def _without_audio(item: Item) -> Item:
     silent = tuple(
-        replace(part, sound=replace(part.sound, pcm=b"")) if part.sound else part
+        replace(part, audio=replace(part.audio, pcm=b"")) if part.audio else part
         for part in item.content
     )
     return replace(item, content=silent, revision=item.revision + 1)
 
 
 def _content(
-    part: TextPart | SoundPart | SpokenPart | PicturePart, role: Role, written: AudioFormat
+    part: TextPart | SoundPart | SpokenPart | PicturePart, role: Role, audio_format: AudioFormat
 ) -> Content:
     match part:
         case TextPart():
             return Content("output_text" if role == "assistant" else "input_text", part.text)
         case SoundPart():
-            sound = Sound.of(part.audio, written) if part.audio else None
-            return Content("input_audio", part.transcript, sound)
+            audio = AudioClip.of(part.audio, audio_format) if part.audio else None
+            return Content("input_audio", part.transcript, audio)
         case SpokenPart():
             return Content("output_audio", part.transcript or "")
         case PicturePart():
@@ -271,7 +273,7 @@ def _whole_words(text: str, share: float) -> int:
     return max(text.rfind(" ", 0, cut) + 1, 0)
 
 
-def _end_of(sound: Sound) -> bytes:
+def _end_of(audio: AudioClip) -> bytes:
     """Return the last seconds, as much as every client takes in one message."""
-    most = min(round(RETRIEVED_S * sound.format.bytes_per_s), RETRIEVED_MAX_BYTES)
-    return sound.pcm[-(most - most % sound.format.sample_bytes) :]
+    most = min(round(RETRIEVED_S * audio.format.bytes_per_s), RETRIEVED_MAX_BYTES)
+    return audio.pcm[-(most - most % audio.format.sample_bytes) :]

@@ -32,11 +32,11 @@ from core.protocols.events import (
     TimerName,
     TurnFailed,
 )
-from core.protocols.machine import SessionMachine, SessionNames
+from core.protocols.machine import SessionIds, SessionMachine
 from core.protocols.openai_events import Json, RealtimeEvent
-from core.protocols.realtime_answer import Answer, Belonging, Ending, NewId
 from core.protocols.realtime_input import InputAudio
 from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
+from core.protocols.realtime_response import NewId, Outcome, Response, ResponseScope
 from core.protocols.realtime_session import OutputConfig, SessionConfig, request_of
 from core.schemas.common import TokenStats
 from core.schemas.openai_errors import SOCKET_CODES
@@ -72,7 +72,7 @@ class RealtimeLimits(StoreLimits):
         kv_reserve_tokens: so many are left free by forgetting what was said first.
         max_outside: responses outside the conversation that may wait.
         max_items: items; the oldest of more are forgotten.
-        max_sound_s: audio in items; of more, the oldest is dropped while its words stay.
+        max_audio_s: audio in items; of more, the oldest is dropped while its words stay.
         max_pictures: items that are pictures alone; the oldest of more are forgotten.
     """
 
@@ -100,18 +100,18 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     """The part of a Realtime session's rules that makes responses."""
 
     def __init__(
-        self, names: SessionNames, start: RealtimeStart, limits: RealtimeLimits | None = None
+        self, ids: SessionIds, start: RealtimeStart, limits: RealtimeLimits | None = None
     ) -> None:
-        super().__init__(names, RealtimePhase.OPENING)
+        super().__init__(ids, RealtimePhase.OPENING)
         self._limits = limits or RealtimeLimits()
         self._start = start
         output = OutputConfig(start.instructions)
         self._config = SessionConfig(output, can_transcribe=start.can_transcribe)
         self._store = ItemStore(self._limits)
         self._audio = InputAudio()
-        self._active: Answer | None = None
-        self._outside: list[Answer] = []  # the first may be the one that is being made
-        self._making: Answer | None = None  # whose reply the engine makes; it may be over by now
+        self._active: Response | None = None
+        self._outside: list[Response] = []  # the first may be the one that is being made
+        self._making: Response | None = None  # whose reply the engine makes; it may be over by now
         self._audible_until_s = 0.0  # above 0 once the model was audible
         self._turn_index = 0
 
@@ -162,17 +162,17 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if making is None or not self._is_alive(making):
             return []
         chunk = event.chunk
-        sent = making.add(chunk.text_delta or "", event.sound)
-        self._note_audible(making, event.sound, event.at_s)
+        sent = making.add(chunk.text_delta or "", event.client_audio)
+        self._note_audible(making, event.client_audio, event.at_s)
         if making.failure is None:
             return self._send(*sent)
-        return [*self._send(*sent), *self._end_answer(making, making.failure), Interrupt()]
+        return [*self._send(*sent), *self._end_response(making, making.failure), Interrupt()]
 
     def made(self, event: GenerateDone) -> list[Effect]:
         making, self._making, self._work = self._making, None, None
         effects: list[Effect] = []
         if making is not None and self._is_alive(making):
-            effects += self._end_answer(making, self._ending(making, event), event.token_stats)
+            effects += self._end_response(making, self._outcome(making, event), event.token_stats)
         if event.kv_tokens > self._limits.max_kv_tokens - self._limits.kv_reserve_tokens:
             self._make_room()
         return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s)]
@@ -186,39 +186,39 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if is_full and not making.has_output and self._make_room():
             return self._make_next()
         code = "context_length_exceeded" if is_full else "internal_error"
-        ending = Ending("failed", code=code, message=event.error.message)
-        return [*self._end_answer(making, ending), *self._make_next()]
+        outcome = Outcome("failed", code=code, message=event.error.message)
+        return [*self._end_response(making, outcome), *self._make_next()]
 
     def engine_failed(self, event: EngineFailed) -> list[Effect]:
-        ending = Ending("failed", code="internal_error", message=event.error.message)
+        outcome = Outcome("failed", code="internal_error", message=event.error.message)
         effects: list[Effect] = []
-        for answer in [*([self._active] if self._active else []), *self._outside]:
-            effects += self._end_answer(answer, ending)
+        for response in [*([self._active] if self._active else []), *self._outside]:
+            effects += self._end_response(response, outcome)
         return [*effects, *self.fail(event.error)]
 
     # --- for the rest of the rules ---
 
     def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
-        begun = self._begin_answer(patch, self._config.for_response(patch))
+        begun = self._begin_response(patch, self._config.for_response(patch))
         return [*begun, *self._make_next()]
 
-    def _begin_answer(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
+    def _begin_response(self, patch: ResponsePatch | None, output: OutputConfig) -> list[Effect]:
         metadata = patch.metadata if patch is not None else None
-        belonging = Belonging(self._store, self._start.conversation_id, metadata)
-        answer = Answer(output, belonging, self._start.new_id)
-        answer.items = self._given_items(patch)
-        self._active, self._audio.is_unanswered = answer, False
+        scope = ResponseScope(self._store, self._start.conversation_id, metadata)
+        response = Response(output, scope, self._start.new_id)
+        response.items = self._given_items(patch)
+        self._active, self._audio.is_unanswered = response, False
         self._phase = RealtimePhase.RESPONDING
-        return [StopTimer(TimerName.IDLE), *self._send(answer.created())]
+        return [StopTimer(TimerName.IDLE), *self._send(response.created())]
 
     def _respond_outside(self, patch: ResponsePatch | None) -> list[Effect]:
         assert patch is not None
         output = self._config.for_response(patch)
-        answer = Answer(output, Belonging(metadata=patch.metadata), self._start.new_id)
+        response = Response(output, ResponseScope(metadata=patch.metadata), self._start.new_id)
         items = self._given_items(patch)
-        answer.items = tuple(self._store) if items is None else items
-        self._outside.append(answer)
-        return [*self._send(answer.created()), *self._make_next()]
+        response.items = tuple(self._store) if items is None else items
+        self._outside.append(response)
+        return [*self._send(response.created()), *self._make_next()]
 
     def _make_next(self) -> list[Effect]:
         if self._making is not None:
@@ -226,50 +226,50 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         waiting = self._waiting()
         if not waiting:
             return []
-        answer = self._making = waiting[0]
-        items = tuple(self._store) if answer.items is None else answer.items
-        is_outside = answer.items is not None
-        request = request_of(items, answer.output, answer.id, is_outside=is_outside)
-        answer.request = replace(request, is_beside_units=self._is_live)
+        response = self._making = waiting[0]
+        items = tuple(self._store) if response.items is None else response.items
+        is_outside = response.items is not None
+        request = request_of(items, response.output, response.id, is_outside=is_outside)
+        response.request = replace(request, is_beside_units=self._is_live)
         self._turn_index += 1
-        return [self._begin(Generate(answer.request, self._turn_index - 1))]
+        return [self._begin(Generate(response.request, self._turn_index - 1))]
 
-    def _waiting(self) -> list[Answer]:
+    def _waiting(self) -> list[Response]:
         return [*([self._active] if self._active is not None else []), *self._outside]
 
-    def _note_audible(self, answer: Answer, sound: bytes, at_s: float) -> None:
-        duration_s = len(sound) / answer.output.format.bytes_per_s
-        if duration_s > 0 and not answer.is_outside:
+    def _note_audible(self, response: Response, audio: bytes, at_s: float) -> None:
+        duration_s = len(audio) / response.output.format.bytes_per_s
+        if duration_s > 0 and not response.is_outside:
             self._audible_until_s = max(self._audible_until_s, at_s) + duration_s
 
-    def _cut(self, answer: Answer, reason: str) -> list[Effect]:
-        effects = self._end_answer(answer, Ending("cancelled", reason))
-        return [*effects, Interrupt()] if self._making is answer else effects
+    def _cut(self, response: Response, reason: str) -> list[Effect]:
+        effects = self._end_response(response, Outcome("cancelled", reason))
+        return [*effects, Interrupt()] if self._making is response else effects
 
-    def _end_answer(
-        self, answer: Answer, ending: Ending, stats: TokenStats | None = None
+    def _end_response(
+        self, response: Response, outcome: Outcome, stats: TokenStats | None = None
     ) -> list[Effect]:
-        sent = answer.finish(ending, stats or TokenStats())
-        if answer is self._active:
+        sent = response.finish(outcome, stats or TokenStats())
+        if response is self._active:
             self._active = None
             self._phase = RealtimePhase.IDLE
         else:
-            self._outside.remove(answer)
+            self._outside.remove(response)
         owed = self._respond(None) if self._audio.is_unanswered and self._active is None else []
         return [*self._send(*sent), *owed]
 
-    def _ending(self, making: Answer, done: GenerateDone) -> Ending:
+    def _outcome(self, making: Response, done: GenerateDone) -> Outcome:
         limit = making.request.max_tokens if making.request is not None else 0
         if done.token_stats.generated_tokens >= limit:
-            return Ending("incomplete", "max_output_tokens")
-        return Ending("incomplete", CLIENT_CANCELLED) if done.stopped else Ending()
+            return Outcome("incomplete", "max_output_tokens")
+        return Outcome("incomplete", CLIENT_CANCELLED) if done.stopped else Outcome()
 
     @property
     def _has_spoken(self) -> bool:
         return self._audible_until_s > 0
 
-    def _is_alive(self, answer: Answer) -> bool:
-        return answer is self._active or answer in self._outside
+    def _is_alive(self, response: Response) -> bool:
+        return response is self._active or response in self._outside
 
     def _make_room(self) -> bool:
         """Forget the oldest items; return whether there were any."""
@@ -315,17 +315,17 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
 
     def _commit(self, end_ms: int) -> list[Effect]:
         """Make an item of the audio up to a position."""
-        item_id, sound = self._audio.take(end_ms)
+        item_id, audio = self._audio.take(end_ms)
         item_id = item_id or self._start.new_id("item")
-        item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
+        item = Item(item_id, role="user", content=(Content("input_audio", audio=audio),))
         previous = self._store.add(item)
-        names = {"previous_item_id": previous, "item_id": item_id}
-        sent = self._event("input_audio_buffer.committed", **names)
+        ids = {"previous_item_id": previous, "item_id": item_id}
+        sent = self._event("input_audio_buffer.committed", **ids)
         sent += self._added(item, previous)
         wanted = self._config.transcription
-        if wanted is None or not sound.pcm:
+        if wanted is None or not audio.pcm:
             return sent
-        return [*sent, Transcribe(item_id, sound.pcm, sound.format, wanted)]
+        return [*sent, Transcribe(item_id, audio.pcm, audio.format, wanted)]
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         wire = item.wire()

@@ -141,11 +141,11 @@ class SessionConfig:
         }
 
 
-def format_wire(written: AudioFormat) -> Json:
+def format_wire(audio_format: AudioFormat) -> Json:
     """Return a format as clients read it: telephone formats have no rate."""
-    if not written.is_pcm:
-        return {"type": written.type}
-    return {"type": written.type, "rate": written.rate_hz}
+    if not audio_format.is_pcm:
+        return {"type": audio_format.type}
+    return {"type": audio_format.type, "rate": audio_format.rate_hz}
 
 
 def _wire(value: ToolChoice | Truncation) -> str | Json:
@@ -220,7 +220,7 @@ class TurnRequest:
     @property
     def input_audio_ms(self) -> int:
         parts = [part for turn in self.turns for part in turn.content]
-        return sum(part.sound.duration_ms for part in parts if part.sound and part.sound.pcm)
+        return sum(part.audio.duration_ms for part in parts if part.audio and part.audio.pcm)
 
 
 def offer_of(output: OutputConfig) -> Offer:

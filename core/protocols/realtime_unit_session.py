@@ -14,7 +14,7 @@ from core.protocols.duplex_context import SPEAKER_OF, CountTokens, UnitPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect, StartTimer, StopTimer
 from core.protocols.events import MS_PER_S, Received, TimerName
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content, Item
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.unit_session import UnitSession
@@ -27,7 +27,7 @@ PADS_PER_S: Final = 0.4  # ours: and how soon they may again
 class RealtimeUnitSession(UnitSession):
     """The units of one Realtime session."""
 
-    def __init__(self, names: SessionNames, limits: RealtimeLimits, count: CountTokens) -> None:
+    def __init__(self, ids: SessionIds, limits: RealtimeLimits, count: CountTokens) -> None:
         unbounded = DuplexLimits(
             max_session_s=0.0,
             idle_timeout_s=0.0,
@@ -35,7 +35,7 @@ class RealtimeUnitSession(UnitSession):
             kv_reserve_tokens=limits.kv_reserve_tokens,
             has_window=True,  # a full context begins anew before it is an error
         )
-        super().__init__(names, unbounded, count, detects=False)
+        super().__init__(ids, unbounded, count, detects=False)
         self.has_begun = False
         self._pictures: deque[str] = deque(maxlen=unbounded.max_frames_per_chunk)
         self._pads = PADS_MAX
@@ -119,5 +119,5 @@ def _words(part: Content) -> str:
         return part.text
     if part.picture is not None:
         return "[a picture]"
-    seconds = 0.0 if part.sound is None else part.sound.duration_ms / MS_PER_S
+    seconds = 0.0 if part.audio is None else part.audio.duration_ms / MS_PER_S
     return f"[the user spoke for {seconds:.1f} s]" if seconds and part.type == "input_audio" else ""

@@ -15,6 +15,7 @@ from core.protocols import openai_events as events
 from core.protocols.duplex_context import CountTokens
 from core.protocols.effects import Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import (
+    AudioReady,
     EngineFailed,
     Event,
     FinalizeDone,
@@ -22,15 +23,14 @@ from core.protocols.events import (
     Prefetched,
     PrefillDone,
     Received,
-    SoundReady,
     StepDone,
     TimerFired,
     TimerName,
     TurnFailed,
 )
-from core.protocols.machine import SessionNames
-from core.protocols.realtime_answer import Answer, Ending
+from core.protocols.machine import SessionIds
 from core.protocols.realtime_items import Content
+from core.protocols.realtime_response import Outcome, Response
 from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart, ResponseMachine
 from core.protocols.realtime_session import TurnRequest, offer_of, request_of
 from core.protocols.realtime_unit_session import RealtimeUnitSession
@@ -39,7 +39,7 @@ from core.schemas.common import TokenStats
 from core.schemas.realtime import InputImageAppend
 from core.schemas.realtime_session import ResponsePatch, SemanticVad
 
-UNIT_EVENTS: Final = (PrefillDone, StepDone, FinalizeDone, SoundReady, Prefetched)
+UNIT_EVENTS: Final = (PrefillDone, StepDone, FinalizeDone, AudioReady, Prefetched)
 # Of `response.create`: what changes nothing about how the response is made.
 HARMLESS: Final = frozenset(
     "metadata conversation output_modalities modalities max_output_tokens "
@@ -57,7 +57,7 @@ class _State:
     """Where the duplex engine stands."""
 
     is_live: bool = False  # it answers
-    answer: Answer | None = None  # the response that its units make
+    response: Response | None = None  # the response that its units make
     tokens: int = 0  # of that response
     is_due: bool = False  # the user's turn has ended, and the model is expected to speak
     is_asked: bool = False  # that response was asked for, and no unit has begun it yet
@@ -67,18 +67,18 @@ class _State:
 
 
 class UnitResponses(ResponseMachine):
-    """The part of a Realtime session's rules that has the duplex engine answer."""
+    """The part of a Realtime session's rules that lets the duplex engine respond."""
 
     def __init__(
         self,
-        names: SessionNames,
+        ids: SessionIds,
         start: RealtimeStart,
         limits: RealtimeLimits | None = None,
         count_tokens: CountTokens = len,
     ) -> None:
-        super().__init__(names, start, limits)
+        super().__init__(ids, start, limits)
         self._count_tokens = count_tokens
-        self._units = RealtimeUnitSession(names, self._limits, count_tokens)
+        self._units = RealtimeUnitSession(ids, self._limits, count_tokens)
         self._state = _State()
 
     @property
@@ -133,15 +133,15 @@ class UnitResponses(ResponseMachine):
         """See `ResponseMachine`; where units cannot begin, it may be for the client's voice."""
         if not self._units.machine.is_preparing:
             return [*super().failed(event), *self._continue()]
-        output, answer = self._config.output, self._state.answer
+        output, response = self._config.output, self._state.response
         if output.voice_sample is None:
             return self.engine_failed(EngineFailed(event.error, at_s=event.at_s))
         self._config = replace(self._config, output=replace(output, voice_sample=None))
-        self._units = RealtimeUnitSession(self._names, self._limits, self._count_tokens)
+        self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         text = event.error.message
         effects = self._send(events.error("invalid_value", text, param=VOICE_SAMPLE))
-        if answer is not None:
-            effects += self._end_answer(answer, Ending("failed", "", "invalid_value", text))
+        if response is not None:
+            effects += self._end_response(response, Outcome("failed", "", "invalid_value", text))
         return [*effects, *self._continue()]
 
     def append_image(self, event: Received) -> list[Effect]:
@@ -191,7 +191,7 @@ class UnitResponses(ResponseMachine):
             return []
         self._state.is_live = is_live
         if is_live:
-            self._units = RealtimeUnitSession(self._names, self._limits, self._count_tokens)
+            self._units = RealtimeUnitSession(self._ids, self._limits, self._count_tokens)
         return self._expect_no_response()
 
     @property
@@ -234,7 +234,7 @@ class UnitResponses(ResponseMachine):
         self._refresh()
         effects += self._begin_units()
         state, rules = self._state, self._config.turn_detection
-        is_awaited = state.is_due or state.answer is not None
+        is_awaited = state.is_due or state.response is not None
         may_speak = is_awaited or (rules is not None and rules.create_response)
         made = self._units.advance(state.now_s, must_listen=not may_speak)
         effects += self._translated(made, None)
@@ -245,78 +245,78 @@ class UnitResponses(ResponseMachine):
         for effect in made:
             match effect:
                 case Send(duplex.ResultPart()):
-                    assert isinstance(event, SoundReady)
-                    effects += self._begun(event.sound)
+                    assert isinstance(event, AudioReady)
+                    effects += self._begun(event.client_audio)
                 case Send(duplex.Result() as result):
                     assert isinstance(event, StepDone)
-                    effects += self._ended(result, event.sound)
+                    effects += self._ended(result, event.client_audio)
                 case Step(must_speak=must_speak):
                     self._state.is_forced = must_speak
-                    effects.append(replace(effect, written=self._config.output.format))
+                    effects.append(replace(effect, client_format=self._config.output.format))
                 case Send():
                     pass
                 case _:
                     effects.append(effect)
         return [*effects, *self.fail(InternalError())] if self._units.machine.is_closed else effects
 
-    def _begun(self, sound: bytes) -> list[Effect]:
+    def _begun(self, audio: bytes) -> list[Effect]:
         if self._units.drops_unit or self._is_elsewhere:
             return []
-        opened, answer = self._opened()
-        return [*opened, *self._speak(answer, "", sound)]
+        opened, response = self._opened()
+        return [*opened, *self._speak(response, "", audio)]
 
-    def _ended(self, result: duplex.Result, sound: bytes) -> list[Effect]:
+    def _ended(self, result: duplex.Result, audio: bytes) -> list[Effect]:
         state = self._state
         if not self._units.end_unit(result) or self._is_elsewhere:
             return []
         if result.is_listen:
-            answer = state.answer
-            if answer is None or (state.is_asked and not state.is_forced):
+            response = state.response
+            if response is None or (state.is_asked and not state.is_forced):
                 return []
-            return self._end_answer(answer, Ending(), self._stats(result))
-        opened, answer = self._opened()
-        effects = [*opened, *self._speak(answer, result.text, sound)]
-        answer.mark()
+            return self._end_response(response, Outcome(), self._stats(result))
+        opened, response = self._opened()
+        effects = [*opened, *self._speak(response, result.text, audio)]
+        response.mark()
         state.tokens += result.n_tokens
         stats = self._stats(result)
-        limit = answer.output.max_output_tokens
+        limit = response.output.max_output_tokens
         if result.end_of_turn:
-            return [*effects, *self._end_answer(answer, Ending(), stats)]
+            return [*effects, *self._end_response(response, Outcome(), stats)]
         if isinstance(limit, int) and state.tokens >= limit:
-            ending = Ending("incomplete", "max_output_tokens")
-            return [*effects, *self._end_answer(answer, ending, stats), *self._break_off()]
+            outcome = Outcome("incomplete", "max_output_tokens")
+            return [*effects, *self._end_response(response, outcome, stats), *self._break_off()]
         return effects
 
     @property
     def _is_elsewhere(self) -> bool:
         """The turn engine makes the response that is active."""
-        return not self._is_live or self._active is not self._state.answer
+        return not self._is_live or self._active is not self._state.response
 
-    def _opened(self) -> tuple[list[Effect], Answer]:
+    def _opened(self) -> tuple[list[Effect], Response]:
         """Open a response behind the item of what the user said, unless one is open."""
         self._units.rebase.speak_next(is_wanted=False)
         self._state.is_asked = False
-        if self._state.answer is not None:
-            return [], self._state.answer
+        if self._state.response is not None:
+            return [], self._state.response
         effects = [*self._end_open_segment(), *self._begin_live(None)]
-        assert self._state.answer is not None
-        return effects, self._state.answer
+        assert self._state.response is not None
+        return effects, self._state.response
 
     def _begin_live(self, patch: ResponsePatch | None) -> list[Effect]:
         state = self._state
         quiet = replace(self._config.for_response(patch), tools=(), tool_choice="none")
-        effects = [*self._expect_no_response(), *self._begin_answer(patch, quiet)]
-        answer = state.answer = self._active
-        assert answer is not None
-        request = request_of(self._store, quiet, answer.id, is_outside=False)
-        answer.request = state.request = request
+        effects = [*self._expect_no_response(), *self._begin_response(patch, quiet)]
+        response = state.response = self._active
+        assert response is not None
+        request = request_of(self._store, quiet, response.id, is_outside=False)
+        response.request = state.request = request
         state.tokens = 0
         return effects
 
-    def _speak(self, answer: Answer, text: str, sound: bytes) -> list[Effect]:
-        sound = sound if answer.output.speaks else b""
-        self._note_audible(answer, sound, self._state.now_s)
-        return self._send(*answer.add(text, sound, is_marked=False))
+    def _speak(self, response: Response, text: str, audio: bytes) -> list[Effect]:
+        audio = audio if response.output.speaks else b""
+        self._note_audible(response, audio, self._state.now_s)
+        return self._send(*response.add(text, audio, is_marked=False))
 
     def _break_off(self) -> list[Effect]:
         return self._translated(self._units.break_off(self._state.now_s), None)
@@ -334,33 +334,33 @@ class UnitResponses(ResponseMachine):
         return [*quiet, *self._expect_no_response(), *super()._respond(patch)]
 
     def _is_by_units(self, patch: ResponsePatch | None) -> bool:
-        """The model may answer in units what was fed to it, as the client asked."""
+        """The model may respond in units what was fed to it, as the client asked."""
         output = self._config.for_response(patch)
         has_own = patch is not None and not patch.model_fields_set <= HARMLESS
         is_same = output.modality == self._config.output.modality and not has_own
         is_said = self._store.last_id is not None
         return self._is_live and is_same and is_said and not offer_of(output).functions
 
-    def _waiting(self) -> list[Answer]:
+    def _waiting(self) -> list[Response]:
         """Nothing is made by turns while units are, or while they make a response."""
-        if self._units.is_busy or self._state.answer is not None:
+        if self._units.is_busy or self._state.response is not None:
             return []
         return super()._waiting()
 
-    def _cut(self, answer: Answer, reason: str) -> list[Effect]:
-        if answer is not self._state.answer:
-            return super()._cut(answer, reason)
-        ended = self._end_answer(answer, Ending("cancelled", reason), self._stats(None))
+    def _cut(self, response: Response, reason: str) -> list[Effect]:
+        if response is not self._state.response:
+            return super()._cut(response, reason)
+        ended = self._end_response(response, Outcome("cancelled", reason), self._stats(None))
         return [*ended, *self._break_off()]
 
-    def _end_answer(
-        self, answer: Answer, ending: Ending, stats: TokenStats | None = None
+    def _end_response(
+        self, response: Response, outcome: Outcome, stats: TokenStats | None = None
     ) -> list[Effect]:
-        is_foreign = answer is self._active and answer is not self._state.answer
-        if answer is self._state.answer:
-            self._state.answer = None
-        effects = super()._end_answer(answer, ending, stats)
-        if is_foreign and answer.has_output:
+        is_foreign = response is self._active and response is not self._state.response
+        if response is self._state.response:
+            self._state.response = None
+        effects = super()._end_response(response, outcome, stats)
+        if is_foreign and response.has_output:
             self._changed()
         return effects
 

@@ -37,7 +37,7 @@ from core.protocols.events import (
     Transcribed,
     TurnFailed,
 )
-from core.protocols.machine import ENDING, FAILURE, Reply, SessionMachine, SessionNames, common_rows
+from core.protocols.machine import ENDING, FAILURE, Reply, SessionIds, SessionMachine, common_rows
 from core.protocols.tables import SAME, Row, index_rows
 from core.schemas import streaming
 from core.schemas.common import TokenStats
@@ -108,8 +108,8 @@ class Turn:
 class StreamingMachine(SessionMachine[StreamingPhase]):
     """The rules of one worker-side `/ws/streaming` socket."""
 
-    def __init__(self, names: SessionNames, limits: StreamingLimits | None = None) -> None:
-        super().__init__(names, StreamingPhase.OPEN)
+    def __init__(self, ids: SessionIds, limits: StreamingLimits | None = None) -> None:
+        super().__init__(ids, StreamingPhase.OPEN)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()
         self._turn_index = 0
@@ -153,7 +153,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
             message_count=event.message_count,
             prompt_length=event.prompt_length,
             cache_hit=event.cached_tokens > 0,
-            recording_session_id=self._names.recording_session_id,
+            recording_session_id=self._ids.recording_session_id,
         )
         effects: list[Effect] = [Send(message)]
         left = self._limits.max_kv_tokens - event.kv_tokens
@@ -251,12 +251,12 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
         message = Done(
-            session_id=self._names.session_id,
+            session_id=self._ids.session_id,
             text=text,
             elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),
             stopped=stopped,
             token_stats=stats,
-            recording_session_id=self._names.recording_session_id,
+            recording_session_id=self._ids.recording_session_id,
         )
         self._phase = StreamingPhase.OPEN
         self._turn_index += 1

@@ -12,7 +12,7 @@ from core.protocols.duplex_context import CountTokens, DuplexPhase, Rebase, Unit
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Effect
 from core.protocols.events import MS_PER_S, Event, Received
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas import duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
 from core.schemas.queue import Interrupt
@@ -108,12 +108,12 @@ class UnitSession(ABC):
     """One session in units."""
 
     def __init__(
-        self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, detects: bool
+        self, ids: SessionIds, limits: DuplexLimits, count: CountTokens, *, detects: bool
     ) -> None:
         """Let the session detect voice in what the client says by itself if `detects`."""
         self._limits = limits
         # The rules of units.
-        self.machine = DuplexMachine(names, limits, count, keeps_history=False)
+        self.machine = DuplexMachine(ids, limits, count, keeps_history=False)
         self.input = InputAudioBuffer(is_detected=detects)  # what the client says
         # Events of the duplex machine since this was last emptied, with their effects.
         self.seen: list[tuple[Event, Sequence[Effect]]] = []

@@ -42,8 +42,8 @@ from core.protocols.events import (
     ClientAway,
     Disconnected,
     EngineFailed,
+    EngineWarning,
     Event,
-    Noticed,
     Opened,
     ShuttingDown,
     StopRequested,
@@ -254,7 +254,7 @@ class Connection:
 
     def notice(self, problem: OmniError) -> None:
         """Warn the client of something that does not end the session."""
-        self._inbox.post(Noticed(problem, at_s=loop_time_s()))
+        self._inbox.post(EngineWarning(problem, at_s=loop_time_s()))
 
     def note_away(self, is_away: bool) -> None:
         """The client's socket broke, or another one replaced it."""

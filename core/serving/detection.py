@@ -13,7 +13,7 @@ import numpy as np
 from core.audio import FloatArray, StreamResampler, to_pcm
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.protocols.effects import ScoreSpeech
-from core.protocols.events import MS_PER_S, Happening, Segment, SpeechScored
+from core.protocols.events import MS_PER_S, Segment, SpeechEvent, SpeechScored
 from core.protocols.realtime_input import LEVEL_MS
 from core.schemas import duplex, half_duplex
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -34,7 +34,7 @@ class TurnDetector:
         options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
         self._vad = StreamingVAD(options, detector)
 
-    def detect(self, samples: FloatArray) -> tuple[Happening, ...]:
+    def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
         """Return what happened in the next audio, [T] float32 at 16 kHz."""
         return tuple(
             Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
@@ -62,14 +62,14 @@ class BargeInDetector:
         self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
         self._begun: SpeechStarted | None = None  # not long enough yet
 
-    def detect(self, samples: FloatArray) -> tuple[Happening, ...]:
+    def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
         """Detect in [T] float32 at 16 kHz.
 
         Returns:
             `SpeechSuspected` with the first window of a burst; then `SpeechStarted` once it is
             long enough, or `SpeechDiscarded` if it never becomes so.
         """
-        found: list[Happening] = []
+        found: list[SpeechEvent] = []
         for event in self._vad.process(samples):
             match event:
                 case SpeechStarted(start):

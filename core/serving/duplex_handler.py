@@ -30,13 +30,13 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     MS_PER_S,
+    AudioReady,
     Detected,
+    EngineWarning,
     FinalizeDone,
-    Happening,
-    Noticed,
     Prefetched,
     Segment,
-    SoundReady,
+    SpeechEvent,
     StepDone,
 )
 from core.schemas import duplex, half_duplex
@@ -195,15 +195,15 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         samples = check_pcm(effect.chunk.audio)
         pictures, problems = await self._pictures(effect, encoded)
         for problem in problems:
-            await emit(Noticed(problem))
+            await emit(EngineWarning(problem))
 
-        if self._writer is None and effect.written is not None:
-            self._writer = ReplyWriter(effect.written)
+        if self._writer is None and effect.client_format is not None:
+            self._writer = ReplyWriter(effect.client_format)
         writer = self._writer
 
         async def emit_audio(sound: FloatArray) -> None:
             written = b"" if writer is None else writer.write(sound)
-            await emit(SoundReady(to_pcm(sound), written))
+            await emit(AudioReady(to_pcm(sound), written))
 
         made = await view.unit(
             samples,
@@ -218,7 +218,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             return StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
         written = self._rest_of_unit(made)
         counts = (made.kv_cache_length, made.vision_slices, made.vision_tokens)
-        return StepDone(made, made.prefill_ms, *counts, sound=written)
+        return StepDone(made, made.prefill_ms, *counts, client_audio=written)
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
         """Return the unit's audio in the client's format; a turn's end is written whole."""
@@ -291,13 +291,13 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         assert isinstance(effect, Detect)
         pcm = effect.samples
 
-        def detect() -> tuple[tuple[Happening, ...], tuple[Happening, ...]]:
+        def detect() -> tuple[tuple[SpeechEvent, ...], tuple[SpeechEvent, ...]]:
             samples = check_pcm(pcm)
             begun = () if barge_in is None else barge_in.detect(samples)
             return begun, () if turns is None else turns.detect(samples)
 
-        happenings, segments = await self._threads.detect(detect)
+        speech_events, segments = await self._threads.detect(detect)
         for segment in segments:
             if isinstance(segment, Segment):
                 self._in_background(self._transcribe(segment, emit))
-        await emit(Detected(happenings))
+        await emit(Detected(speech_events))

@@ -23,8 +23,8 @@ from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientMessage
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.gpt_live_events import LiveEvents, LiveNames
-from core.protocols.machine import SessionNames
-from core.protocols.realtime_items import Sound
+from core.protocols.machine import SessionIds
+from core.protocols.realtime_items import AudioClip
 from core.schemas.gpt_live import (
     AudioReceived,
     Fixture,
@@ -135,7 +135,7 @@ class ReplyWriter:
         return encoded(self._resampler.finish(), self._format.type, self._format.rate_hz)
 
 
-def model_samples(sound: Sound) -> FloatArray:
+def model_samples(sound: AudioClip) -> FloatArray:
     """Return an item's audio as the model takes it, [T] float32 at 16 kHz."""
     samples = decoded(sound.pcm, sound.format.type, sound.format.rate_hz)
     return resample(samples, sound.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
@@ -187,7 +187,7 @@ def live_names(session_id: str, model: str, *, transcribes: bool = False) -> Liv
 
 
 def live_machine(
-    names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
+    names: SessionIds, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
 ) -> GptLiveMachine:
     """Return the machine of a session that begins now, which serves the model of that name."""
     live = live_names(names.session_id, model, transcribes=transcribes)

@@ -33,13 +33,13 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     ChunkReady,
+    EngineWarning,
     Event,
     GenerateDone,
     ItemTranscribed,
-    Noticed,
     TurnFailed,
 )
-from core.protocols.realtime_items import Content, Sound
+from core.protocols.realtime_items import AudioClip, Content
 from core.protocols.realtime_responses import RealtimeStart
 from core.protocols.realtime_session import Key, Turn, TurnRequest
 from core.schemas import half_duplex
@@ -98,7 +98,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await emit(await self._threads.detect(lambda: detector.detect(effect)))
 
     async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
-        sound = Sound.of(effect.pcm, effect.format)
+        sound = AudioClip.of(effect.pcm, effect.format)
         samples = await self._threads.detect(lambda: to_pcm(model_samples(sound)))
         wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
         found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
@@ -259,7 +259,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         )
         await self._call(view.feed_request(asked), feeds=True)
         for problem in view.take_notices():
-            await emit(Noticed(problem))
+            await emit(EngineWarning(problem))
         fed = max(0, view.kv_cache_length - before)
         return TokenStats(cached_tokens=before, input_tokens=fed)
 
@@ -312,10 +312,10 @@ def _item(part: Content) -> ContentItem | None:
     """Return a part for the model; of audio that was dropped, its transcript or its length."""
     if part.picture is not None:
         return ImageContent(data=part.picture)
-    if part.sound is not None and part.type == "input_audio":
-        if part.sound.pcm:
-            return AudioContent(data=encode_wire_audio(model_samples(part.sound)))
-        seconds = part.sound.duration_ms / 1_000
+    if part.audio is not None and part.type == "input_audio":
+        if part.audio.pcm:
+            return AudioContent(data=encode_wire_audio(model_samples(part.audio)))
+        seconds = part.audio.duration_ms / 1_000
         return TextContent(text=part.text or f"[the user spoke for {seconds:.1f} s]")
     return TextContent(text=part.text) if part.text else None
 

@@ -8,11 +8,11 @@ from core.audio import to_pcm
 from core.protocols.effects import Effect, Generate, Send
 from core.protocols.events import (
     MS_PER_S,
+    AudioReady,
     ChunkReady,
     Event,
     GenerateDone,
     ItemTranscribed,
-    SoundReady,
     StepDone,
     TurnFailed,
 )
@@ -49,7 +49,7 @@ class RealtimeRecording(TurnRecording):
             self._keep(event.text, self._turn_of.pop(event.item_id))
         self._piece = None
         match event:
-            case SoundReady(pcm):
+            case AudioReady(pcm):
                 self._piece = ("", pcm)
             case StepDone(result) if not result.is_listen:
                 self._piece = (result.text, result.audio_data)
@@ -100,7 +100,7 @@ class RealtimeRecording(TurnRecording):
             return
         last = request.turns[-1] if request.turns else None
         said = last.content if last is not None and last.role == "user" else ()
-        sounds = [part.sound for part in said if part.sound is not None and part.sound.pcm]
+        sounds = [part.audio for part in said if part.audio is not None and part.audio.pcm]
         if sounds and last is not None:
             pcm = to_pcm(model_samples(sounds[0]))
             self.recorder.start_voice_turn(turn_index, pcm)

@@ -28,10 +28,10 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     ChunkReady,
+    EngineWarning,
     Event,
     FinalizeDone,
     GenerateDone,
-    Noticed,
     PrefillDone,
     Segment,
     StepDone,
@@ -248,7 +248,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         after = view.kv_cache_length
         await emit(PrefillDone(before, max(0, after - before), count, len(prompt), after))
         for problem in view.take_notices():
-            await emit(Noticed(problem))
+            await emit(EngineWarning(problem))
 
     async def _reply(
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit

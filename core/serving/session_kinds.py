@@ -18,15 +18,15 @@ from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import (
     MS_PER_S,
+    AudioReady,
     ClientMessage,
     Event,
     Received,
-    SoundReady,
     StepDone,
 )
 from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.realtime import RealtimeMachine
 from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits, StreamingMachine
@@ -234,7 +234,7 @@ class SessionBuilder:
             recording_id = continued.recording_id
         elif self.recordings is not None:
             recording_id = self.recordings.new_id(owner.kind, owner.session_id)
-        names = SessionNames(owner.session_id, recording_id, owner.secret or None)
+        names = SessionIds(owner.session_id, recording_id, owner.secret or None)
         machine = self._machine(kind, names, owner)
         handler = self._handler(kind, owner, lease)
         log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
@@ -290,7 +290,7 @@ class SessionBuilder:
         recorder.finalize(EndReason.STOPPED)
         return recording_id
 
-    def _machine(self, kind: SocketKind, names: SessionNames, owner: Owner) -> Machine:
+    def _machine(self, kind: SocketKind, names: SessionIds, owner: Owner) -> Machine:
         rules = self.rules
         match kind:
             case SocketKind.STREAMING:
@@ -332,7 +332,7 @@ class SessionBuilder:
         self,
         kind: SocketKind,
         owner: Owner,
-        names: SessionNames,
+        names: SessionIds,
         continued: OpenRecording | None,
         on_stopped: OnStopped,
         machine: Machine,
@@ -364,4 +364,4 @@ class SessionBuilder:
 
 
 def _is_of_unit(event: Event) -> bool:
-    return isinstance(event, Received | SoundReady | StepDone)
+    return isinstance(event, Received | AudioReady | StepDone)

@@ -18,7 +18,7 @@ from core.protocols.effects import (
     Rollback,
     WorkEffect,
 )
-from core.protocols.events import CacheMissed, Detected, GenerateDone, Happening, Segment
+from core.protocols.events import CacheMissed, Detected, GenerateDone, Segment, SpeechEvent
 from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent, TokenStats
@@ -275,7 +275,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         if isinstance(effect, Detect):
             samples = effect.samples
 
-            def detect() -> tuple[Happening, ...]:
+            def detect() -> tuple[SpeechEvent, ...]:
                 return detector.detect(check_pcm(samples))
 
             await emit(Detected(await self._threads.detect(detect)))

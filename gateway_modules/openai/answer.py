@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from core import tools
 from core.errors import ErrorCode, OmniError
-from core.protocols.realtime_answer import AUDIO_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
+from core.protocols.realtime_response import AUDIO_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
 from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.openai_errors import OpenAIError

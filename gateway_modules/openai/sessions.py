@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 
 from core import errors
 from core.protocols.event_queueing import AUDIO, EVENT
-from core.protocols.events import ClientSaid
+from core.protocols.events import RawMessage
 from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel, check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event, parse_body
@@ -158,8 +158,8 @@ class EventTraffic(Traffic):
         self._voices = voices
         self._sends_queue = sends_queue
 
-    async def read(self, text: str) -> ClientSaid:
-        return ClientSaid(AUDIO if peek_type(text) in APPENDS else EVENT, text)
+    async def read(self, text: str) -> RawMessage:
+        return RawMessage(AUDIO if peek_type(text) in APPENDS else EVENT, text)
 
     async def upward(self, text: str) -> Upward:
         """Forward everything; a worker has no voice by its name."""

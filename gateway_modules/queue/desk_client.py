@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from core import errors
-from core.protocols.events import ClientSaid, Event, Rejected
+from core.protocols.events import Event, RawMessage, Rejected
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.queue import desk_link as wire
@@ -23,7 +23,7 @@ from gateway_modules.queue.worker_pool import ReturnTickets, WorkerPool, new_tic
 from gateway_modules.web.responses import ERROR_OF_CODE
 from settings.workers import WorkerPlace
 
-STOP: Final = ClientSaid("stop", '{"type":"stop"}')
+STOP: Final = RawMessage("stop", '{"type":"stop"}')
 AWAY_LIMIT_S: Final = 60.0  # then those that wait are refused; as long as a return ticket lives
 
 

@@ -113,7 +113,7 @@ class RelayNotes:
             case events.QueueRefused(error):
                 is_cancelled = isinstance(error, QueueCancelledError)
                 self._waited("cancelled" if is_cancelled else "refused")
-            case events.ClientSaid("stop") | events.ClientSaid("close") | events.Disconnected():
+            case events.RawMessage("stop") | events.RawMessage("close") | events.Disconnected():
                 if phase is QueueingPhase.WAITING:
                     self._waited("gone")
 

@@ -283,7 +283,7 @@ class WorkerLink:
             self._pool.directory.report_unreachable(worker)
             is_another_there = self._pool.directory.is_served_beside(worker)
             return (
-                events.WorkerMissed(error, ticket.order)
+                events.WorkerUnreachable(error, ticket.order)
                 if is_another_there
                 else events.WorkerFailed(error)
             )
@@ -422,7 +422,7 @@ class Relay:
                 if queued.final_text is not None:
                     await self._send(queued.final_text)
                     if self.request.kind is SocketKind.CHAT:
-                        self.post(events.ClientSaid("close", CLOSE_TEXT))
+                        self.post(events.RawMessage("close", CLOSE_TEXT))
                 queued.handled.set()
         finally:
             reader.cancel()
@@ -432,7 +432,7 @@ class Relay:
                 self._link.cancel()
 
     async def _handle(self, event: events.Event) -> None:
-        if isinstance(event, events.ClientSaid) and self._is_relaying:
+        if isinstance(event, events.RawMessage) and self._is_relaying:
             await self._pass_up(event.text)  # it was read just before the worker was there
             return
         if isinstance(event, events.ShuttingDown) and self.may_return and self._link is not None:

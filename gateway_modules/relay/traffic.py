@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from core import errors
 from core.protocols.effects import ServerMessage
-from core.protocols.events import ClientSaid
+from core.protocols.events import RawMessage
 from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
@@ -88,7 +88,7 @@ class Traffic(ABC):
     """The client said that it needs the socket no more."""
 
     @abstractmethod
-    async def read(self, text: str) -> ClientSaid:
+    async def read(self, text: str) -> RawMessage:
         """Parse a message while there is no worker."""
 
     def encoded(self, message: QueueMessage) -> str | None:
@@ -134,10 +134,10 @@ class LiveTraffic(Traffic):
         self._diagnostics = diagnostics
         self._is_prepared = False  # from then on no message can name a voice
 
-    async def read(self, text: str) -> ClientSaid:
+    async def read(self, text: str) -> RawMessage:
         message = await turns.off_loop(turns.is_heavy(text), _parsed, text)
         kind = message.get("type")
-        return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
+        return RawMessage(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
     def passes_up(self, text: Text) -> bool:
         """Whether it is no measurement and can name no voice any more."""
@@ -192,13 +192,13 @@ class TurnTraffic(Traffic):
         self._is_stopping = False
         self._is_plain = True  # nothing else was fed in this turn
 
-    async def read(self, text: str) -> ClientSaid:
+    async def read(self, text: str) -> RawMessage:
         try:
             kind, turn = await turns.read_with_voices(text, turns.read_streaming, self._voices)
         except errors.UnknownTypeError:
-            return ClientSaid(OTHER, text)
+            return RawMessage(OTHER, text)
         self._read = text, turn
-        return ClientSaid(kind, text)
+        return RawMessage(kind, text)
 
     def begin(self, text: str | None) -> None:
         if self._read[0] == text:  # else it begins once more, on another worker
@@ -251,14 +251,14 @@ class ChatTraffic(Traffic):
         self._read: tuple[str | None, str | None] = NOTHING_READ
         self._request: str | None = None
 
-    async def read(self, text: str) -> ClientSaid:
+    async def read(self, text: str) -> RawMessage:
         try:
             kind, request = await turns.read_with_voices(text, turns.read_chat, self._voices)
         except errors.UnknownTypeError:
-            return ClientSaid(OTHER, text)
+            return RawMessage(OTHER, text)
         if request is not None:
             self._read = text, request
-        return ClientSaid(kind, text)
+        return RawMessage(kind, text)
 
     def begin(self, text: str | None) -> None:
         if self._read[0] == text:

@@ -36,8 +36,8 @@ Written by `python -m scripts.stock_clients`, a stage of `./run_tests.sh --all`:
 they are published, against a gateway and a worker whose engine says fixed words and calls the one
 function that it is offered.
 
-| client | version | protocol | {" | ".join(SCENARIOS)} | example |
-|---|---|---|{"---|" * len(SCENARIOS)}---|
+| client | version | protocol | {" | ".join(SCENARIOS)} | others | example |
+|---|---|---|{"---|" * len(SCENARIOS)}---|---|
 """
 FOOT = """
 * semantic_vad: the duplex engine answers, and the model decides when; openai-agents, @openai/agents
@@ -50,6 +50,9 @@ FOOT = """
   only, which this server does not offer.
 * reconnect: a session is left in the middle of an answer, and the next one begins at once.
 * camera: our plugin for LiveKit shows the frames of a camera to the model, which says that it sees.
+* others: what else LiveKit's sessions do: instructions, cancellation, one reply after another,
+  history (add, replace, insert, remove), transcription, turns by hand, text only, options,
+  truncation, pictures, a recycled connection, and an agent session that calls a function.
 * example: the client's program in the folder `examples`, as it stands but for the address.
 
 openai-node insists on TLS for Realtime and gets it. Not tried: these packages' classes for
@@ -166,6 +169,8 @@ def rows(results: Sequence[Results]) -> Iterator[str]:
     for each in results:
         for protocol, problems in sorted(each.problems.items(), reverse=True):
             cells = [_cell(problems.get(scenario)) for scenario in SCENARIOS]
+            others = [problem for name, problem in problems.items() if name not in SCENARIOS]
+            cells.append(f"{others.count('')} of {len(others)} passed" if others else "–")
             cells.append(_cell(each.example_problem))
             about = (each.client.name, known[each.client.name], protocol)
             yield f"| {' | '.join((*about, *cells))} |\n"

@@ -13,7 +13,7 @@ from core.protocols.events import (
     PrefillDone,
     StepDone,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas.duplex_calls import DuplexGenerateResult
 from tests.fakes.scenes import DUPLEX, Scene, audio
 
@@ -25,7 +25,7 @@ LAST_WORDS = DuplexGenerateResult(is_listen=False, text=".", end_of_turn=True)
 
 def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limits: Any) -> Scene:
     """A machine on its stage, opened; prepared too if `active`."""
-    machine = DuplexMachine(SessionNames("omni_1", "rec_1"), DuplexLimits(**limits))
+    machine = DuplexMachine(SessionIds("omni_1", "rec_1"), DuplexLimits(**limits))
     stage = Scene(machine, TABLE, DUPLEX)
     stage.tell(Opened())
     if active:

@@ -14,18 +14,18 @@ from core.protocols.events import (
     Detected,
     Event,
     FinalizeDone,
-    Happening,
     Opened,
     PrefillDone,
     Received,
     Rejected,
+    SpeechEvent,
     StepDone,
     TimerFired,
     TimerName,
 )
 from core.protocols.gpt_live import TABLE, GptLiveMachine
 from core.protocols.gpt_live_events import LiveNames
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.openai_events import OutputAudioDelta
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import AudioReceived
@@ -54,12 +54,12 @@ class LiveScene:
         plan: what the model does in the next units; then it listens.
         prompts: what was fed as a system prompt.
         steps: the units.
-        happenings: what detection finds next.
+        speech_events: what detection finds next.
     """
 
     def __init__(self, *, transcribes: bool = False, **limits: Any) -> None:
         machine = GptLiveMachine(
-            SessionNames("live_1"),
+            SessionIds("live_1"),
             DuplexLimits(**limits),
             LiveNames("live_1", "nano", "abc", 1_000, transcribes),
             lambda text: len(text.split()),
@@ -71,7 +71,7 @@ class LiveScene:
         self.plan: list[DuplexGenerateResult] = []
         self.prompts: list[Any] = []
         self.steps: list[Step] = []
-        self.happenings: list[Happening] = []
+        self.speech_events: list[SpeechEvent] = []
         self.kv_tokens = 10
         self.is_held = False  # the engine does not answer
         self.asked: list[Any] = []  # and this is what it was asked for
@@ -99,14 +99,14 @@ class LiveScene:
                 case Step():
                     self.steps.append(asked)
                     unit = self.plan.pop(0) if self.plan else LISTEN
-                    assert asked.written is not None
+                    assert asked.client_format is not None
                     pcm = from_pcm(unit.audio_data or b"")
-                    sound = ReplyWriter(asked.written).write(pcm)
-                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens, sound=sound))
+                    sound = ReplyWriter(asked.client_format).write(pcm)
+                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens, client_audio=sound))
                 case Finalize():
                     self.tell(FinalizeDone(kv_tokens=self.kv_tokens))
                 case Detect():
-                    found, self.happenings = tuple(self.happenings), []
+                    found, self.speech_events = tuple(self.speech_events), []
                     self.tell(Detected(found))
 
     def say(self, kind: str, after_s: float = 0.0, **fields: Any) -> list[dict[str, Any]]:

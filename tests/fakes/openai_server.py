@@ -21,12 +21,13 @@ from core.modes import Threads
 from core.schemas import streaming
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
+from core.schemas.streaming import StreamingChunk, StreamingRequest
 from core.serving.fake_backend import (
     FakeBackend,
     FakeDuplexView,
     FakeStreamingView,
     FakeTimes,
+    FakeTranscriber,
 )
 from gateway_modules.web.certificates import ensure_certificate
 from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for
@@ -53,7 +54,7 @@ class CallingView(FakeStreamingView):
     def reply(
         self, session_id: str, wanted: streaming.Generate
     ) -> AsyncGenerator[StreamingChunk, None]:
-        if not self._calls or (isinstance(wanted, ReplyRequest) and wanted.reply_start):
+        if not self._calls:
             return super().reply(session_id, wanted)
         self._speaks = False
         return self._say(CALL, wanted.max_new_tokens)
@@ -68,7 +69,9 @@ class SeeingView(FakeDuplexView):
 
 
 class CallingBackend(FakeBackend):
-    """An engine whose conversations by turns call functions, and whose calls see."""
+    """Transcribes; conversations by turns call functions, duplex sessions see."""
+
+    own_transcriber = FakeTranscriber()  # type: ignore[assignment]  # the fake engine has none
 
     def open_streaming(self, threads: Threads) -> FakeStreamingView:
         return CallingView(self.times, threads)

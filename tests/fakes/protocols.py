@@ -15,15 +15,16 @@ from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Finalize, Generate, Prefill, Step, label
 from core.protocols.events import (
+    AudioReady,
     CacheMissed,
     ChunkReady,
     Detected,
     Disconnected,
     EngineFailed,
+    EngineWarning,
     Event,
     FinalizeDone,
     GenerateDone,
-    Noticed,
     Opened,
     Prefetched,
     PrefillDone,
@@ -31,20 +32,19 @@ from core.protocols.events import (
     Rejected,
     Segment,
     ShuttingDown,
-    SoundReady,
     StepDone,
     StopRequested,
     TimerFired,
     TimerName,
     TurnFailed,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.tables import Row
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from tests.fakes.scenes import DUPLEX, HALF_DUPLEX, STREAMING, Scene, audio
 
-NAMES = SessionNames("id_1")
+NAMES = SessionIds("id_1")
 FAILURE = GenerationFailedError()
 SEGMENT = Segment(bytes(64))
 SOUND = audio(20)
@@ -89,7 +89,7 @@ OUTSIDE: tuple[Event, ...] = (
     StopRequested(),
     Rejected(UnknownTypeError()),
     Rejected(AudioError()),
-    Noticed(UnknownTypeError()),
+    EngineWarning(UnknownTypeError()),
     ShuttingDown(),
     Disconnected(),
     *(TimerFired(name) for name in TimerName),
@@ -126,7 +126,7 @@ class Engine:
         if isinstance(self.work, Generate):
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
         if isinstance(self.work, Step):
-            found.append(SoundReady(bytes(20)))
+            found.append(AudioReady(bytes(20)))
         if self.is_prefetching:
             found.append(Prefetched())
         return found + (list(HEARD) if self.is_detecting else [])

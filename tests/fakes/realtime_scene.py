@@ -26,6 +26,7 @@ from core.protocols.effects import (
     label,
 )
 from core.protocols.events import (
+    AudioReady,
     ChunkReady,
     Disconnected,
     Event,
@@ -36,14 +37,13 @@ from core.protocols.events import (
     PrefillDone,
     Received,
     Rejected,
-    SoundReady,
     SpeechScored,
     StepDone,
     TimerFired,
     TimerName,
     TurnFailed,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.openai_events import RealtimeEvent
 from core.protocols.realtime import TABLE, RealtimeMachine
 from core.protocols.realtime_input import WINDOW_MS
@@ -143,8 +143,8 @@ class Engine:
         spoken = DuplexGenerateResult(
             is_listen=False, text=text, end_of_turn=is_last, n_tokens=len(text.split())
         )
-        done = StepDone(spoken, kv_tokens=self.kv_tokens, sound=sound)
-        return [SoundReady(b"", sound=sound), done] if ms else [done]
+        done = StepDone(spoken, kv_tokens=self.kv_tokens, client_audio=sound)
+        return [AudioReady(b"", client_audio=sound), done] if ms else [done]
 
     def work(self) -> Event | None:
         if self._seen:
@@ -203,7 +203,7 @@ class RealtimeScene:
             can_transcribe=can_transcribe,
             unix_time_s=1_700_000_000,
         )
-        self.machine = RealtimeMachine(SessionNames("realtime_1"), start, limits)
+        self.machine = RealtimeMachine(SessionIds("realtime_1"), start, limits)
         self.engine = Engine(**engine)
         self.now_s = 0.0
         self.told: list[Raw] = []

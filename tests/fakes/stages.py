@@ -15,7 +15,7 @@ from core.protocols.events import (
     Segment,
 )
 from core.protocols.half_duplex import HalfDuplexMachine
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.streaming import StreamingMachine
 from core.schemas.worker import WorkerStatus
 from core.serving import wire
@@ -27,7 +27,7 @@ from tests.fakes.scenes import audio
 from tests.fakes.serving import QUIET, FakeHandler, FakeSocket
 from tests.fakes.virtual_time import VirtualTimeLoop
 
-NAMES = SessionNames("id_1", "rec_1")
+NAMES = SessionIds("id_1", "rec_1")
 SOUND = audio(100)
 TERMINAL = {"stopped", "timeout", "error"}
 

@@ -87,7 +87,7 @@ class LiveTalk:
                     for text, is_last in units
                 ]
             case {"speech_begins": True}:
-                scene.happenings = [SpeechStarted(0)]
+                scene.speech_events = [SpeechStarted(0)]
             case _:
                 raise ValueError(line)
         sound = bytes(scene.sound[before:])

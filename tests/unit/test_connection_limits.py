@@ -13,8 +13,8 @@ from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Step, WorkEffect
 from core.protocols.events import (
+    EngineWarning,
     Event,
-    Noticed,
 )
 from core.schemas.duplex import AudioChunk
 from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
@@ -144,7 +144,7 @@ def test_a_lost_client_is_not_waited_for_in_a_send() -> None:
 
 def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
     def answers(effect: WorkEffect) -> Sequence[Event]:
-        noise = [Noticed(GenerationFailedError("Slow."))] * count
+        noise = [EngineWarning(GenerationFailedError("Slow."))] * count
         return [*(noise if isinstance(effect, Step) else ()), *usual_answers(effect)]
 
     return answers
@@ -223,7 +223,7 @@ def test_an_engine_that_says_something_now_and_then_is_alive(
         async def perform(effect: WorkEffect, emit: Any) -> None:
             for _ in range(4 * isinstance(effect, Step)):
                 await asyncio.sleep(50.0)
-                await emit(Noticed(GenerationFailedError("Slow.")))
+                await emit(EngineWarning(GenerationFailedError("Slow.")))
             for event in usual_answers(effect):
                 await emit(event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core.endpointing import SpeechStarted
-from core.protocols.events import Happening, Segment
+from core.protocols.events import Segment, SpeechEvent
 from core.schemas import duplex, half_duplex
 from core.serving.detection import BargeInDetector, TurnDetector
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
@@ -80,7 +80,7 @@ def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> N
 def test_a_burst_is_suspected_at_its_first_window_and_then_counts_or_does_not() -> None:
     def kinds(*pieces: tuple[int, bool]) -> list[str]:
         listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
-        found: list[Happening] = []
+        found: list[SpeechEvent] = []
         for length_ms, is_loud in pieces:
             for _ in range(length_ms // 32):  # as it comes from a microphone
                 found += listener.detect(sound(0, 32) if is_loud else sound(32))

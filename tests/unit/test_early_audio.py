@@ -11,7 +11,7 @@ import numpy as np
 from core.audio import to_pcm
 from core.metrics import exposition, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
-from core.protocols.events import Event, Received, SoundReady, StepDone
+from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
@@ -36,7 +36,7 @@ def test_sound_is_passed_on_at_once_and_the_result_follows_as_ever() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
 
-    assert stage.tell(SoundReady(sound(0.5)), after_s=0.04) == ["Send(result_part)"]
+    assert stage.tell(AudioReady(sound(0.5)), after_s=0.04) == ["Send(result_part)"]
     part = stage.only(ResultPart)
     assert (part.audio_data, part.step, part.turn_id) == (sound(0.5), 0, 0)
     assert round(part.elapsed_ms) == 40
@@ -49,7 +49,7 @@ def test_sound_of_a_session_that_ends_is_left_out() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("stop")
-    assert stage.tell(SoundReady(sound(0.5))) == []
+    assert stage.tell(AudioReady(sound(0.5))) == []
 
 
 async def speak(message: Prepare) -> list[Event]:
@@ -76,9 +76,9 @@ async def speak(message: Prepare) -> list[Event]:
 
 def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
     events = asyncio.run(speak(Prepare(early_audio=True)))
-    first = next(i for i, event in enumerate(events) if isinstance(event, SoundReady))
+    first = next(i for i, event in enumerate(events) if isinstance(event, AudioReady))
     part, done = events[first : first + 2]
-    assert isinstance(part, SoundReady) and isinstance(done, StepDone)
+    assert isinstance(part, AudioReady) and isinstance(done, StepDone)
     rest = done.result.audio_data
     assert rest is not None
     assert part.pcm + rest == to_pcm(tone())
@@ -87,7 +87,7 @@ def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
 
 def test_who_does_not_ask_hears_units_as_a_whole() -> None:
     events = asyncio.run(speak(Prepare()))
-    assert not any(isinstance(event, SoundReady) for event in events)
+    assert not any(isinstance(event, AudioReady) for event in events)
     spoken = [e.result.audio_data for e in events if isinstance(e, StepDone)]
     assert to_pcm(tone()) in spoken
 
@@ -123,7 +123,7 @@ def test_a_recording_holds_the_whole_sound() -> None:
         Send(Result(is_listen=False, audio_data=sound(0.3))),
         Send(Result(is_listen=False, audio_data=sound(0.4))),
     ]
-    observer.observe(SoundReady(b""), effects)
+    observer.observe(AudioReady(b""), effects)
     assert recorder.sounds == [sound(0.1, 0.2, 0.3), sound(0.4)]
 
 

@@ -24,7 +24,7 @@ from core.protocols.events import (
     Rejected,
     StepDone,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.streaming import TABLE as STREAMING_TABLE
 from core.protocols.streaming import StreamingMachine
 from core.schemas.common import TokenStats
@@ -34,7 +34,7 @@ from core.schemas.streaming import StreamingChunk
 from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
-NAMES = SessionNames("id_1")
+NAMES = SessionIds("id_1")
 CHUNK = AudioChunk(audio=audio(1_000))
 LISTEN = StepDone(DuplexGenerateResult(is_listen=True))
 

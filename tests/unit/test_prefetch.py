@@ -19,7 +19,7 @@ from core.images import FRAME_LIMITS, PictureLimits
 from core.modes import Threads
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
 from core.protocols.effects import Frame, Prefetch, Prefill, Step
-from core.protocols.events import Event, Noticed, Prefetched, StepDone
+from core.protocols.events import EngineWarning, Event, Prefetched, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
@@ -207,7 +207,7 @@ def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -
             await made.encode_ahead(B)
             assert made.talk.looks == []
             assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
-            problems = [each.problem for each in made.emitted if isinstance(each, Noticed)]
+            problems = [each.problem for each in made.emitted if isinstance(each, EngineWarning)]
             assert [told in problem.message for problem in problems] == [True, True]
 
     asyncio.run(scenario())
@@ -274,8 +274,8 @@ def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
             await made.encode_ahead(BROKEN, A)
             assert made.kinds == ["Prefetched"]
             assert await made.step(BROKEN, A) == [FakeEncodedPicture(1)]
-            assert made.kinds == ["Prefetched", "Noticed", "StepDone"]
-            [noticed] = [event for event in made.emitted if isinstance(event, Noticed)]
+            assert made.kinds == ["Prefetched", "EngineWarning", "StepDone"]
+            [noticed] = [event for event in made.emitted if isinstance(event, EngineWarning)]
             assert isinstance(noticed.problem, PictureError)
 
     asyncio.run(scenario())

@@ -22,7 +22,7 @@ from core.protocols.events import (
     StopRequested,
     TurnFailed,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas import chat
 from core.schemas.chat import ChatChunk, ChatDone
 from core.schemas.common import TokenStats
@@ -39,7 +39,7 @@ DONE = GenerateDone("Hello", token_stats=TokenStats(generated_tokens=1))
 
 
 def scene() -> Scene:
-    made = Scene(ChatMachine(SessionNames("s", "chat_x")), TABLE, ADAPTER)
+    made = Scene(ChatMachine(SessionIds("s", "chat_x")), TABLE, ADAPTER)
     made.tell(Opened())
     return made
 

@@ -18,8 +18,8 @@ from core.protocols.effects import Close, StartTimer, Step
 from core.protocols.events import (
     Disconnected,
     EngineFailed,
+    EngineWarning,
     FinalizeDone,
-    Noticed,
     PrefillDone,
     Rejected,
     ShuttingDown,
@@ -361,7 +361,7 @@ def test_a_failed_preparation_ends_the_session() -> None:
 def test_harmless_mistakes_are_warned_of(problem: Any) -> None:
     stage = scene()
     assert stage.tell(Rejected(problem)) == ["Send(warning)"]
-    assert stage.tell(Noticed(problem)) == ["Send(warning)"]
+    assert stage.tell(EngineWarning(problem)) == ["Send(warning)"]
     assert stage.only(WarningMessage).code == problem.code
 
 

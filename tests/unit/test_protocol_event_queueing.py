@@ -16,18 +16,18 @@ from core.protocols.event_queueing import (
 )
 from core.protocols.events import (
     Assigned,
-    ClientSaid,
     Disconnected,
     Enqueued,
     Event,
     Opened,
     PositionChanged,
     QueuePosition,
+    RawMessage,
     Rejected,
     TimerFired,
     TimerName,
     WorkerConnected,
-    WorkerMissed,
+    WorkerUnreachable,
 )
 from core.protocols.tables import SAME
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, RequestType
@@ -56,8 +56,8 @@ class Stage:
         return effects
 
 
-def said(text: str, kind: str = EVENT) -> ClientSaid:
-    return ClientSaid(kind, text)
+def said(text: str, kind: str = EVENT) -> RawMessage:
+    return RawMessage(kind, text)
 
 
 def told_codes(effects: list[QueueEffect]) -> list[str]:
@@ -121,7 +121,7 @@ def test_more_events_than_are_kept_end_the_connection() -> None:
 
 def test_another_worker_is_waited_for_as_long_as_the_first() -> None:
     stage = Stage(Opened(), said("a"), Assigned("w"))
-    effects = stage.tell(WorkerMissed(WorkerUnreachableError()))
+    effects = stage.tell(WorkerUnreachable(WorkerUnreachableError()))
     assert [label(effect) for effect in effects] == ["StartTimer(wait)", "ReleaseWorker", "Enqueue"]
     stage.tell(Assigned("other"))
     assert stage.tell(WorkerConnected())[0] == Forward("a")

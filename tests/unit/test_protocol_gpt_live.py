@@ -12,16 +12,16 @@ from core.endpointing import SpeechDiscarded, SpeechStarted, SpeechSuspected
 from core.errors import GenerationFailedError, PictureError
 from core.protocols.effects import Cancel, Close
 from core.protocols.events import (
+    AudioReady,
     ClientAway,
     Disconnected,
     EngineFailed,
-    Noticed,
+    EngineWarning,
     Prefetched,
     PrefillDone,
     Received,
     Segment,
     ShuttingDown,
-    SoundReady,
     StopRequested,
     TimerFired,
     TimerName,
@@ -138,7 +138,7 @@ def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> No
 def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
-    live.tell(SoundReady(b"", np.ones(4_800, "<i2").tobytes()))
+    live.tell(AudioReady(b"", np.ones(4_800, "<i2").tobytes()))
     live.run(0.4)
     assert (samples(live) == 1).sum() == 4_800
 
@@ -161,7 +161,7 @@ def test_l2_what_the_user_said_is_told_and_known_after_a_rebase() -> None:
     assert kinds(scene.start()) == ["session.started"], "no note says that it is missing"
     assert scene.prompts[0].transcribe
     segment = Segment(start_samples=16_000, pcm=bytes(4 * 8_000))
-    scene.happenings = [SpeechStarted(0)]
+    scene.speech_events = [SpeechStarted(0)]
     scene.run(1.0)
     told = scene.tell(Transcribed(segment, "My name is Anna."))
     assert kinds(told) == ["session.input_transcript.delta"]
@@ -179,7 +179,7 @@ def test_l2_what_the_user_said_is_told_and_known_after_a_rebase() -> None:
 def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveScene) -> None:
     live.plan = [speak("one two three four five six seven eight nine ten")]
     live.run(1.3)
-    live.happenings = [SpeechStarted(0)]
+    live.speech_events = [SpeechStarted(0)]
     decided = len(samples(live))
     live.run(1.5)
     assert not samples(live)[decided + 4_800 :].any()
@@ -191,9 +191,9 @@ def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveSce
 def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None:
     live.is_held = True
     live.run(1.1)
-    live.tell(SoundReady(b"", np.ones(24_000, "<i2").tobytes()))
+    live.tell(AudioReady(b"", np.ones(24_000, "<i2").tobytes()))
     live.run(0.2)
-    live.happenings = [SpeechStarted(0)]
+    live.speech_events = [SpeechStarted(0)]
     live.plan = [speak()]
     live.is_held = False
     live.answer()
@@ -205,14 +205,14 @@ def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None
 def test_l3_a_cough_holds_the_sound_and_loses_nothing_of_it(live: LiveScene) -> None:
     live.plan = [speak("one two three four five six seven eight nine ten")]
     live.run(1.3)
-    live.happenings = [SpeechSuspected(0)]
+    live.speech_events = [SpeechSuspected(0)]
     live.run(0.1)
     held = len(samples(live))
     live.run(0.2)
     assert not samples(live)[held:].any(), "silent before it is known to be speech"
-    live.happenings = [SpeechDiscarded(0, 1_024)]
+    live.speech_events = [SpeechDiscarded(0, 1_024)]
     live.run(0.1)
-    live.happenings = [SpeechSuspected(2_048)]
+    live.speech_events = [SpeechSuspected(2_048)]
     live.run(1.5)
 
     assert np.count_nonzero(samples(live)) == AUDIBLE
@@ -293,7 +293,7 @@ def test_a_picture_goes_into_the_next_unit(live: LiveScene) -> None:
     live.say("session.input_image.append", image="AAAA")
     live.run(1.1)
     assert [frame.data for frame in live.steps[0].frames] == ["AAAA"]
-    assert live.tell(Noticed(PictureError("It is no picture.")))[0]["code"] == "bad_frame"
+    assert live.tell(EngineWarning(PictureError("It is no picture.")))[0]["code"] == "bad_frame"
 
 
 def test_a_recording_is_played_in_place_of_the_model(live: LiveScene) -> None:

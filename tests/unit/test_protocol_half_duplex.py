@@ -21,8 +21,8 @@ from core.protocols.events import (
     Detected,
     Disconnected,
     EngineFailed,
+    EngineWarning,
     GenerateDone,
-    Noticed,
     Opened,
     PrefillDone,
     Rejected,
@@ -33,7 +33,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.half_duplex import TABLE, HalfDuplexMachine
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas.common import TokenStats
 from core.schemas.half_duplex import (
     Generating,
@@ -59,7 +59,7 @@ BACK = ["ResetDetector", "StartTimer(idle)"]
 
 def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) -> Scene:
     """A machine on its stage, opened; listening, the cold start over, if so asked."""
-    machine = HalfDuplexMachine(SessionNames("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
+    machine = HalfDuplexMachine(SessionIds("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
     stage = Scene(machine, TABLE, HALF_DUPLEX)
     stage.tell(Opened())
     if listening:
@@ -69,10 +69,10 @@ def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) ->
     return stage
 
 
-def speak(stage: Scene, *happenings: Any) -> list[str]:
+def speak(stage: Scene, *speech_events: Any) -> list[str]:
     """The user is heard; detection finds this in it."""
     stage.say("audio_chunk", 0.5, audio=HALF_SECOND)
-    return stage.tell(Detected(happenings or (STARTED, SPOKEN)))
+    return stage.tell(Detected(speech_events or (STARTED, SPOKEN)))
 
 
 def piece(index: int, text: str = "Hi", sound_ms: int = 0, **fields: Any) -> ChunkReady:
@@ -344,7 +344,7 @@ def test_small_matters() -> None:
     stage = scene()
     assert stage.machine.status is WorkerStatus.BUSY_HALF_DUPLEX
     assert stage.say("heartbeat") == []
-    assert stage.tell(Noticed(AudioError())) == ["Send(warning)"]
+    assert stage.tell(EngineWarning(AudioError())) == ["Send(warning)"]
 
 
 def test_the_context_fills_up() -> None:

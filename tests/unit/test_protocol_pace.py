@@ -10,14 +10,14 @@ from core.errors import CloseCode, ErrorCode
 from core.protocols.effects import Close
 from core.protocols.events import Opened, PrefillDone
 from core.protocols.half_duplex import TABLE, HalfDuplexMachine
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas.queue import ErrorMessage
 from tests.fakes.duplex_scenes import scene as duplex_scene
 from tests.fakes.scenes import HALF_DUPLEX, Scene, audio
 
 
 def half_duplex_scene() -> Scene:
-    stage = Scene(HalfDuplexMachine(SessionNames("hdx_1", "rec_1")), TABLE, HALF_DUPLEX)
+    stage = Scene(HalfDuplexMachine(SessionIds("hdx_1", "rec_1")), TABLE, HALF_DUPLEX)
     stage.tell(Opened())
     stage.say("prepare")
     stage.tell(PrefillDone())

@@ -26,7 +26,6 @@ from core.protocols.effects import (
 )
 from core.protocols.events import (
     Assigned,
-    ClientSaid,
     Disconnected,
     Enqueued,
     Event,
@@ -34,6 +33,7 @@ from core.protocols.events import (
     PositionChanged,
     QueuePosition,
     QueueRefused,
+    RawMessage,
     Rejected,
     ShuttingDown,
     TimerFired,
@@ -42,7 +42,7 @@ from core.protocols.events import (
     WorkerClosed,
     WorkerConnected,
     WorkerFailed,
-    WorkerMissed,
+    WorkerUnreachable,
 )
 from core.protocols.queueing import TABLE, QueueingLimits, QueueingMachine
 from core.protocols.tables import SAME
@@ -61,7 +61,7 @@ class Stage:
         self.machine = QueueingMachine("id_1", request_type)
         self.effects: list[Any] = []
         path: tuple[Event, ...] = (
-            Opened() if request_type is LIVE else ClientSaid("prefill", "held"),
+            Opened() if request_type is LIVE else RawMessage("prefill", "held"),
             Assigned("worker_0"),
             WorkerConnected(),
         )
@@ -80,7 +80,7 @@ class Stage:
         return labels
 
     def say(self, message_type: str) -> list[str]:
-        return self.tell(ClientSaid(message_type, f'{{"type": "{message_type}"}}'))
+        return self.tell(RawMessage(message_type, f'{{"type": "{message_type}"}}'))
 
     def only(self, kind: type[Any]) -> Any:
         messages = [effect.message for effect in self.effects if label(effect).startswith("Send")]
@@ -130,7 +130,7 @@ def test_streaming_queues_for_each_turn() -> None:
     stage = Stage(TURNS)
     assert stage.tell(Opened()) == ["StartTimer(idle)"]
     for _ in range(2):
-        assert stage.tell(ClientSaid("prefill", "history")) == ["StopTimer(idle)", "Enqueue"]
+        assert stage.tell(RawMessage("prefill", "history")) == ["StopTimer(idle)", "Enqueue"]
         assert stage.only(Enqueue) == Enqueue(TURNS, "history")
         assert stage.say("generate") == ["Send(warning)"]
         stage.tell(Assigned("worker_0"))
@@ -217,12 +217,12 @@ def test_a_worker_that_cannot_be_reached_makes_room_for_another(
 ) -> None:
     stage = Stage(kind, "connecting")
     for _ in range(QueueingLimits().max_moves):
-        missed = WorkerMissed(WorkerUnreachableError(), order=7)
+        missed = WorkerUnreachable(WorkerUnreachableError(), order=7)
         assert stage.tell(missed) == ["ReleaseWorker", "Enqueue"]
         assert stage.only(ReleaseWorker).is_clean, "the worker was given nothing"
         assert stage.only(Enqueue) == Enqueue(kind, history, order=7)
         stage.tell(Assigned("worker_1"))
-    told = stage.tell(WorkerMissed(WorkerUnreachableError()))
+    told = stage.tell(WorkerUnreachable(WorkerUnreachableError()))
     assert told == ["Send(error)", "ReleaseWorker", "Close"]
     assert stage.only(ErrorMessage).code == "worker_unreachable"
 
@@ -230,7 +230,7 @@ def test_a_worker_that_cannot_be_reached_makes_room_for_another(
 def test_what_was_held_goes_to_the_worker_that_is_reached() -> None:
     stage = Stage(LIVE, "connecting")
     stage.say("prepare")
-    stage.tell(WorkerMissed(WorkerUnreachableError()))
+    stage.tell(WorkerUnreachable(WorkerUnreachableError()))
     stage.tell(Assigned("worker_1"))
     assert stage.tell(WorkerConnected()) == ["Forward", "StartRelay"]
     assert stage.only(Forward).text == '{"type": "prepare"}'
@@ -266,7 +266,7 @@ def test_shutdown_and_bad_messages() -> None:
 EVENTS: list[Event] = [
     Opened(),
     *(
-        ClientSaid(kind, kind)
+        RawMessage(kind, kind)
         for kind in "prepare prefill generate stop close audio_chunk heartbeat other".split()
     ),
     Enqueued(PLACE),
@@ -274,7 +274,7 @@ EVENTS: list[Event] = [
     QueueRefused(QueueFullError()),
     Assigned("worker_0"),
     WorkerConnected(),
-    WorkerMissed(WorkerUnreachableError()),
+    WorkerUnreachable(WorkerUnreachableError()),
     WorkerFailed(WorkerLostError()),
     WorkerClosed(1000),
     TurnEnded(),

@@ -23,7 +23,7 @@ from core.protocols.events import (
     Transcribed,
     TurnFailed,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.protocols.streaming import TABLE, StreamingLimits, StreamingMachine
 from core.schemas import streaming
 from core.schemas.common import TokenStats
@@ -37,7 +37,7 @@ DONE = ["Retain", "Send(done)", "StartTimer(idle)"]
 
 
 def scene(phase: str = "open", **limits: Any) -> Scene:
-    machine = StreamingMachine(SessionNames("chat_1", "stm_1"), StreamingLimits(**limits))
+    machine = StreamingMachine(SessionIds("chat_1", "stm_1"), StreamingLimits(**limits))
     stage = Scene(machine, TABLE, STREAMING)
     stage.tell(Opened())
     steps = {"open": 0, "prefilling": 1, "ready": 2, "generating": 3}[phase]

@@ -11,8 +11,8 @@ from core.protocols.effects import ScoreSpeech
 from core.protocols.realtime_input import (
     LEVELS_PER_WINDOW,
     MIN_BARGE_IN_MS,
-    SpeechFinder,
     SpeechOpened,
+    SpeechSegmenter,
 )
 from core.schemas.realtime_session import AudioFormat, ServerVad
 from core.serving.detection import WindowDetector
@@ -25,7 +25,7 @@ QUIET, LOUD = 1e-6, 1e-2
 
 def opened_ms(*windows: tuple[float, float], room: float = QUIET) -> int | None:
     """When a segment opens; windows with their probability and power follow half a second."""
-    finder = SpeechFinder()
+    finder = SpeechSegmenter()
     for _ in range(16):
         finder.judge(0.0, RULES, is_audible=True, levels=[room] * LEVELS_PER_WINDOW)
     for number, (probability, level) in enumerate(windows):
@@ -54,7 +54,7 @@ def test_what_is_shorter_opens_nothing() -> None:
 
 def stream_opened_ms(samples: FloatArray, piece_ms: int) -> float | None:
     """When a segment opens in a sound that comes in pieces."""
-    finder, listener = SpeechFinder(), WindowDetector(SileroVad())
+    finder, listener = SpeechSegmenter(), WindowDetector(SileroVad())
     pcm = (samples * 32_767).astype("<i2").tobytes()
     size = piece_ms * RATE_HZ // 1_000 * 2
     for start in range(0, len(pcm), size):

@@ -375,7 +375,7 @@ def test_an_odd_byte_waits_for_its_other_half() -> None:
     scene.say("input_audio_buffer.commit")
     scene.say("response.create")
     part = scene.engine.asked[0].turns[0].content[0]
-    assert part.sound is not None and part.sound.pcm == sound
+    assert part.audio is not None and part.audio.pcm == sound
 
 
 def test_telephone_sound_is_counted_by_its_own_rate() -> None:
@@ -386,7 +386,7 @@ def test_telephone_sound_is_counted_by_its_own_rate() -> None:
     scene.say("input_audio_buffer.commit")
     scene.say("response.create")
     part = scene.engine.asked[0].turns[0].content[0]
-    assert part.sound is not None and part.sound.duration_ms == 1_000
+    assert part.audio is not None and part.audio.duration_ms == 1_000
     check(scene)
 
 

@@ -60,7 +60,7 @@ def test_s2_a_spoken_turn() -> None:
     (request,) = scene.engine.asked
     (turn,) = request.turns
     (part,) = turn.content
-    assert part.sound is not None and part.sound.duration_ms == 1_460 - 340
+    assert part.audio is not None and part.audio.duration_ms == 1_460 - 340
     assert request.system == "Be brief."
     check(scene)
 
@@ -145,7 +145,7 @@ def test_s5_manual_turns() -> None:
         "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio, "
         "but buffer only has 0.00ms of audio."
     )
-    assert scene.engine.asked[0].turns[0].content[0].sound.duration_ms == 320  # type: ignore[union-attr]
+    assert scene.engine.asked[0].turns[0].content[0].audio.duration_ms == 320  # type: ignore[union-attr]
     check(scene)
 
 

@@ -291,15 +291,15 @@ def test_a_session_goes_to_its_end(kind: SocketKind, tmp_path: Path) -> None:
     assert len(scene.sockets) == (2 if kind is SocketKind.STREAMING else 1)
 
 
-@pytest.mark.parametrize("happening", HAPPENINGS)
+@pytest.mark.parametrize("speech_event", HAPPENINGS)
 @pytest.mark.parametrize("kind", [SocketKind.STREAMING, SocketKind.DUPLEX])
 def test_whatever_happens_at_any_await_leaves_nothing(
-    kind: SocketKind, happening: str, tmp_path: Path
+    kind: SocketKind, speech_event: str, tmp_path: Path
 ) -> None:
     _, count = play(kind, tmp_path, None, Scene.leave)
     assert count > 30
     for at in range(count):
-        play(kind, tmp_path, at, HAPPENINGS[happening])
+        play(kind, tmp_path, at, HAPPENINGS[speech_event])
 
 
 def test_a_mistake_of_our_own_is_told_and_leaves_nothing(tmp_path: Path) -> None:

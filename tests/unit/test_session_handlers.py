@@ -14,9 +14,9 @@ from core.modes import Threads
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import (
     ChunkReady,
+    EngineWarning,
     Event,
     GenerateDone,
-    Noticed,
     PrefillDone,
     TurnFailed,
 )
@@ -129,7 +129,7 @@ def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
     async def scenario() -> None:
         async with bench(Backend(QUICK)) as made:
             await made.do(FEED)
-            assert [type(event) for event in made.emitted] == [PrefillDone, Noticed]
+            assert [type(event) for event in made.emitted] == [PrefillDone, EngineWarning]
 
     asyncio.run(scenario())
 

@@ -26,7 +26,7 @@ from core.protocols.events import (
     Received,
     StepDone,
 )
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
@@ -58,7 +58,7 @@ def spans_of(*events: tuple[Event, float], secret: str = "") -> list[Any]:
     tracing = Tracing("worker", "worker_0", exporter)
     owner = Owner("id_1", RequestType.OMNI_DUPLEX, secret=secret)
     observer = TraceObserver(tracing, owner)
-    scene = Scene(DuplexMachine(SessionNames("id_1")), TABLE, DUPLEX)
+    scene = Scene(DuplexMachine(SessionIds("id_1")), TABLE, DUPLEX)
     for event, after_s in events:
         scene.tell(event, after_s)
         observer.observe(scene.told, scene.effects)

@@ -15,7 +15,7 @@ from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Detect, Generate, Send, Step
 from core.protocols.events import Event, Opened, PrefillDone, Received, Segment, Transcribed
 from core.protocols.half_duplex import HalfDuplexMachine
-from core.protocols.machine import SessionNames
+from core.protocols.machine import SessionIds
 from core.schemas import duplex, half_duplex
 from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
@@ -29,7 +29,7 @@ from tests.unit.test_session_handlers import QUICK
 
 SECOND = np.zeros(16_000, "<f4").tobytes()
 SAID = Segment(SECOND, 8_000, 16_000)
-NAMES = SessionNames("s")
+NAMES = SessionIds("s")
 CHUNK = b64encode(SECOND).decode()
 
 

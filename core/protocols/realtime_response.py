@@ -10,7 +10,7 @@ from pybase64 import b64encode_as_string
 
 from core.protocols import openai_events as events
 from core.protocols.openai_events import Json, RealtimeEvent
-from core.protocols.realtime_items import Content, Item, ItemStatus, ItemStore, Sound
+from core.protocols.realtime_items import AudioClip, Content, Item, ItemStatus, ItemStore
 from core.protocols.realtime_session import OutputConfig, TurnRequest, format_wire, offer_of
 from core.schemas.common import TokenStats
 from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
@@ -25,7 +25,7 @@ NOTHING: Final = [(0, 0)]  # characters and bytes
 
 
 @dataclass(frozen=True)
-class Ending:
+class Outcome:
     """How a response ended."""
 
     status: Status = "completed"  # whether it is whole
@@ -57,7 +57,7 @@ class _Open:
 
 
 @dataclass(frozen=True)
-class Belonging:
+class ResponseScope:
     """What a response is part of."""
 
     store: ItemStore | None = None  # the conversation that its items join
@@ -65,18 +65,18 @@ class Belonging:
     metadata: dict[str, Any] | None = None  # Any: the client's own JSON, echoed
 
 
-class Answer:
+class Response:
     """A response, active or waiting."""
 
-    def __init__(self, output: OutputConfig, belonging: Belonging, new_id: NewId) -> None:
+    def __init__(self, output: OutputConfig, scope: ResponseScope, new_id: NewId) -> None:
         self.id = new_id("resp")
         self.output = output  # how it is made
         self.request: TurnRequest | None = None  # what the model is asked
         self.items: tuple[Item, ...] | None = None  # what it answers; None is the conversation
         # How much of its message the client says was played; None while it has not said.
         self.played_ms: int | None = None
-        self.failure: Ending | None = None  # what the model wrote that cannot be used
-        self._belonging = belonging
+        self.failure: Outcome | None = None  # what the model wrote that cannot be used
+        self._scope = scope
         self._new_id = new_id
         self._done: list[Item] = []
         self._open: _Open | None = None
@@ -84,7 +84,7 @@ class Answer:
 
     @property
     def is_outside(self) -> bool:
-        return self._belonging.store is None
+        return self._scope.store is None
 
     @property
     def has_output(self) -> bool:
@@ -99,15 +99,15 @@ class Answer:
             "response.created", {"response": self._wire("in_progress", None, None)}
         )
 
-    def add(self, text: str, sound: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
+    def add(self, text: str, audio: bytes, *, is_marked: bool = True) -> list[RealtimeEvent]:
         """Append a piece of the reply, text before audio; unless it `is_marked`, call `mark`."""
         if self.failure is not None:
             return []
         sent: list[RealtimeEvent] = []
         for found in self._parser.feed(text):
             sent += self._take(found)
-        if sound and self._may_speak:
-            sent += self._sound(sound)
+        if audio and self._may_speak:
+            sent += self._audio_deltas(audio)
             if is_marked:
                 self.mark()
         return sent
@@ -117,15 +117,15 @@ class Answer:
         if self._open is not None and len(self._open.pcm) > (self._open.marks or NOTHING)[-1][1]:
             self._open.marks.append((len(self._open.text), len(self._open.pcm)))
 
-    def finish(self, ending: Ending, stats: TokenStats) -> list[RealtimeEvent]:
+    def finish(self, outcome: Outcome, stats: TokenStats) -> list[RealtimeEvent]:
         sent: list[RealtimeEvent] = []
-        if ending.status in ("completed", "incomplete"):
+        if outcome.status in ("completed", "incomplete"):
             for found in self._parser.flush():
                 sent += self._take(found)
-        ending = self.failure or ending
-        is_whole = ending.status == "completed"
+        outcome = self.failure or outcome
+        is_whole = outcome.status == "completed"
         sent += self._close("completed" if is_whole else "incomplete")
-        done = self._wire(ending.status, ending.details, self._usage(stats))
+        done = self._wire(outcome.status, outcome.details, self._usage(stats))
         return [*sent, RealtimeEvent("response.done", {"response": done})]
 
     # --- what the model writes ---
@@ -152,7 +152,7 @@ class Answer:
             case CallDone():
                 return self._close("completed")
             case CallInvalid(reason):
-                self.failure = Ending(
+                self.failure = Outcome(
                     "failed", code=INVALID_CALL, message=f"The call is not valid: {reason}."
                 )
                 return []
@@ -162,12 +162,12 @@ class Answer:
         kind = "output_audio_transcript" if self.output.speaks else "output_text"
         return [*sent, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
 
-    def _sound(self, pcm: bytes) -> list[RealtimeEvent]:
+    def _audio_deltas(self, pcm: bytes) -> list[RealtimeEvent]:
         sent = self._message()
         assert self._open is not None
         self._open.pcm += pcm
-        written = self.output.format
-        size = written.rate_hz // DELTAS_PER_S * written.sample_bytes
+        audio_format = self.output.format
+        size = audio_format.rate_hz // DELTAS_PER_S * audio_format.sample_bytes
         for start in range(0, len(pcm), size):
             delta = b64encode_as_string(pcm[start : start + size])
             sent.append(self._part_event("response.output_audio.delta", delta=delta))
@@ -197,7 +197,7 @@ class Answer:
         self._open = _Open(item, len(self._done))
         wire = item.wire()
         sent = [events.output_item("added", self.id, self._open.index, wire)]
-        store = self._belonging.store
+        store = self._scope.store
         if store is not None:
             previous = store.add(item)
             sent.append(events.item_event("added", wire, previous))
@@ -217,7 +217,7 @@ class Answer:
         self._open = None
         self._done.append(item)
         wire = item.wire()
-        store = self._belonging.store
+        store = self._scope.store
         if store is not None:
             store.put(self._as_played(item))
             previous = store.previous_of(item.id)
@@ -229,8 +229,8 @@ class Answer:
         if not self.output.speaks:
             content = Content("output_text", opened.text)
         else:
-            sound = Sound.of(bytes(opened.pcm), self.output.format)
-            content = Content("output_audio", opened.text, sound, marks=tuple(opened.marks))
+            audio = AudioClip.of(bytes(opened.pcm), self.output.format)
+            content = Content("output_audio", opened.text, audio, marks=tuple(opened.marks))
         return replace(opened.item, status=status, content=(content,), revision=revision)
 
     def _as_played(self, item: Item) -> Item:
@@ -277,12 +277,12 @@ class Answer:
             "status": status,
             "status_details": details,
             "output": [item.wire() for item in self._done],
-            "conversation_id": self._belonging.conversation_id,
+            "conversation_id": self._scope.conversation_id,
             "output_modalities": [output.modality],
             "max_output_tokens": output.max_output_tokens,
             "audio": {"output": {"format": format_wire(output.format), "voice": output.voice}},
             "usage": usage,
-            "metadata": self._belonging.metadata,
+            "metadata": self._scope.metadata,
         }
 
     def _usage(self, stats: TokenStats) -> Json:
@@ -291,7 +291,7 @@ class Answer:
         whole = stats.cached_tokens + stats.input_tokens
         audio = min(round(audio_s * AUDIO_TOKENS_PER_S), whole)
         cached_audio = min(audio, stats.cached_tokens)
-        spoken_ms = sum(item.sound_ms for item in self._done)
+        spoken_ms = sum(item.audio_ms for item in self._done)
         spoken = spoken_ms * SPOKEN_TOKENS_PER_S // 1_000
         return {
             "total_tokens": whole + stats.generated_tokens + spoken,

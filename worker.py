@@ -23,12 +23,11 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
-from core.metrics import new_registry
+from core.metrics import WorkerMetrics, new_registry
 from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
-from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
 from core.serving.routes import error_response, worker_routes
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
@@ -133,7 +132,7 @@ def make_sessions(
         return transcriber_beside(backend, wanted.by, wanted.whisper_path or _beside(settings))
 
     runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity, make_transcriber)
-    rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
     recordings = None
     if settings.recording.enabled:
         threads = RecorderThreads(ReplayProcess())
@@ -141,7 +140,9 @@ def make_sessions(
         min_free_gb = settings.recording.min_free_gb
         uploader = make_uploader(settings, worker_id)
         if uploader is not None:
-            metrics.watch_uploads(lambda: uploader.unsealed)
+            metrics.watch("recordings_unsealed", lambda: uploader.unsealed.count)
+            metrics.watch("recordings_unsealed_bytes", lambda: uploader.unsealed.size_bytes)
+            metrics.watch("recordings_unsealed_age_seconds", lambda: uploader.unsealed.age_s)
         recordings = Recordings(
             data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
         )

@@ -22,6 +22,7 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
+from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
@@ -34,7 +35,6 @@ from core.schemas.queue import (
 )
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
-from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
 from core.serving.resumable import ResumableSocket
 from core.serving.runtime import WorkerRuntime
@@ -42,7 +42,6 @@ from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
-    REALTIME,
     Socket,
     SocketClosedError,
     StarletteSocket,
@@ -88,12 +87,13 @@ class SessionServer:
     ) -> None:
         """Without `recordings` nothing is recorded, without `tracing` no spans are made."""
         self.runtime = runtime
+        self.recordings = recordings
         self.begin_restart: Callable[[], None] | None = None
         self._rules = rules
         self._metrics = metrics
-        metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
-        self.recordings = recordings
-        self._tracing = tracing
+        metrics.watch("capacity", lambda: runtime.slots.capacity)
+        metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
+        self._builder = SessionBuilder(runtime, rules, metrics, recordings, tracing)
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
@@ -103,7 +103,7 @@ class SessionServer:
 
     async def load(self) -> None:
         await self.runtime.load()
-        self._metrics.model_is_loaded(self.runtime.progress.is_loaded)
+        self._metrics.loaded.set(self.runtime.progress.is_loaded)
 
     async def recover(self) -> None:
         """Make the recordings of killed processes readable."""
@@ -175,12 +175,11 @@ class SessionServer:
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
                     if RESUMABLE in query:
-                        live.resumable = ResumableSocket(socket, self._rules.resume_grace_s)
+                        live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                endpoint = self._rules.endpoints.get(kind, REALTIME)
-                await refuse(socket, error, endpoint.write)
+                await refuse(socket, error, self._rules.endpoint(kind).write)
 
     async def chat(
         self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
@@ -202,7 +201,7 @@ class SessionServer:
         finally:
             await await_end(asyncio.create_task(_end_chat(leaving, handler)))
             self._chats.discard(handler)
-        recorded = self._builder().record_chat(owner, request, response)
+        recorded = self._builder.record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
@@ -286,7 +285,7 @@ class SessionServer:
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
-            live.connection = self._builder().build(socket, live.kind, live.owner, lease)
+            live.connection = self._builder.build(socket, live.kind, live.owner, lease)
             if live.resumable is not None:
                 live.resumable.watch(live.connection.note_away)
             await live.connection.serve()
@@ -295,10 +294,6 @@ class SessionServer:
                 live.resumable.end()
             if lease is not None:
                 lease.give_back()  # the release has done so, unless it was never reached
-
-    def _builder(self) -> SessionBuilder:
-        rules = self._rules.within(self.runtime.backend.context_tokens)
-        return SessionBuilder(self.runtime, rules, self._metrics, self.recordings, self._tracing)
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:

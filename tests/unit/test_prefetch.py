@@ -200,7 +200,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
 )
 def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -> None:
     settings = Settings.model_validate({"limits": limit})
-    rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
 
     async def scenario() -> None:
         async with bench(rules.frames) as made:

@@ -101,7 +101,7 @@ class UnifiedProcessor:
         """
         self.model_path, self.mode = model_path, ProcessorMode.CHAT
         options = replace(
-            LoadOptions.for_device(_usable(device)),
+            _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
             duplex_defaults=override(
@@ -113,15 +113,10 @@ class UnifiedProcessor:
             tokens_each=tokens_each,
             on_progress=on_progress,
         )
-        if dtype is not None:
-            options = replace(options, dtype=DTYPES[dtype])
         with model_errors():
             model = UnifiedModel.from_checkpoint(model_path, options)
-        run = partial(run_pass, model.executor)
-        if engine is not None:
-            engine.run_pass = run
         voice = _default_voice(model_path, ref_audio_path)
-        context = ViewContext(model, engine or InlineEngine(run), voice, seed)
+        context = ViewContext(model, _prepared(engine, model), voice, seed)
         self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
     @property
@@ -182,6 +177,20 @@ class UnifiedProcessor:
         if not isinstance(view, kind):
             raise ModelError("The model was released.")
         return view
+
+
+def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
+    """Let an engine, or the calling thread, run the model's passes."""
+    run = partial(run_pass, model.executor)
+    if engine is None:
+        return InlineEngine(run)
+    engine.run_pass = run
+    return engine
+
+
+def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
+    usual = LoadOptions.for_device(_usable(device))
+    return usual if dtype is None else replace(usual, dtype=DTYPES[dtype])
 
 
 def _usable(name: str) -> torch.device:

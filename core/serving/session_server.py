@@ -168,7 +168,7 @@ class SessionServer:
                 query = websocket.query_params
                 if LAST_SEQ in query:
                     kept = self._resumable(kind, name, owner.secret)
-                    await kept.go_on(socket, read_seq(query[LAST_SEQ]))
+                    await kept.resume(socket, read_seq(query[LAST_SEQ]))
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"

@@ -104,9 +104,7 @@ class UnifiedProcessor:
             _usual_options(device, dtype),
             weights=Weights(weights),
             overlay=None if pt_path is None else Path(pt_path),
-            duplex_defaults=override(
-                DuplexSettings(window=window or WindowSettings()), duplex_config
-            ),
+            duplex_defaults=_duplex_defaults(duplex_config, window),
             show_progress=show_progress,
             slots=slots,
             text_cache=CacheKind(cache),
@@ -186,6 +184,10 @@ def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
         return InlineEngine(run)
     engine.run_pass = run
     return engine
+
+
+def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
+    return override(DuplexSettings(window=window or WindowSettings()), config)
 
 
 def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:

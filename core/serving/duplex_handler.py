@@ -130,7 +130,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             case Finalize():
                 await self._finalize(emit)
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     def interrupt(self) -> None:
         """Make the next unit listen, whether one is under way or not."""

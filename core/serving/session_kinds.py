@@ -83,10 +83,6 @@ class SocketKind(StrEnum):
     REALTIME = "realtime"
 
     @property
-    def path(self) -> str:
-        return f"/ws/{self.value}"
-
-    @property
     def is_live(self) -> bool:
         """The session holds a slot from beginning to end, not turn by turn."""
         return self not in (SocketKind.STREAMING, SocketKind.CHAT)

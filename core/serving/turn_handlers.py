@@ -57,7 +57,7 @@ class ChatHandler(SessionHandler[ChatMode]):
             case Generate(ChatSocketRequest() as request):
                 await self._generate(request, emit)
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def _open(self) -> ChatMode:
         runtime = self._runtime
@@ -117,7 +117,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             case Retain():
                 await self._retain()
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
         conversation = await self._find(message, is_first)
@@ -264,7 +264,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             case Rollback():
                 await self._roll_back()
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         detector = self._detector
@@ -309,7 +309,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         added = max(0, view.kv_cache_length - before)
         fed = TokenStats(cached_tokens=before, input_tokens=added)
         if self._is_cut:
-            view.stop()  # feeding has cleared an earlier one
+            view.stop()  # feeding has cleared an earlier stop
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
         await emit(turn_done(view, fed, end))

@@ -44,8 +44,8 @@ def test_other_kinds_are_what_they_are() -> None:
     assert SocketKind.CHAT.request_type("adx_1", "omni") is RequestType.CHAT
     assert SocketKind.STREAMING.request_type("x", None) is RequestType.STREAMING
     assert SocketKind.HALF_DUPLEX.request_type("x", None) is RequestType.HALF_DUPLEX_AUDIO
-    live = [kind.path for kind in SocketKind if kind.is_live]
-    assert live == ["/ws/half_duplex", "/ws/duplex", "/ws/live", "/ws/realtime"]
+    live = [kind for kind in SocketKind if kind.is_live]
+    assert live == ["half_duplex", "duplex", "live", "realtime"]
 
 
 def test_limits_come_from_the_configuration() -> None:

@@ -30,7 +30,7 @@ from core.schemas.worker import WorkerStatus
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MS_PER_S: Final = 1_000
 
-# Fine around one second, the length of a unit: what is slower cannot keep up.
+# Fine around one second, the length of a unit, above which a unit is late.
 UNIT_BUCKETS_S: Final = (
     0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 5.0,
 )  # fmt: skip
@@ -151,7 +151,7 @@ class GatewayMetrics:
         self.refused += code in REFUSALS
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """Count an HTTP request by its route's template, never by the path asked for."""
+        """Count an HTTP request by its route's template, never by the requested path."""
         self._requests.labels(method, route, str(status)).inc()
         self.refused += status in REFUSAL_STATUSES
 

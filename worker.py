@@ -1,4 +1,4 @@
-"""One worker: a model on one GPU, and the sockets and routes by which a gateway reaches it.
+"""A worker: one model on one GPU, served to a gateway over HTTP and WebSockets.
 
 `python worker.py --help` lists the flags.
 """
@@ -17,20 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
-from core.metrics import new_registry
+from core.metrics import CONTENT_TYPE, WorkerMetrics, exposition, new_registry
 from core.modes import Backend
 from core.schemas.worker import SUPERVISED_VARIABLE
+from core.serving import routes
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.names import worker_name
-from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
-from core.serving.routes import error_response, worker_routes
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server
 from core.serving.session_kinds import SessionRules
@@ -45,8 +44,8 @@ from session_recorder import RecorderThreads
 from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
-# Each operation of PyTorch releases the GIL; at Python's 5 ms the engine waits so long for it
-# whenever sockets are busy.
+# Each operation of PyTorch releases the GIL; with Python's 5 ms the engine would wait that long to
+# reacquire it while sockets are busy.
 SWITCH_INTERVAL_S: Final = 0.0005
 
 
@@ -59,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class BackendName(StrEnum):
-    """What makes conversations."""
+    """Backend that serves the conversations."""
 
     REAL = "real"
     FAKE = "fake"
@@ -67,12 +66,12 @@ class BackendName(StrEnum):
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What concerns one worker alone.
+    """Options of one worker that are not settings.
 
     Attributes:
         identity: its name and GPU.
-        slots: sessions at once; None takes the configured number.
-        limits: how long things may take.
+        slots: concurrent sessions; None takes the configured number.
+        limits: time limits of its work.
     """
 
     identity: Identity = field(default_factory=Identity)
@@ -83,38 +82,43 @@ class WorkerOptions:
 def create_app(
     settings: Settings, make_backend: MakeBackend, options: WorkerOptions | None = None
 ) -> FastAPI:
-    """Return a worker's application; its model is loaded when it starts.
+    """Return a worker's application, which loads its model when it starts.
 
-    `make_backend` is called on the engine's thread; `options` concern this worker alone.
+    `make_backend` is called on the engine's thread.
 
     Raises:
-        ValueError: There is no SDK to send the configured traces.
+        ValueError: Tracing is configured and its SDK is not installed.
     """
-    chosen, registry = options or WorkerOptions(), new_registry()
-    worker_id = chosen.identity.worker_id
+    options, registry = options or WorkerOptions(), new_registry()
+    worker_id = options.identity.worker_id
     metrics = WorkerMetrics(registry, worker_id)
     tracing = open_tracing(settings.telemetry.endpoint, "worker", worker_id)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        sessions = make_sessions(settings, make_backend, chosen, metrics, tracing)
+        sessions = make_sessions(settings, make_backend, options, metrics, tracing)
         app.state.sessions = sessions
-        beginning = [asyncio.create_task(work) for work in (sessions.load(), sessions.recover())]
+        starting = [asyncio.create_task(work) for work in (sessions.load(), sessions.recover())]
         try:
             yield
         finally:
-            for task in beginning:
+            for task in starting:
                 task.cancel()
-            await asyncio.gather(*beginning, return_exceptions=True)
+            await asyncio.gather(*starting, return_exceptions=True)
             await sessions.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
-    app.include_router(worker_routes(registry))
-    app.add_exception_handler(OmniError, error_response)
+    app.include_router(routes.router)
+    app.add_exception_handler(OmniError, routes.error_response)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
+
+    @app.get("/metrics")
+    async def metrics_page() -> Response:
+        return Response(exposition(registry), media_type=CONTENT_TYPE)
+
     return app
 
 
@@ -125,15 +129,17 @@ def make_sessions(
     metrics: WorkerMetrics,
     tracing: Tracing | None = None,
 ) -> SessionServer:
-    """Return what serves a worker's sessions; the first arguments as of `create_app`."""
+    """Return the worker's session server; arguments as for `create_app`."""
     slots = options.slots or settings.service.worker_slots or 1
 
     def make_transcriber(backend: Backend) -> Transcriber | None:
-        wanted = settings.transcription
-        return transcriber_beside(backend, wanted.by, wanted.whisper_path or _beside(settings))
+        chosen = settings.transcription
+        return transcriber_beside(
+            backend, chosen.by, chosen.whisper_path or bundled_whisper(settings)
+        )
 
     runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity, make_transcriber)
-    rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
     recordings = None
     if settings.recording.enabled:
         threads = RecorderThreads(ReplayProcess())
@@ -141,7 +147,9 @@ def make_sessions(
         min_free_gb = settings.recording.min_free_gb
         uploader = make_uploader(settings, worker_id)
         if uploader is not None:
-            metrics.watch_uploads(lambda: uploader.unsealed)
+            metrics.watch("recordings_unsealed", lambda: uploader.unsealed.count)
+            metrics.watch("recordings_unsealed_bytes", lambda: uploader.unsealed.size_bytes)
+            metrics.watch("recordings_unsealed_age_seconds", lambda: uploader.unsealed.age_s)
         recordings = Recordings(
             data_dir, worker_id, threads, min_free_gb=min_free_gb, uploader=uploader
         )
@@ -149,7 +157,7 @@ def make_sessions(
 
 
 def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
-    """Return what brings recordings to the configured store; None if they stay here.
+    """Return the uploader to the configured store, or None if recordings stay on disk.
 
     Raises:
         ValueError: The store cannot be used.
@@ -162,16 +170,16 @@ def make_uploader(settings: Settings, worker_id: str) -> Uploader | None:
     return Uploader(bucket, settings.service.data_dir, rules)
 
 
-def _beside(settings: Settings) -> Path:
-    """Return where Whisper is if it came with the checkpoint."""
+def bundled_whisper(settings: Settings) -> Path:
+    """Path of the Whisper model shipped with the checkpoint."""
     embedded, data_dir = settings.model.embedded, settings.service.data_dir
     checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
     return Path(checkpoint) / WHISPER_FOLDER
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
-    """Return the model's backend; without a configured one the embedded or the toy checkpoint's."""
-    # Imported late: a worker without a model needs none of its libraries.
+    """Return the backend of the configured model, or of the embedded one, or of a toy."""
+    # Imported late: the fake backend needs none of the model's libraries.
     from core.processors import UnifiedProcessor
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
@@ -181,7 +189,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     if model_path is None:
         folder = default_checkpoint(settings.service.data_dir, settings.model.embedded)
         if not (folder / CONFIG_FILE).is_file():
-            log.warning("no model is configured: making a toy checkpoint in %s", folder)
+            log.warning("no model is configured: writing a toy checkpoint to %s", folder)
             write_tiny_checkpoint(folder)
         model_path = str(folder)
     real = RealBackend(
@@ -206,11 +214,9 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     def load_parts(base: RealBackend) -> Parts | None:
         published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
         files = find(settings.service.data_dir / CASCADE_FOLDER, published)
-        return (
-            None
-            if files is None
-            else parts_of(base, files, settings.cascade, settings.transcription.whisper_path)
-        )
+        if files is None:
+            return None
+        return parts_of(base, files, settings.cascade, settings.transcription.whisper_path)
 
     return CascadeBackend(
         real,
@@ -221,7 +227,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
 
 
 cli = typer.Typer(add_completion=False)
-FAKE_HELP: Final = "A delay of the fake backend, such as unit=100; may be repeated."
+FAKE_HELP: Final = "A delay of the fake backend, such as unit=100; repeatable."
 
 
 @cli.command()
@@ -231,7 +237,7 @@ def main(
     worker_index: Annotated[int, typer.Option(min=0, help="Number of this worker.")] = 0,
     name: Annotated[
         str | None,
-        typer.Option(help="Its name; else worker_INDEX, or off loopback the host's."),
+        typer.Option(help="Its name; else worker_INDEX, or the host's name off loopback."),
     ] = None,
     gpu_id: Annotated[int | None, typer.Option(min=0, help="GPU; else the index.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
@@ -244,7 +250,7 @@ def main(
     backend: Annotated[
         BackendName, typer.Option(help="The model, or fixed replies for tests.")
     ] = BackendName.REAL,
-    slots: Annotated[int | None, typer.Option(min=1, help="Sessions at once.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
     fake_ms: Annotated[
         list[str] | None,
         typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP),
@@ -264,7 +270,7 @@ def main(
         bound = port or settings.worker_port(worker_index)
         address = host or settings.service.worker_host
         check_exposure(address, settings.security)
-        make_uploader(settings, "")  # so that a wrong store is reported at once
+        make_uploader(settings, "")  # reports an unusable store before the model is loaded
         times = fake_times(fake_ms or ())
         called = worker_name(address, worker_index, name)
         gpu = worker_index if gpu_id is None else gpu_id
@@ -288,10 +294,10 @@ def main(
 
 
 def fake_times(parts: Sequence[str]) -> FakeTimes:
-    """Read delays of the fake backend, each written as `unit=100`.
+    """Parse delays of the fake backend, each written as `unit=100`.
 
     Raises:
-        ValueError: There is no such delay, or it is no number.
+        ValueError: There is no such delay, or it is not a number.
     """
     known = [each.name.removesuffix("_ms") for each in fields(FakeTimes)]
     times: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""Audio formats: wire text or a file of any kind becomes float32 samples, and back.
+"""Audio formats: decodes wire audio and files to float32 samples, encodes and resamples.
 
-Everything inside the project is mono float32 in -1..1; 16 kHz towards the model. Memory stays
-bounded by the duration limit whatever a file claims to be.
+All audio in the project is mono float32 in -1..1, at 16 kHz for the model. The duration limit
+bounds the memory of decoding, whatever a file's header claims.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from core.schemas.limits import (
 
 FloatArray = npt.NDArray[np.float32]
 
-BLOCK_VALUES: Final = 262_144  # over all channels, decoded at a time
-MIN_RATE_HZ: Final = 1_000  # rates outside these are a damaged header
+BLOCK_VALUES: Final = 262_144  # decoded at a time, over all channels
+MIN_RATE_HZ: Final = 1_000  # a rate outside these limits means a damaged header
 MAX_RATE_HZ: Final = 768_000
-# Lossy codecs pad their last packet; so much above the limit is cut off, not refused.
+# Lossy codecs pad their last packet; so much beyond the limit is truncated, not refused.
 DURATION_SLACK_S: Final = 0.1
 NO_SAMPLES: Final = np.zeros(0, np.float32)
 SILENCE_PEAK: Final = 1e-3  # -60 dBFS: inaudible below
 HEAD_BYTES: Final = 16
-# How files of sound begin: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
-SOUND_MARKS: Final = (
+# Magic numbers of audio files: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
+AUDIO_MAGICS: Final = (
     b"RIFF",
     b"RF64",
     b"riff",
@@ -67,7 +67,7 @@ SOUND_MARKS: Final = (
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A file being decoded: its rate, the length it claims, and its mono samples as they come."""
+    """A file being decoded: sample rate, claimed duration, and blocks of mono samples."""
 
     rate_hz: int
     claimed_s: float | None
@@ -93,11 +93,11 @@ def decode_wire_audio(
 
 
 def check_pcm(sound: bytes) -> FloatArray:
-    """Return little-endian float32 samples of a client clipped to -1..1 [T], writable.
+    """Decode a client's little-endian float32 samples to [T], clipped to -1..1, writable.
 
     Raises:
-        AudioEmptyError: There is not one sample.
-        AudioCorruptError: It is not whole samples, or holds NaN or infinity.
+        AudioEmptyError: There are no samples.
+        AudioCorruptError: It is not whole samples, or contains NaN or infinity.
     """
     if not sound:
         raise AudioEmptyError()
@@ -118,7 +118,7 @@ def to_pcm(samples: FloatArray) -> bytes:
 
 
 def from_pcm(sound: bytes) -> FloatArray:
-    """Return samples [T] of little-endian float32; they cannot be written to."""
+    """Return samples [T] of little-endian float32, read-only."""
     return np.frombuffer(sound, "<f4").astype(np.float32, copy=False)
 
 
@@ -132,13 +132,12 @@ def read_audio(
     max_duration_s: float = CHAT_AUDIO_MAX_S,
     sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ,
 ) -> FloatArray:
-    """Decode an audio or video file of any rate to mono, the mean of its channels: [T] in -1..1.
+    """Decode an audio or video file to [T] in -1..1, the mean of its channels.
 
     Args:
         source: Path of a file, or its content.
-        max_duration_s: A header that claims more is enough to refuse; a header that lies is found
-            out while decoding.
-        sample_rate_hz: Of the result.
+        max_duration_s: Checked against the header, and again while decoding.
+        sample_rate_hz: Sample rate of the result.
 
     Raises:
         AudioMissingError: The path names no file, or it cannot be opened.
@@ -168,7 +167,7 @@ def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_
 
 
 def encode_wire_wav(samples: FloatArray, sample_rate_hz: int) -> str:
-    """Return the Base64 of a 16-bit WAV file of samples [T], as HTTP replies carry it."""
+    """Return samples [T] as Base64 of a 16-bit WAV file."""
     return b64encode_as_string(encode_wav(samples, sample_rate_hz))
 
 
@@ -177,17 +176,17 @@ def write_wav(path: Path, samples: FloatArray, sample_rate_hz: int) -> None:
 
 
 def resample(samples: FloatArray, from_rate_hz: int, to_rate_hz: int) -> FloatArray:
-    """Change the sample rate of mono samples [T] → [T · to / from]."""
+    """Resample mono samples [T] → [T · to / from]."""
     if from_rate_hz == to_rate_hz:
         return samples
     return np.asarray(soxr.resample(samples, from_rate_hz, to_rate_hz), dtype=np.float32)
 
 
 class StreamResampler:
-    """Changes the sample rate of mono sound that comes in pieces, however it is cut.
+    """Resamples a mono stream in chunks of any length.
 
-    FFmpeg's resampler keeps back 2 ms at most; soxr's stream works in blocks and keeps 20 to 60 ms,
-    by which everybody who speaks over the model would be noticed later.
+    FFmpeg's resampler holds back 2 ms at most; soxr's works in blocks and holds back 20 to 60 ms,
+    which would delay the detection of barge-in.
     """
 
     def __init__(self, from_rate_hz: int, to_rate_hz: int) -> None:
@@ -199,7 +198,7 @@ class StreamResampler:
         )
 
     def feed(self, samples: FloatArray) -> FloatArray:
-        """Return the samples that are certain now; a few follow with the next piece."""
+        """Return the samples that are complete; a few follow with the next chunk."""
         if self._stream is None or not len(samples):
             return samples
         frame = av.AudioFrame(format="flt", layout="mono", samples=len(samples))
@@ -208,15 +207,15 @@ class StreamResampler:
         return _joined(self._stream.resample(frame))
 
     def finish(self) -> FloatArray:
-        """Return what is left; nothing may follow."""
+        """Return the samples held back; nothing may follow."""
         return _joined([] if self._stream is None else self._stream.resample(None))
 
 
 def check_audible(samples: FloatArray) -> None:
-    """Refuse samples [T] in which nothing can be heard.
+    """Refuse samples [T] that are silent.
 
     Raises:
-        AudioEmptyError: There is not one sample.
+        AudioEmptyError: There are no samples.
         AudioSilentError: No sample is louder than -60 dBFS.
     """
     if samples.size == 0:
@@ -227,7 +226,7 @@ def check_audible(samples: FloatArray) -> None:
 
 def _joined(frames: list[av.AudioFrame]) -> FloatArray:
     """Return the samples [T] of frames of mono float32."""
-    # A third of the time that the frame's own conversion takes.
+    # Three times as fast as the frame's own conversion.
     parts = [np.frombuffer(bytes(frame.planes[0]), np.float32, frame.samples) for frame in frames]
     return np.concatenate(parts) if parts else NO_SAMPLES
 
@@ -246,7 +245,7 @@ def _read_opened(
     try:
         if isinstance(file, BytesIO):
             sound = soundfile.SoundFile(file)
-        else:  # by descriptor: a name would let its suffix choose the format
+        else:  # by descriptor, so that no file name suffix chooses the format
             sound = soundfile.SoundFile(file.fileno(), closefd=False)
     except soundfile.LibsndfileError:
         file.seek(0)
@@ -293,7 +292,7 @@ def _read_container(
 def _container_blocks(
     container: av.container.InputContainer, stream: av.AudioStream
 ) -> Iterator[FloatArray]:
-    # The rate is given because some streams begin with another one than they announce.
+    # The rate is given because some streams begin with another one than the header's.
     to_float = av.AudioResampler(format="fltp", rate=stream.rate)
     for frame in itertools.chain(container.decode(stream), [None]):
         for planes in to_float.resample(frame):
@@ -301,14 +300,14 @@ def _container_blocks(
 
 
 def _unreadable(head: bytes) -> AudioError:
-    """Tell a damaged sound file from something that never was one."""
-    if head.startswith(SOUND_MARKS) or head[4:8] == b"ftyp":
+    """Return the error of a damaged audio file, or of a file of another kind."""
+    if head.startswith(AUDIO_MAGICS) or head[4:8] == b"ftyp":
         return AudioCorruptError("The audio file is damaged.")
     return NotAudioError("The file is not a sound or video file that can be read.")
 
 
 def _collect(source: _Blocks, max_duration_s: float, sample_rate_hz: int) -> FloatArray:
-    """Bring the blocks to one rate and join them, giving up as soon as they are too long."""
+    """Resample and join the blocks; raises as soon as they are too long."""
     longest_s = max_duration_s + DURATION_SLACK_S
     too_long = f"The audio is longer than {max_duration_s:g} s."
     if not MIN_RATE_HZ <= source.rate_hz <= MAX_RATE_HZ:

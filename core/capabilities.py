@@ -1,4 +1,4 @@
-"""The modes of a processor and what each can do. A table, no behaviour."""
+"""The modes of a processor and their capabilities, as a table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 
 class ProcessorMode(StrEnum):
-    """How a caller talks with the model; `STREAMING` is another name of `HALF_DUPLEX`."""
+    """Modes of conversation; `STREAMING` is an alias of `HALF_DUPLEX`."""
 
     CHAT = "chat"
     HALF_DUPLEX = "half_duplex"
-    STREAMING = "half_duplex"  # the same value makes it an alias: one view serves both
+    STREAMING = "half_duplex"  # the same value makes it an alias
     DUPLEX = "duplex"
 
     @classmethod
@@ -25,7 +25,7 @@ class ProcessorMode(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessorCapabilities:
-    """Inputs and outputs of one mode, and its demands on a worker."""
+    """Inputs, outputs and features of one mode."""
 
     mode: ProcessorMode
     supports_text: bool
@@ -66,8 +66,8 @@ _CHAT = replace(
 _DUPLEX = replace(
     _HALF_DUPLEX,
     mode=ProcessorMode.DUPLEX,
-    # Text given during a conversation is outside what the model was trained on; the system
-    # prompt is the only text it takes.
+    # The model was not trained on text during a conversation: the system prompt is the only text
+    # input.
     supports_text=False,
     supports_video=True,
     supports_interrupt=True,

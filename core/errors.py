@@ -1,11 +1,10 @@
-"""The project's exceptions: each knows its wire code, WebSocket close code and HTTP status.
+"""The project's exceptions with their wire codes, WebSocket close codes and HTTP statuses.
 
-`describe_error` alone decides what a client may read. Only the standard library is imported.
+`describe_error` alone decides what a client may read. Imports only the standard library.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import ClassVar
 
@@ -67,14 +66,14 @@ class CloseCode(IntEnum):
     REPLACED = 4001  # another socket of the same session took over; ours
 
 
-VANISHED = 1006  # without a goodbye; never sent
+VANISHED = 1006  # the connection was lost; never sent
 RESTARTED = 1012  # sent by a proxy between client and server
 LOST_CODES = frozenset({CloseCode.SHUTDOWN, VANISHED, CloseCode.INTERNAL, RESTARTED})
-"""How a socket closes whose peer may mean to come back; any other code ends a session."""
+"""Close codes after which the peer may reconnect; any other code ends the session."""
 
 
 class OmniError(Exception):
-    """Base of every error this project raises on purpose; its text is fit for a client to read."""
+    """Base of the project's errors; the message may be shown to clients."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
     close_code: ClassVar[CloseCode] = CloseCode.INTERNAL
@@ -315,17 +314,6 @@ class StillWritingError(OmniError, code=ErrorCode.STILL_WRITING, close=CloseCode
     """The recording is still being written."""
 
 
-@dataclass(frozen=True)
-class ErrorFields:
-    """One error on the wire: the message's fields and how the connection ends."""
-
-    code: ErrorCode
-    message: str
-    close_code: CloseCode
-    http_status: int
-
-
-def describe_error(error: BaseException) -> ErrorFields:
-    """Return the fields of an `error` message; an exception of others counts as "internal"."""
-    known = error if isinstance(error, OmniError) else InternalError()
-    return ErrorFields(known.code, known.message, known.close_code, known.http_status)
+def describe_error(error: BaseException) -> OmniError:
+    """Return the error that a client is told of: an unknown exception becomes `InternalError`."""
+    return error if isinstance(error, OmniError) else InternalError()

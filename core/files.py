@@ -1,7 +1,4 @@
-"""Writes files so that a reader, another writer or a crash never meets half of one.
-
-Everything goes through `os`; what the operating system refuses is raised as the OSError it is.
-"""
+"""Atomic, durable and locked writing of files; raises the operating system's `OSError`."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-FILE_MODE: Final = 0o600  # the same that `tempfile` gives
-UNFINISHED_SUFFIX: Final = ".tmp"  # a hidden file of this name is still being written
-# Never through a link, and never left open in a child process.
+FILE_MODE: Final = 0o600  # as of `tempfile`
+UNFINISHED_SUFFIX: Final = ".tmp"  # of a hidden file that is being written
+# Follow no links, and leave no descriptor open in child processes.
 SAFE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def atomic_write(
     path: Path, content: bytes, *, is_durable: bool = False, mode: int = FILE_MODE
 ) -> None:
-    """Write a whole file, or leave what was there; see `replacing`.
+    """Replace a file's content atomically; see `replacing`.
 
     Args:
-        path: Its folder is made if it is missing, but not the folder above.
-        content: All of it.
-        is_durable: Wait until the file and its name would survive a power cut too.
-        mode: Of the file.
+        path: Its folder is created if it is missing, but not the folder above.
+        content: The whole content.
+        is_durable: Wait until the file and its name would survive a power failure.
+        mode: Permissions of the file.
 
     Raises:
         OSError: The disk is full, or refuses.
@@ -47,10 +44,9 @@ def atomic_write(
 
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
-    """Yield an empty hidden file to write to; it becomes `path` if the block succeeds.
+    """Yield an empty hidden file to write to, which becomes `path` if the block succeeds.
 
-    Writers of one file do not disturb each other: each has a temporary name of its own, and the
-    last to finish wins.
+    Concurrent writers have separate temporary files; the last to finish wins.
 
     Raises:
         OSError: The disk is full, or refuses.
@@ -62,7 +58,7 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
         if is_durable:
             _sync(unfinished, os.O_RDONLY)
         os.replace(unfinished, path)
-    finally:  # after that there is nothing left to remove
+    finally:  # after a success there is nothing to remove
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
     if is_durable:
@@ -81,7 +77,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add to a file, made if missing; an OSError may leave part of the content written."""
+    """Append to a file, created if missing; an OSError may leave part of the content written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | SAFE_FLAGS, FILE_MODE)
     try:
         write_all(descriptor, content)
@@ -90,7 +86,7 @@ def append(path: Path, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write all at the descriptor's position; an OSError may leave part of it written."""
+    """Write all content to a descriptor; an OSError may leave part of it written."""
     view = memoryview(content)
     while view:
         written = os.write(descriptor, view)
@@ -106,7 +102,7 @@ def _sync(path: Path | str, flags: int) -> None:
 
 
 def ensure_token(path: Path, size_bytes: int) -> str:
-    """Return the token in a file; without a file, write one of so many random bytes.
+    """Return the token in a file; without a file, create one of `size_bytes` random bytes.
 
     Raises:
         OSError: It can be neither read nor written, or the file is empty.

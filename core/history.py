@@ -1,6 +1,6 @@
-"""Pure: the canonical form of a conversation and its SHA-256, by which caches are found again.
+"""Pure: the canonical form of a conversation's history and its SHA-256, the key of KV caches.
 
-Gateway and worker must agree on it, so both take it from here.
+Gateway and worker must agree on it, so both use this module.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RawMessage = Message | Mapping[str, object]
 Value = Callable[[str], Iterable[str]]
 """Returns what a string of a message stands for, in parts."""
 
-DEFAULT_STACK_FRAMES = 1  # of a video item that does not say
-BASE64_GROUP_CHARS: Final = 4  # stand for three bytes
+DEFAULT_STACK_FRAMES = 1  # default of a video item
+BASE64_GROUP_CHARS: Final = 4  # encode three bytes
 
 
 def itself(string: str) -> list[str]:
@@ -31,9 +31,9 @@ def itself(string: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Settings that change what is in the KV cache, hence part of the key.
+    """Settings that affect the content of the KV cache, and are part of its key.
 
-    None leaves it to the worker.
+    None is the worker's default.
     """
 
     omni_mode: bool | None = None
@@ -54,10 +54,10 @@ class CacheOptions:
 def compute_history_hash(
     messages: Sequence[RawMessage], options: CacheOptions | None = None, value: Value = itself
 ) -> str:
-    """Hash a history: equal conversations give equal hashes, however they were spelled.
+    """Hash a history, so that equivalent spellings have equal hashes.
 
-    A content string equals one text item, empty text items do not count, and audio and pictures
-    count by their bytes, not by how Base64 spelled them.
+    A content string equals one text item, empty text items do not count, and media are compared by
+    their bytes, not by their Base64.
 
     Args:
         messages: The history, oldest first.
@@ -78,14 +78,14 @@ def compute_history_hash(
 
 
 def canonical_history(messages: Sequence[RawMessage]) -> list[RawMessage]:
-    """Return a history in the form that is hashed: small, and with the same hash."""
+    """Return the small canonical form of a history, which has the same hash."""
     return [_canonical_message(message, itself) for message in messages]
 
 
 def request_history_hash(
     messages: Sequence[RawMessage], options: CacheOptions | None = None, value: Value = itself
 ) -> str:
-    """Hash what comes before the new user message; "" if the last one is no user's."""
+    """Hash the history before the new user message; "" if the last message is not a user's."""
     if not messages or _as_mapping(messages[-1]).get("role") != "user":
         return ""
     return compute_history_hash(messages[:-1], options, value)
@@ -97,7 +97,7 @@ def next_history_hash(
     options: CacheOptions | None = None,
     value: Value = itself,
 ) -> str:
-    """Hash the history as the next turn will present it: this request and the reply to it."""
+    """Hash the history of the next turn: this request and its reply."""
     said = {"role": "assistant", "content": reply}
     return compute_history_hash([*messages, said], options, value)
 
@@ -142,12 +142,12 @@ def _canonical_item(item: object, value: Value) -> object:
 def _media_hash(encoded: str, value: Value) -> str:
     try:
         return _sha256(_decoded(value(encoded)))
-    except ValueError:  # also what is raised for text that is not Base64
+    except ValueError:  # it is not Base64
         return _sha256(part.encode("utf-8", "surrogatepass") for part in value(encoded))
 
 
 def _decoded(parts: Iterable[str]) -> Iterator[bytes]:
-    """Decode Base64 that is cut anywhere."""
+    """Decode Base64 that is split at any position."""
     waiting = ""
     for part in parts:
         waiting += "".join(part.split())

@@ -1,9 +1,9 @@
 """Decodes wire pictures and picture files to RGB; every size is checked before decoding.
 
-A worker decodes the pictures of a request in a process of their own (`core/media_process.py`), but
-the frames of a live call itself, in a thread of the call. A JPEG of 1280x720 takes 15 ms there and
-30 to 50 ms in a process that is started beforehand (measured on two busy cores), and a process
-for every frame would cost each call a core. Size, sides and format of a frame are checked first.
+A worker decodes the pictures of requests in separate processes (`core/media_process.py`), but the
+frames of live calls in its own threads: a JPEG of 1280x720 takes 15 ms there and 30 to 50 ms in a
+process started in advance (measured on two busy cores), and a process for every frame would cost
+each call a core.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MILLION: Final = 1_000_000
 BITS_DROPPED: Final = 8  # from 16-bit grey to the 8 bits of RGB
 DEEP_GREY_MODES: Final = ("I;16", "I;16B", "I;16L", "I;16N")
 TILE_SIDE_PX: Final = 448  # of the vision encoder
-# Pixels kept of one picture: twice each side of what the most tiles show, so that the model's own
-# resizing still decides what it sees.
+# A decoded picture is shrunk to so many pixels: twice each side of the largest tiling, so that the
+# model's own resizing determines its input.
 KEPT_PIXELS: Final = 4 * limits.MAX_SLICES * TILE_SIDE_PX**2
 
 
@@ -149,7 +149,7 @@ def _shrunk(picture: Image.Image) -> Image.Image:
 
 @contextmanager
 def _opened(content: bytes, allowed: PictureLimits) -> Iterator[Image.Image]:
-    """Read a picture's header and check its size; every failure becomes one of our errors."""
+    """Read a picture's header and check its size; every failure becomes a `PictureError`."""
     if len(content) > allowed.max_bytes:
         raise _too_many_bytes(allowed)
     if not content:

@@ -1,7 +1,7 @@
-"""How the programs log: one line an event, with the session it belongs to, never holding up a loop.
+"""Logging of the programs: one line per event, with its session, without blocking the event loop.
 
-Standard library loggers, uvicorn's among them, and structlog's give the same lines. Called once by
-a program; never import anything of ours here.
+Loggers of the standard library, such as uvicorn's, and of structlog produce the same lines. Called
+once per program; imports nothing else of the project.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, Final, TextIO
 import structlog
 
 UVICORN_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
-CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they log every call
-QUIET_PATHS: Final = ("/health", "/metrics")  # asked every few seconds
+CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they log every request
+QUIET_PATHS: Final = ("/health", "/metrics")  # polled every few seconds
 ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
 SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
 HIDDEN: Final = "[hidden]"
 FORMATTER_FIELDS: Final = ("_record", "_from_structlog")  # read by structlog's formatter
-VALUE_MAX_CHARS: Final = 2_000  # a payload is no log line
-LINES_MAX: Final = 10_000  # lines that may wait to be written
-REPEATS_MAX: Final = 20  # problems of one kind that are written in one period
+VALUE_MAX_CHARS: Final = 2_000  # payloads are not logged in full
+LINES_MAX: Final = 10_000  # capacity of the queue
+REPEATS_MAX: Final = 20  # problems of one kind that are written per period
 REPEATS_PERIOD_S: Final = 10.0
-KINDS_MAX: Final = 1_000  # kinds remembered; the one seen first is forgotten
-CLOSE_LIMIT_S: Final = 2.0  # longest wait for the last lines: a stopped terminal never takes them
+KINDS_MAX: Final = 1_000  # kinds that are counted; the oldest is dropped
+CLOSE_LIMIT_S: Final = 2.0  # wait for the last lines, which a stopped terminal never accepts
 
 Fields = MutableMapping[str, Any]  # structlog's type of a line before it is text
 
 
 class LogWriter(logging.Handler):
-    """Writes lines from a thread of its own.
+    """Writes lines on a separate thread.
 
-    At most `LINES_MAX` lines wait; when a slow disk or a stopped terminal lets them pile up, new
-    ones are dropped and counted, and the count is written as soon as lines go through again.
+    Overflow: at most `LINES_MAX` lines are queued; when a slow disk or a stopped terminal fills the
+    queue, new ones are dropped, and their number is written once lines can be written again.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -60,7 +60,7 @@ class LogWriter(logging.Handler):
             self.handleError(record)  # arguments that do not fit the text
 
     def close(self) -> None:
-        """Write what waits, for `CLOSE_LIMIT_S` at most; may be called again."""
+        """Write the queued lines, for `CLOSE_LIMIT_S` at most; harmless when called again."""
         if self._thread.is_alive():
             with suppress(queue.Full):
                 self._lines.put(None, timeout=CLOSE_LIMIT_S)
@@ -73,7 +73,7 @@ class LogWriter(logging.Handler):
             if self.dropped > reported:
                 line = f"{line}\n{self.dropped - reported} log lines were dropped before this one"
                 reported = self.dropped
-            # Without a place to write to there is no place to complain either.
+            # An error of the log's own stream cannot be logged.
             with suppress(OSError, ValueError):
                 self._stream.write(f"{line}\n")
                 if self._lines.empty():
@@ -81,7 +81,7 @@ class LogWriter(logging.Handler):
 
 
 class QuietPaths(logging.Filter):
-    """Keeps requests that come every few seconds out of the access log."""
+    """Excludes polled paths from the access log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args
@@ -91,10 +91,10 @@ class QuietPaths(logging.Filter):
 
 
 class FewRepeats(logging.Filter):
-    """Lets through a few problems of one kind in each period, and says how many were left out.
+    """Limits the problems of one kind that are logged per period, and reports how many were not.
 
-    What a client can make happen again and again must not turn the log files over so often that
-    nothing else is left in them. Lines of information pass.
+    Problems that a client can cause repeatedly must not rotate everything else out of the log
+    files. Lines below warning level are not limited.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,7 +106,7 @@ class FewRepeats(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
-            record.exc_info = None  # bad text of a client is no error of ours
+            record.exc_info = None  # a client sent invalid text
         fields = record.msg if isinstance(record.msg, dict) else None
         kind = record.name, str(fields.get("event") if fields is not None else record.msg)
         now_s = self._clock()
@@ -124,16 +124,16 @@ class FewRepeats(logging.Filter):
 def setup_logging(
     level: str, *, json_lines: bool, program: str, stream: TextIO | None = None
 ) -> LogWriter:
-    """Route every logger of the process to one stream, standard output unless given.
+    """Route every logger of the process to one stream.
 
     Args:
-        level: least important level written, such as "INFO".
-        json_lines: one JSON object per line instead of text for people.
+        level: lowest level that is written, such as "INFO".
+        json_lines: write one JSON object per line instead of text.
         program: name on every line: "gateway", "worker_0".
-        stream: where to.
+        stream: output; None is standard output.
 
     Returns:
-        The writer; it is closed at exit, or earlier by the caller.
+        The writer, which is closed at exit.
     """
     stream = stream or sys.stdout
     writer = LogWriter(stream)
@@ -175,9 +175,9 @@ def setup_logging(
 
 @contextmanager
 def log_context(*, session_id: str | None = None, request_id: str | None = None) -> Iterator[None]:
-    """Put ids on every line logged inside, by this task and by those it starts.
+    """Add ids to every line that this task, and the tasks that it starts, log in the block.
 
-    A thread that is started elsewhere does not inherit them: open a context in the thread.
+    Threads started elsewhere do not inherit them.
     """
     given = {"session_id": session_id, "request_id": request_id}
     fields = {name: value for name, value in given.items() if value is not None}
@@ -195,7 +195,7 @@ def _formatter(
             structlog.processors.JSONRenderer(ensure_ascii=False, default=repr),
         ]
     else:
-        # The default one prints the values of variables: conversations, in our case.
+        # The default one prints the values of variables, which may be conversations.
         plain = structlog.dev.plain_traceback
         renderers = [
             structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
@@ -225,7 +225,7 @@ def _shared(program: str) -> list[structlog.typing.Processor]:
 
 
 def _drop_private(logger: object, method: str, fields: Fields) -> Fields:
-    # A library may mark every record: Ray, once imported, adds `_ray_timestamp_ns`.
+    # Libraries may add fields to every record, such as `_ray_timestamp_ns` of Ray.
     for name in [name for name in fields if name.startswith("_") and name not in FORMATTER_FIELDS]:
         del fields[name]
     return fields

@@ -1,6 +1,6 @@
-"""The pictures and videos of one request: all sizes checked, then decoded and shrunk.
+"""Decodes the pictures and videos of one request, after checking all their sizes.
 
-Also writes what was decoded as plain numbers and bytes, as one process hands it to another.
+Also serializes decoded media as numbers and bytes, to pass them between processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_media(items: Sequence[MediaContent]) -> list[Media]:
 
 
 def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
-    """Return decoded media as facts and bytes: pixels, and for a video its samples last."""
+    """Serialize decoded media as facts and bytes: pixels, and the audio after a video's frames."""
     facts: list[MediaFacts] = []
     blobs: list[bytes] = []
     for each in media:
@@ -79,7 +79,7 @@ def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
 
 
 def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Media]:
-    """Return what `to_bytes` was given; a ValueError if the bytes do not fit the facts."""
+    """Invert `to_bytes`; raises `ValueError` if the bytes do not fit the facts."""
     left = iter(blobs)
     media: list[Media] = []
     for each in facts:
@@ -97,8 +97,8 @@ def _clip(item: VideoContent) -> VideoClip:
         film = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise VideoError("The video is not valid Base64.") from error
-    # A piece is a second: one picture opens it, the others of that second follow as a composite.
-    # More pictures a second are made smaller, so that any clip takes the same memory.
+    # Each second is one picture, followed by a composite of the other pictures of that second.
+    # With more pictures per second they are smaller, so that any clip takes the same memory.
     return read_video(
         film,
         fps=float(item.stack_frames),

@@ -1,12 +1,9 @@
-"""Runs the decoding of strangers' media files in processes of their own, limited and cancellable.
+"""Decodes untrusted media files in child processes with resource limits. Imports no decoder.
 
-FFmpeg, libsndfile and Pillow read these files in C, so a damaged or hostile one may crash, take all
-memory or never end. It does so in a process that serves one request alone, has limits of memory and
-CPU time, yields to every other program, and is killed when its result is not wanted any more.
-Nothing here loads a decoder.
-
-A process takes half a second to start and load its libraries, so a worker keeps one spare that has
-done so; then a picture takes some 15 ms more than in the program itself.
+FFmpeg, libsndfile and Pillow are C code, so a damaged or hostile file may crash them, exhaust the
+memory or never end. Each child serves one request with limits of memory and CPU time, at low
+priority, and is killed when the request is cancelled. A start takes half a second, so a worker
+keeps a spare child; then a picture takes some 15 ms more than in the worker itself.
 """
 
 from __future__ import annotations
@@ -32,8 +29,8 @@ from core.errors import BadPayloadError
 
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 READER_MODULE: Final = "core.media_reader"
-POLL_S: Final = 0.05  # ours: between two checks whether the result is still wanted
-DONE: Final = b"\n"  # what follows it in the file is complete
+POLL_S: Final = 0.05  # ours: between two checks for cancellation
+DONE: Final = b"\n"  # the file is complete
 HEAD_MAX_BYTES: Final = 1024 * 1024
 LOGGED_BYTES: Final = 2_000
 REFUSALS: Final = {
@@ -50,9 +47,9 @@ class MediaLimits:
     """Limits of decoding. Ours.
 
     Attributes:
-        at_once: processes at once; more requests wait for their turn.
+        at_once: concurrent processes; further requests wait.
         cpu_s: CPU time of one request.
-        wait_s: for one request's result, its turn and the start of the process included.
+        wait_s: for one request's result, including the wait for a process.
     """
 
     at_once: int = 2
@@ -61,13 +58,13 @@ class MediaLimits:
 
 
 def never() -> None:
-    """Continue: the result is always wanted."""
+    """Check nothing: the request cannot be cancelled."""
 
 
 class MediaProcesses:
-    """Starts processes that decode, a few at once. Its methods block; any thread may call them.
+    """Runs requests in child processes. Its methods block, and may be called by any thread.
 
-    With `keeps_spare`, one process waits ready for the next request after the first.
+    With `keeps_spare`, one started process waits for the next request.
     """
 
     def __init__(self, limits: MediaLimits | None = None, *, keeps_spare: bool = False) -> None:
@@ -90,11 +87,11 @@ class MediaProcesses:
         """Run a task of `core.media_reader` in a process; return its reply, as JSON and as bytes.
 
         Args:
-            task: Its name.
+            task: Name of the task.
             head: Its arguments, as JSON.
             blobs: The files.
             problem: Raised if the process crashes or exceeds a limit.
-            check: Called again and again; if it raises, the process is killed.
+            check: Polled; if it raises, the process is killed.
 
         Raises:
             BadPayloadError: The files cannot be used.
@@ -132,7 +129,7 @@ class MediaProcesses:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[_Reader]:
-        """Use the spare or start a process; it is ended afterwards, and another spare started."""
+        """Use the spare or start a process; end it afterwards, and start another spare."""
         with self._lock:
             reader, self._spare = self._spare, None
         if reader is None or not reader.is_alive:
@@ -147,8 +144,8 @@ class MediaProcesses:
 class _Reader:
     """One process for one request.
 
-    Requests and replies are unnamed files, so that neither side waits for the other's pipe; a
-    socket reports when they are complete, and its end that the other process is gone.
+    Requests and replies are unnamed files, so that no pipe can block; a socket reports that they
+    are complete, and its closing that the other process has ended.
     """
 
     def __init__(self, cpu_s: int) -> None:
@@ -185,7 +182,7 @@ class _Reader:
         """Send a request and return the reply; raises as `MediaProcesses.run`."""
         pack(self._request, head, blobs)
         self._request.seek(0)
-        with contextlib.suppress(OSError):  # if it is gone, the next line finds out
+        with contextlib.suppress(OSError):  # `_is_answered` notices that the process has ended
             self._line.sendall(DONE)
         if not self._is_answered(check_limits):
             raise problem(self._failure())
@@ -214,7 +211,7 @@ class _Reader:
                 return False
 
     def _failure(self) -> str:
-        """Log why the process ended; return the reason for the client."""
+        """Log why the process ended, and return the reason for the client."""
         status = self._process.wait()
         if status == -signal.SIGXCPU:
             return f"It takes more than {self._cpu_s} s of computing to decode."
@@ -234,6 +231,6 @@ def pack(file: IO[bytes], head: object, blobs: Sequence[bytes]) -> None:
 
 
 def unpack(file: IO[bytes]) -> tuple[Any, list[bytes]]:
-    """Read what `pack` wrote; a ValueError if it is something else."""
+    """Read what `pack` wrote; raises `ValueError` for anything else."""
     line = json.loads(file.readline(HEAD_MAX_BYTES))
     return line["head"], [file.read(int(size)) for size in line["sizes"]]

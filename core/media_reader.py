@@ -1,7 +1,7 @@
-"""Codes the media files of one request for the process that started it, see `core/media_process`.
+"""Child process of `core.media_process`: decodes or encodes the media files of one request.
 
-Run as `python -m core.media_reader SOCKET_FD CPU_S`: the request comes as a file on standard input,
-the answer goes to standard output.
+Run as `python -m core.media_reader SOCKET_FD CPU_S`; the request is a file on standard input, the
+reply is written to standard output.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from core.media import FACTS, MediaContent, read_media, to_bytes
 from core.media_process import DONE, pack, unpack
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB, OUTPUT_SAMPLE_RATE_HZ
 
-MEMORY_LIMIT_BYTES: Final = 4 * 1024 * MIB  # ours: of addresses; the libraries alone take one
-ANSWER_LIMIT_BYTES: Final = 1024 * MIB  # ours: above all that `limits.MEDIA_MAX_PIXELS` allows
-YIELDING: Final = 10  # niceness: conversations come first
+MEMORY_LIMIT_BYTES: Final = 4 * 1024 * MIB  # ours: of address space; the libraries alone take 1 GiB
+ANSWER_LIMIT_BYTES: Final = 1024 * MIB  # ours: more than `limits.MEDIA_MAX_PIXELS` allows
+YIELDING: Final = 10  # niceness: conversations have priority
 
 CONTENT: TypeAdapter[list[MediaContent]] = TypeAdapter(list[MediaContent])
 
 
-# Any: a task's own words, as JSON.
+# Any: each task's own arguments and results, as JSON.
 def media(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
     """Decode pictures and videos: their fields without the data, and the data as Base64."""
     given = [{**fields, "data": data.decode()} for fields, data in zip(head, blobs, strict=True)]
@@ -64,16 +64,16 @@ TASKS: Final[dict[str, Callable[[Any, Sequence[bytes]], tuple[Any, list[bytes]]]
 
 
 def main(line_fd: int, cpu_s: int) -> None:
-    """Wait for the request on standard input, carry it out, and end.
+    """Wait for the request on standard input, and carry it out.
 
     Args:
-        line_fd: A socket: a byte on it reports that the request, and then the reply, is complete.
-        cpu_s: Most CPU time.
+        line_fd: A socket, on which a byte reports that the request or the reply is complete.
+        cpu_s: Limit of CPU time.
     """
     _limit(cpu_s)
     with socket.socket(fileno=line_fd) as line:
         if line.recv(len(DONE)) != DONE:
-            return  # the other process has ended
+            return  # the parent has ended
         request, blobs = unpack(sys.stdin.buffer)
         made: list[bytes] = []
         try:
@@ -89,7 +89,7 @@ def main(line_fd: int, cpu_s: int) -> None:
 
 def _limit(cpu_s: int) -> None:
     os.nice(YIELDING)
-    # At the first limit the signal says why; a process that ignores it is killed at the second.
+    # The soft limit sends a signal that tells the reason; the hard limit kills the process.
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_LIMIT_BYTES, ANSWER_LIMIT_BYTES))
     if sys.platform == "linux":  # macOS does not enforce it

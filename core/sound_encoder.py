@@ -1,7 +1,7 @@
-"""Encodes speech as it is generated: float32 samples on standard input, a file on standard out.
+"""Encodes streamed speech: float32 samples on standard input, a file on standard output.
 
-Run as `python -m core.sound_encoder FORMAT SPEED`, one process a file, by a program that loads no
-codec itself. The file cannot be corrected afterwards, so it never states its length.
+Run as `python -m core.sound_encoder FORMAT SPEED`, one process per file, by a program that loads no
+codec itself. The file is written as a stream, so its header contains no length.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 
 READ_BYTES: Final = 64 * 1024
-YIELDING: Final = 10  # niceness: conversations come first
+YIELDING: Final = 10  # niceness: conversations have priority
 SLOWEST_AT_ONCE: Final = 0.5  # of one `atempo` filter
 
 
 class Coding(NamedTuple):
-    """Container and codec of a file, by FFmpeg's names; `bit_rate` 0 is lossless."""
+    """Container and codec of a file (FFmpeg's names); `bit_rate` 0 is lossless."""
 
     container: str
     codec: str
@@ -46,7 +46,7 @@ CODINGS: Final = MappingProxyType(
 
 
 class _OneWay:
-    """A file that can only be written to, so that the container is written as a stream."""
+    """A file that is not seekable, so that the container is written as a stream."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write = file.write
@@ -54,7 +54,7 @@ class _OneWay:
 
 
 def encode(source: BinaryIO, target: BinaryIO, coding: Coding, speed: float = 1.0) -> None:
-    """Encode float32 little-endian samples, mono, 24 kHz; write each part once it is complete.
+    """Encode float32 little-endian samples, mono, 24 kHz, writing each packet immediately.
 
     `speed` 2 halves the duration at the same pitch.
     """
@@ -95,7 +95,7 @@ def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.Audi
     graph.link_nodes(into, *filters, graph.add("abuffersink")).configure()
     for frame in chain(frames, [None]):
         graph.push(frame)
-        with suppress(BlockingIOError, EOFError):  # it wants more; it has ended
+        with suppress(BlockingIOError, EOFError):  # it needs more input, or has ended
             while True:
                 made = graph.pull()
                 assert isinstance(made, av.AudioFrame)

@@ -1,4 +1,4 @@
-"""Ends a text before the first of some sequences, however the text is cut into pieces. Pure."""
+"""Pure: truncates a streamed text before the first stop sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Passes text on, and holds back an end that may become a stop sequence.
+    """Forwards text, and holds back an end that may become a stop sequence.
 
     Attributes:
         has_stopped: a sequence was found; all further text is dropped.
@@ -18,7 +18,7 @@ class StopFilter:
         self._kept = ""
 
     def feed(self, text: str) -> str:
-        """Return the text that is certain not to belong to a sequence."""
+        """Return the text that cannot be part of a stop sequence."""
         if self.has_stopped:
             return ""
         text = self._kept + text
@@ -31,12 +31,12 @@ class StopFilter:
         return text[: len(text) - kept]
 
     def flush(self) -> str:
-        """Return the text held back when nothing follows."""
+        """Return the text held back; nothing may follow."""
         kept, self._kept = self._kept, ""
         return kept
 
 
 def overlap(text: str, sequence: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a sequence."""
+    """Return the length of the longest end of a text that is a beginning of a sequence."""
     longest = min(len(text), len(sequence) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(sequence[:n])), 0)

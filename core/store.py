@@ -1,7 +1,7 @@
-"""The server's small state in one SQLite file: apps, estimates, voices, audit, recordings.
+"""The server's persistent state in one SQLite file: apps, estimates, voices, audit, recordings.
 
-Blocks on the disk. Reading a few rows waits for no writer, because the file has a write-ahead log;
-writing waits for the disk and for other writers, so an event loop writes in a thread.
+All methods block. With the write-ahead log, reading does not wait for writers; writing waits for
+the disk and other writers, so an event loop writes in a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.files import FILE_MODE, SAFE_FLAGS, locked_folder
 
 STATE_FILE: Final = "state.db"
 LOG_SUFFIXES: Final = ("", "-wal", "-shm")  # source: SQLite, "Temporary Files Used By SQLite"
-WAIT_S: Final = 5.0  # for another process that writes
+WAIT_S: Final = 5.0  # for other processes that write
 SCHEMA_VERSION: Final = 1
 SCHEMA: Final = f"""
 BEGIN;
@@ -39,15 +39,15 @@ COMMIT;
 
 
 class Store:
-    """One SQLite file. Any thread and several processes may use it at once.
+    """One SQLite file, shared by threads and processes.
 
-    Its folder is made at the first write. A file that is damaged when it is first used is moved
-    aside, and a new one begins.
+    Its folder is created at the first write. A file that is damaged at its first use is renamed,
+    and a new one is created.
     """
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / STATE_FILE
-        self._idle: deque[sqlite3.Connection] = deque()  # no more than threads that used it at once
+        self._idle: deque[sqlite3.Connection] = deque()  # at most one for each concurrent thread
         self._is_ready = False
         self._log = structlog.get_logger("state")
 
@@ -55,9 +55,9 @@ class Store:
     def exists(self) -> bool:
         return self._path.exists()
 
-    # Any: values of columns, whose types the caller knows.
+    # Any: the caller knows the types of the columns.
     def rows(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return rows; an unreadable file counts as empty, and is logged."""
+        """Return rows; an unreadable file is logged and counts as empty."""
         if not self.exists:
             return []
         try:
@@ -69,7 +69,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit all that the block writes, or nothing; other writers wait.
+        """Commit the block's writes atomically; other writers wait.
 
         Raises:
             OSError: The disk is full, or refuses; nothing was written.
@@ -99,7 +99,7 @@ class Store:
             if connection is not None and is_usable:
                 self._idle.append(connection)
             elif connection is not None:
-                connection.close()  # which undoes what was not committed
+                connection.close()  # rolls back
 
     def _take(self) -> sqlite3.Connection:
         with suppress(IndexError):
@@ -112,7 +112,7 @@ class Store:
         return _connect(self._path)
 
     def _prepare(self) -> None:
-        """Create the file unless it is usable; the caller holds the folder's lock."""
+        """Create or replace the file if necessary; the caller holds the folder's lock."""
         if not _is_whole(self._path):
             aside = f"{self._path}.damaged-{datetime.now(UTC):%Y%m%d-%H%M%S}"
             for suffix in LOG_SUFFIXES:
@@ -128,7 +128,7 @@ class Store:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # SQLite gives its logs the mode of the file.
+    # SQLite gives its log files the mode of the database.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | SAFE_FLAGS, FILE_MODE))
     connection = sqlite3.connect(path, WAIT_S, isolation_level=None, check_same_thread=False)
     with ExitStack() as undo:

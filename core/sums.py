@@ -1,4 +1,4 @@
-"""SHA-256 sums of files, and lists of them in the form of `sha256sum`."""
+"""SHA-256 sums of files, and lists of them in the format of `sha256sum`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_sums(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def first_damaged(folder: Path) -> Path | None:
-    """Return the first file that is missing or differs from the list, or the missing list."""
+    """Return the first file that is missing or differs from its sum, or the missing list."""
     sums = folder / SUMS_FILE
     if not sums.is_file():
         return sums

@@ -1,7 +1,7 @@
-"""Spans of calls for OpenTelemetry, made of what is measured anyway.
+"""OpenTelemetry spans of calls, from existing measurements.
 
-A span holds no words, sounds or pictures, and of a session's id only its hash. Never import the SDK
-before somebody has configured where spans go.
+Spans contain no text, audio or pictures, and of session ids only the hash. The SDK is imported only
+if tracing is configured.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ INSTALL: Final = (
 PATH: Final = "/v1/traces"  # source: OTLP 1.5, section "OTLP/HTTP request"
 TRACE_BYTES: Final = 16  # source: W3C Trace Context, section 3.2.2.3
 SPAN_BYTES: Final = 8  # source: W3C Trace Context, section 3.2.2.4
-WAITING_MAX: Final = 8_192  # spans; ours: 15 s of 64 sessions that speak
-BATCH_MAX: Final = 512  # spans of one request to the collector
+WAITING_MAX: Final = 8_192  # queued spans; ours: 15 s of 64 speaking sessions
+BATCH_MAX: Final = 512  # spans per request to the collector
 BATCH_PERIOD_MS: Final = 2_000
-SEND_LIMIT_S: Final = 5.0  # for one request to the collector, tries included
-CLOSE_LIMIT_S: Final = 2.0  # for the last spans to leave: a collector that is away never takes them
+SEND_LIMIT_S: Final = 5.0  # for one request to the collector, including retries
+CLOSE_LIMIT_S: Final = 2.0  # to send the last spans, which an unreachable collector never accepts
 NS_PER_S: Final = 1_000_000_000
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -35,14 +35,14 @@ Attributes = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class CallIds:
-    """Ids of a call's trace and span, which gateway and worker derive alike."""
+    """Trace and span ids of a call, which gateway and worker derive in the same way."""
 
     trace_id: int
     span_id: int
 
     @classmethod
     def of(cls, session_id: str, secret: str) -> CallIds:
-        """Derive the ids; the secret distinguishes calls of one session id."""
+        """Derive the ids; the secret distinguishes calls with the same session id."""
         trace = sha256(session_id.encode()).digest()[:TRACE_BYTES]
         span = sha256(f"{session_id}\n{secret}".encode()).digest()[:SPAN_BYTES]
         return cls(int.from_bytes(trace), int.from_bytes(span))
@@ -51,8 +51,8 @@ class CallIds:
 class Tracing:
     """Exports one program's spans to a collector.
 
-    A thread of the SDK sends them. At most `WAITING_MAX` wait; when a collector is slow or away,
-    the oldest are dropped, and the SDK logs it.
+    A thread of the SDK sends them. Overflow: at most `WAITING_MAX` are queued; with a slow or
+    unreachable collector the oldest are dropped, and the SDK logs it.
     """
 
     def __init__(self, program: str, name: str, exporter: SpanExporter) -> None:
@@ -63,7 +63,7 @@ class Tracing:
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
         class Ids(RandomIdGenerator):
-            """Random ones, but for the span that stands for a call."""
+            """Random ids, except for the span of a call."""
 
             call: CallIds | None = None
 
@@ -78,7 +78,7 @@ class Tracing:
         provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create(resource),
-            shutdown_on_exit=False,  # it would wait for a collector that is away
+            shutdown_on_exit=False,  # it would wait for an unreachable collector
             id_generator=self._ids,
         )
         batches = BatchSpanProcessor(
@@ -97,7 +97,7 @@ class Tracing:
     def begin_call(self, name: str, ids: CallIds, start_ns: int) -> Span:
         from opentelemetry.context import Context
 
-        self._ids.call = ids  # spans are begun on the loop alone
+        self._ids.call = ids  # spans are begun only on the event loop
         try:
             return self._tracer.start_span(name, Context(), start_time=start_ns)
         finally:
@@ -118,19 +118,19 @@ class Tracing:
         return self._tracer.start_span(name, set_span_in_context(parent), start_time=start_ns)
 
     def close(self) -> None:
-        """Send what waits, for `CLOSE_LIMIT_S` at most."""
+        """Send the queued spans, for `CLOSE_LIMIT_S` at most."""
         ending = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         ending.start()
         ending.join(CLOSE_LIMIT_S)
 
 
 class CallTrace:
-    """Writes the spans of one call; times are those of the loop's clock."""
+    """Writes the spans of one call; times are the event loop's."""
 
     def __init__(self, tracing: Tracing, ids: CallIds) -> None:
         self._tracing = tracing
         self._ids = ids
-        self._unix_ns = time.time_ns() - time.monotonic_ns()  # at the loop's zero
+        self._unix_ns = time.time_ns() - time.monotonic_ns()  # Unix time at the loop's zero
 
     def begin(self, name: str, at_s: float, *, stands_for_call: bool = False) -> Span:
         start_ns = self._ns(at_s)
@@ -150,7 +150,7 @@ class CallTrace:
         parent: Span | None = None,
         attributes: Attributes | None = None,
     ) -> Span:
-        """Write a span that has ended, below `parent` or the call."""
+        """Write a finished span as a child of `parent` or of the call."""
         span = self._tracing.begin(name, self._ns(began_s), parent or self._ids)
         self.end(span, ended_s, attributes)
         return span
@@ -160,14 +160,14 @@ class CallTrace:
 
 
 def make_exporter(endpoint: str) -> SpanExporter:
-    """Return an exporter whose headers come from OpenTelemetry's own variables."""
+    """Return an exporter, whose headers come from OpenTelemetry's environment variables."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(f"{endpoint.rstrip('/')}{PATH}", timeout=SEND_LIMIT_S)
 
 
 def open_tracing(endpoint: str, program: str, name: str) -> Tracing | None:
-    """Return the tracing of a program, None without a configured collector.
+    """Return a program's tracing, None without a configured collector.
 
     Raises:
         ValueError: The SDK is not installed.

@@ -1,7 +1,7 @@
-"""Function calls in text: the prompt that offers functions, calls in a history, a reply's parser.
+"""Function calls as text: the prompt with the functions, calls in a history, and the parser.
 
-Pure, so that the gateway and the worker's machines share it. The format is the one the language
-model was trained on. Source: the chat template of Qwen3; docs/specification/model.md#3.3.
+Pure, so that the gateway and the worker's machines share it. The format is the one that the
+language model was trained on. Source: the chat template of Qwen3; docs/specification/model.md#3.3.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CALL_START: Final = "<tool_call>"
 CALL_END: Final = "</tool_call>"
 MARKS: Final = (CALL_START, CALL_END)
 
-# What stands before the arguments of a call; they begin with the bracket that follows.
+# The text before the arguments of a call, which begin with the bracket that follows.
 HEAD: Final = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
-ARGUMENTS_DEPTH: Final = 2  # brackets that are open inside a call's arguments
+ARGUMENTS_DEPTH: Final = 2  # open brackets at the beginning of a call's arguments
 PROMPT: Final = """\
 # Tools
 
@@ -42,11 +42,11 @@ For each function call, return a json object with function name and arguments wi
 
 @dataclass(frozen=True)
 class Offer:
-    """Which functions a reply may call.
+    """The functions that a reply may call.
 
     Attributes:
-        functions: none of them has the name of another.
-        must_call: the reply is a call and nothing else; it cannot be spoken.
+        functions: with unique names.
+        must_call: the reply is exactly one call, which is not spoken.
     """
 
     functions: tuple[Function, ...] = ()
@@ -58,7 +58,7 @@ class Offer:
 
     @property
     def prompt(self) -> str:
-        """The end of the system message; "" without functions."""
+        """Text appended to the system message; "" without functions."""
         if not self.functions:
             return ""
         lines = (
@@ -69,7 +69,7 @@ class Offer:
 
     @property
     def reply_start(self) -> str:
-        """How the reply has to begin; "" where it may begin with anything."""
+        """Forced beginning of the reply; "" if it is free."""
         if not self.must_call:
             return ""
         if len(self.functions) > 1:
@@ -78,13 +78,13 @@ class Offer:
 
 
 def call_text(name: str, arguments: str) -> str:
-    """Return one call of an assistant's message; several are joined by line feeds."""
+    """Return one call as text of an assistant's message; several are joined by line feeds."""
     inner = f'{{"name": {_to_json(name)}, "arguments": {arguments.strip() or "{}"}}}'
     return f"{CALL_START}\n{inner}\n{CALL_END}"
 
 
 def outputs_text(outputs: Iterable[str]) -> str:
-    """Return the user's message of function outputs, in the order of the calls."""
+    """Return function outputs, in the order of the calls, as text of a user's message."""
     return "\n".join(f"<tool_response>\n{output}\n</tool_response>" for output in outputs)
 
 
@@ -118,14 +118,14 @@ CallEvent = Said | CallBegun | CallArguments | CallDone | CallInvalid
 
 
 class CallParser:
-    """Separates text and calls of a reply while it is generated, however it is cut into pieces.
+    """Separates the text and the calls of a streamed reply.
 
     White space around calls is dropped. Without functions everything is text.
     """
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
-        self._kept = ""  # text that may belong to a mark, or stand before one
+        self._kept = ""  # text that may be part of a mark, or precede one
         self._call: _Call | None = None
         self._has_failed = False
         self.n_calls = 0
@@ -177,7 +177,7 @@ class CallParser:
         if done is None or done.name not in self._names:
             events.append(self._fail("it is not a name and arguments as JSON"))
             return ""
-        if call.name is None:  # in another order than usual, so nothing of it was sent
+        if call.name is None:  # in an unusual order, so none of it was emitted
             events += [CallBegun(done.name), CallArguments(done.arguments)]
         events.append(done)
         self.n_calls += 1
@@ -189,7 +189,7 @@ class CallParser:
 
 
 class _Place(Enum):
-    """What a character stands in."""
+    """Lexical context of a character."""
 
     JSON = auto()
     STRING = auto()
@@ -197,7 +197,7 @@ class _Place(Enum):
 
 
 class _Call:
-    """The text of one call: where its arguments are, and where it ends."""
+    """The text of one call, with the positions of its arguments and its end."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -207,10 +207,10 @@ class _Call:
         self._depth = 0
         self._arguments_at = 0
         self._arguments_end: int | None = None
-        self._sent = 0  # end of what was sent of the arguments
+        self._sent = 0  # end of the part of the arguments that was emitted
 
     def feed(self, text: str) -> str | None:
-        """Append text; return what follows the call's object, None until it ends."""
+        """Append text; return the rest after the call's object, or None before its end."""
         before, self._text = len(self._text), self._text + text
         for index in range(before, len(self._text)):
             self._step(self._text[index])
@@ -250,7 +250,7 @@ class _Call:
         return CallDone(name, self._text[self._arguments_at : self._arguments_end])
 
     def _find_head(self, index: int) -> None:
-        """Find whether the arguments begin with the bracket at an index."""
+        """Check whether the arguments begin at the bracket at `index`."""
         head = HEAD.match(self._text)
         if head is not None and head.end() == index:
             self.name, self._arguments_at = head[1], index
@@ -270,7 +270,7 @@ class _Call:
 
 
 def _no_constant(constant: str) -> None:
-    """Refuse NaN and Infinity, which Python would take."""
+    """Refuse NaN and Infinity, which Python would accept."""
     raise ValueError(constant)
 
 

@@ -25,17 +25,17 @@ from core.errors import (
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
 DEFAULT_MAX_FRAMES: Final = 64  # source: docs/specification/model.md#4.7
-CANDIDATES_PER_S: Final = 10  # where a long clip may be looked at; same source
+CANDIDATES_PER_S: Final = 10  # of which the frames of a long clip are chosen; same source
 DEFAULT_MAX_SIDE_PX: Final = 1_344  # three tiles of the vision encoder's 448 pixels
-THREADS: Final = 2  # ours: each keeps a few pictures, and live calls need the other cores
+THREADS: Final = 2  # ours: each buffers a few pictures, and live calls need the other cores
 QUARTER_TURN_DEG: Final = 90
-FULL_TURN: Final = 4  # quarters
+FULL_TURN: Final = 4  # quarter turns
 
 
 @dataclass(frozen=True)
 class VideoClip:
     frames: tuple[Image.Image, ...]  # RGB, upright
-    times_s: tuple[float, ...]  # when each frame is on screen, from the start of the video
+    times_s: tuple[float, ...]  # presentation times from the start of the video
     audio: FloatArray  # [T] float32 at 16 kHz; empty when the video has no sound
     duration_s: float
 
@@ -82,14 +82,14 @@ def read_video(
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which moments of a video are looked at."""
+    """Choice of the frames of a video."""
 
     fps: float
     max_frames: int
     max_duration_s: float
 
     def times_s(self, duration_s: float) -> list[float]:
-        """Return the moments, s, ascending; source: docs/specification/model.md#4.7."""
+        """Return the times of the frames, ascending; source: docs/specification/model.md#4.7."""
         wanted = max(1, math.ceil(round(duration_s * self.fps, 3)))
         if wanted <= self.max_frames:
             return [index / self.fps for index in range(wanted)]
@@ -140,7 +140,7 @@ def _video_stream(container: InputContainer) -> av.VideoStream:
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
-    """Return the length of the video; read all packets if the header does not hold it."""
+    """Return the length of the video; without one in the header, read all packets."""
     claimed_s = container_duration_s(container)
     if claimed_s is not None and claimed_s > 0:
         return claimed_s
@@ -158,7 +158,7 @@ def _frames_at(
     stream: av.VideoStream,
     max_side_px: int,
 ) -> list[Image.Image]:
-    """Decode once and keep, for each moment, the picture on screen then."""
+    """Decode the video once, and return the frame that is shown at each time."""
     chosen: list[Image.Image] = []
     shown: av.VideoFrame | None = None
     for at_s, frame in _timed_frames(container, stream):

@@ -1,7 +1,7 @@
-"""TLS between the gateway and its workers: the CA, certificates and contexts.
+"""TLS between the gateway and its workers: CA, certificates and SSL contexts.
 
-Every worker presents a certificate for the same name, which is checked wherever it runs: workers
-come and go by address, so a certificate for an address would say less.
+Every worker presents a certificate for the same name, which is verified wherever it runs, because
+the addresses of workers change.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SNI: Final = {"sni_hostname": WORKER_TLS_NAME}
 """Option of a request by httpx: the name to ask for and to check, whatever the address is."""
 
 CA_FILE: Final = Path("certs") / "worker_ca.pem"
-VALID: Final = timedelta(days=3_650)  # ours; only our programs use these certificates
+VALID: Final = timedelta(days=3_650)  # ours; only this project's programs use these certificates
 CLOCK_SKEW: Final = timedelta(hours=1)
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the context that checks workers, None without TLS; raises as `worker_ca`."""
+    """Return the gateway's SSL context for workers, None without TLS; raises as `worker_ca`."""
     if not settings.security.worker_tls:
         return None
     context = ssl.create_default_context(cafile=worker_ca(settings))
@@ -40,10 +40,10 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the context that a worker serves with, None without TLS.
+    """Return a worker's SSL context, None without TLS.
 
     Raises:
-        OSError: Files can be neither read nor made.
+        OSError: Files can be neither read nor created.
         ValueError: There is neither a certificate nor a key to sign one with.
     """
     security = settings.security
@@ -60,7 +60,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         raise ValueError(
             f"{error}: set security.worker_certfile and security.worker_keyfile"
         ) from error
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the library reads files only
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # the library only reads files
         file.write(signed)
         file.flush()
         context.load_cert_chain(file.name)
@@ -68,14 +68,14 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def worker_ca(settings: Settings) -> Path:
-    """Return the CA's file, made if it is ours and missing; an OSError if that fails."""
+    """Return the CA's file, created if it is our own and missing; raises `OSError`."""
     if settings.security.worker_ca is not None:
         return settings.security.worker_ca
     return ensure_ca(settings.service.data_dir / CA_FILE)
 
 
 def ensure_ca(path: Path) -> Path:
-    """Return the file of a CA's certificate and key, made if missing; an OSError if that fails."""
+    """Return the file of our CA's certificate and key, created if missing; raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked_folder(path.parent):  # programs that share the folder may start together
         if not path.exists():
@@ -97,9 +97,9 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
     """Return a new certificate and its key, signed by the CA of `ensure_ca`.
 
     Args:
-        ca_file: Certificate and key, PEM.
-        names: What the certificate is for.
-        for_clients: It also authenticates clients.
+        ca_file: PEM of the CA's certificate and key.
+        names: Subject alternative names.
+        for_clients: The certificate also authenticates clients.
 
     Raises:
         OSError: The file cannot be read.
@@ -132,7 +132,7 @@ def issue(ca_file: Path, names: Sequence[x509.GeneralName], *, for_clients: bool
 
 
 def _key_id(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the id that a CA gives its key: not every maker of certificates derives it alike."""
+    """Return a CA's own key id, because not every CA derives it in the same way."""
     try:
         own = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

@@ -15,9 +15,8 @@ import yaml
 from prometheus_client import CollectorRegistry, Metric
 
 from config import PROJECT_ROOT
-from core.metrics import GatewayMetrics
+from core.metrics import GatewayMetrics, WorkerMetrics
 from core.schemas.export.pages import table
-from core.serving.observers import WorkerMetrics
 
 COUNTER_SUFFIX: Final = "_total"  # what the text format appends to a counter's name
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from core.engine.passes import Task, run_pass
-from core.processors.content import duplex_settings
+from core.processors.content import override
 from core.processors.turns import open_voice
 from core.processors.unified import UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
@@ -156,7 +156,7 @@ class Stage:
                 session,
                 duplex_prefix(conversation.system or DUPLEX_SYSTEM_PROMPT),
                 duplex_suffix(""),
-                settings=duplex_settings(config, duplex.defaults),
+                settings=override(duplex.defaults, config),
                 voice_sample=voice,
                 vocoder=vocoder,
             )

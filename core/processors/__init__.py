@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.processors.chat import ChatView
 from core.processors.duplex import DuplexView
 from core.processors.streaming import HalfDuplexView, StreamingView
+from core.processors.turns import ChatView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import View, ViewContext
 

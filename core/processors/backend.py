@@ -1,6 +1,6 @@
-"""The loaded model as a worker uses it: warm-up, conversations, facts, and the device under it.
+"""The worker's backend for the real model: loading, warm-up, views, facts, and the device.
 
-Importing this imports the model's libraries.
+Importing it imports the model's libraries.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.settings import Weights
 
 WARM_UP_TOKENS: Final = 12
-ROUNDS: Final = 3  # the shortest counts: the first one also makes what is made at first use
-PICTURE_SIZE: Final = (1280, 720)  # what the pages send
+ROUNDS: Final = 3  # the shortest counts: the first also initializes what is initialized lazily
+PICTURE_SIZE: Final = (1280, 720)  # as the pages send
 SECOND: Final = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
 
 
 def speak_once(context: ViewContext) -> None:
-    """Speak once, so that no session waits for what is made at the first use."""
+    """Run each mode once, so that no session waits for lazy initialization."""
     duplex = DuplexView(context)
     duplex.prepare()
     duplex.prefill(SECOND)
@@ -75,9 +75,9 @@ def speak_once(context: ViewContext) -> None:
 def measure_units(
     context: ViewContext, slots: int, now_s: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Return the seconds that a unit takes by number of sessions: of one, and of all slots.
+    """Return the seconds that a unit takes, by number of sessions: one, and all slots.
 
-    All get a second of audio and a picture, and every second one speaks.
+    Each session is fed a second of audio and a picture; every other one speaks.
     """
     views = [DuplexView(context) for _ in range(slots)]
     try:
@@ -110,7 +110,7 @@ BYTES_PER_MB = 1_000_000
 
 
 def choose_device(gpu_index: int | None) -> str:
-    """Return a model's device; where fewer GPUs are visible than `gpu_index`, they are shared."""
+    """Return a model's device; an index beyond the visible GPUs wraps around."""
     if not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{(gpu_index or 0) % torch.cuda.device_count()}"
@@ -126,12 +126,12 @@ TINY_NAME: Final = "Tiny random test model"
 
 
 class ModelCard(WireModel):
-    """What a checkpoint says of itself."""
+    """A checkpoint's description of itself."""
 
-    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS, description="For people.")
-    kind: ModelKind | None = Field(None, description="What it is.")
+    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS, description="Display name.")
+    kind: ModelKind | None = Field(None, description="Kind of model.")
     try_saying: tuple[Suggestion, ...] = Field(
-        (), max_length=SUGGESTIONS_MAX, description="Sentences it is known to answer."
+        (), max_length=SUGGESTIONS_MAX, description="Sentences that it is known to answer."
     )
 
 
@@ -156,7 +156,7 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
 
 
 def kind_of(variant: str, parameters: int, card_kind: ModelKind | None) -> ModelKind:
-    """Return what a checkpoint is; no card turns random or small weights into the full model."""
+    """Return a checkpoint's kind; no card turns random or small weights into the full model."""
     if variant == TINY_VARIANT:
         return ModelKind.TINY_RANDOM
     if card_kind is not None and card_kind is not ModelKind.FULL:
@@ -185,26 +185,26 @@ def _device_name(device: torch.device) -> str:
     return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
-# Shares of the whole loading, as a person waits for it.
+# Shares of the total loading time.
 WEIGHTS_SHARE: Final = 0.8
 VOICE_SHARE: Final = 0.85
 WARM_UP_SHARE: Final = 0.9
 
 Load = Callable[[Engine, Report], UnifiedProcessor]
-"""Loads a model whose views an engine runs, telling how far it has come."""
+"""Loads a model whose views an engine runs, and reports its progress."""
 
 
 class RealBackend:
-    """Conversations with the real model.
+    """Opens conversations with the real model.
 
-    `unit_s_by_sessions`: how long a unit of so many sessions together took at the start; empty
-    without a card, where a worker has one slot unless it is configured otherwise.
+    Attributes:
+        unit_s_by_sessions: measured duration of a unit by number of concurrent sessions; empty
+            without a GPU, where a worker has one slot unless configured otherwise.
     """
 
     own_transcriber: ClassVar[None] = None
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
-        """Speak once before the first session if `warms_up`, so that none waits for lazy parts."""
         self.media = MediaProcesses(keeps_spare=True)
         self._load = load
         self.unit_s_by_sessions: dict[int, float] = {}
@@ -228,14 +228,19 @@ class RealBackend:
         return len(self.context.model.duplex.tokenizer.encode(text))
 
     def load(self, engine: Engine, report: Report) -> None:
-        """Load the model, then speak once.
+        """Load the model and warm it up.
 
-        What was loaded stays for good, so garbage collection need not visit it. Toy tensors, and
-        the small ones beside a GPU, lose time with a second thread.
+        What was loaded is permanent, so it is excluded from garbage collection. Toy tensors, and
+        the small CPU tensors of a GPU worker, are slower with a second thread.
         """
-        processor = self._load(
-            engine, lambda stage, share: report(stage, _whole_share(stage, share))
-        )
+
+        def report_part(stage: str, share: float | None) -> None:
+            if share is not None:
+                report(stage, share * WEIGHTS_SHARE)
+            else:
+                report(stage, VOICE_SHARE if stage == "loading the voice" else 0.0)
+
+        processor = self._load(engine, report_part)
         self._context = processor.chat.context
         self._facts = model_facts(self._context.model, processor.model_path)
         engine.watch(partial(free_share, self._executor))
@@ -245,7 +250,7 @@ class RealBackend:
             if self._device.type == "cuda":
                 slots = self._executor.options.slots
                 self.unit_s_by_sessions = measure_units(self._context, slots)
-                logger.info("units took, s by sessions: %s", self.unit_s_by_sessions)
+                logger.info("unit durations, s by sessions: %s", self.unit_s_by_sessions)
         if processor.model.model.config.model_variant or self._device.type == "cuda":
             torch.set_num_threads(1)
         self.tidy()
@@ -271,11 +276,11 @@ class RealBackend:
             torch.cuda.empty_cache()
 
     def check(self) -> None:
-        """Compute something small; raises `ModelError` if only a new process helps the device."""
+        """Run a small computation; raises `ModelError` if the device needs a new process."""
         try:
             torch.ones(1, device=self._device).sum().item()
         except RuntimeError as error:
-            raise ModelError(f"The device does not work any more: {error}") from error
+            raise ModelError(f"The device has failed: {error}") from error
 
     def memory_mb(self) -> tuple[float, float] | None:
         if self._device.type != "cuda":
@@ -284,9 +289,9 @@ class RealBackend:
         return (total - free) / BYTES_PER_MB, total / BYTES_PER_MB
 
     def close(self) -> None:
-        """End the processes beside the model; what was loaded can be collected again."""
+        """End the media processes; what was loaded can be collected again."""
         self.media.close()
-        gc.unfreeze()  # or libraries made with nanobind call it leaked when the program ends
+        gc.unfreeze()  # or libraries built with nanobind report leaks at exit
 
     def facts(self) -> ModelFacts:
         if self._facts is None:
@@ -300,9 +305,3 @@ class RealBackend:
     @property
     def _device(self) -> torch.device:
         return self._executor.device
-
-
-def _whole_share(stage: str, share: float | None) -> float | None:
-    if share is not None:
-        return share * WEIGHTS_SHARE
-    return VOICE_SHARE if stage == "loading the voice" else 0.0

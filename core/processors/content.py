@@ -1,6 +1,6 @@
-"""From what is on the wire to what the model takes: settings, text, pictures, audio, voices.
+"""Converts wire content and settings to the model's: text, pictures, audio, voices.
 
-Files are read for library use only; a network service refuses paths before.
+Files are read for library use only; the service removes paths from requests.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from PIL import Image
 from pydantic import BaseModel
@@ -20,17 +20,13 @@ from core.media import Media, MediaReader, read_media
 from core.schemas.common import (
     AudioContent,
     ContentItem,
-    GenerationConfig,
     ImageContent,
     Role,
     TextContent,
     TTSConfig,
-    TTSSamplingParams,
     VideoContent,
 )
 from core.schemas.common import Message as WireMessage
-from core.schemas.duplex_calls import DuplexConfig
-from core.schemas.half_duplex import TurnGenerationConfig
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
 from core.video import VideoClip
 from MiniCPMO45.processing.processor import Message, Part
@@ -41,14 +37,14 @@ from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampli
 MS_PER_S = 1_000
 
 Item = Part | list[Part]
-"""One content item; the parts of a film clip stand in a list of their own."""
+"""One content item; a video clip is the list of its parts."""
 
 
 def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) -> list[Item]:
     """Decode content items in order.
 
-    Text stays as it is, audio is [T] float32 at 16 kHz, a picture RGB, a video the list of its
-    pictures and pieces of audio in time order.
+    Text is unchanged, audio becomes [T] float32 at 16 kHz, a picture RGB, a video the list of its
+    pictures and audio segments in time order.
 
     Raises:
         AudioError: audio cannot be used.
@@ -61,7 +57,7 @@ def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) ->
 def model_messages(
     messages: Sequence[WireMessage], read: MediaReader = read_media
 ) -> list[Message]:
-    """Decode the messages of one request; a text stays as it is. Errors as of `model_items`."""
+    """Decode the messages of one request; raises as `model_items`."""
     items = [
         item for each in messages if not isinstance(each.content, str) for item in each.content
     ]
@@ -80,7 +76,7 @@ def model_messages(
 def with_voice_prompt(
     messages: list[Message], tts: TTSConfig, voice: FloatArray | None
 ) -> list[Message]:
-    """Put the model's own system prompt in front unless the caller gave a system message.
+    """Prepend the model's own system prompt unless the caller gave a system message.
 
     Raises `BadConfigError` for an unknown language, or voice cloning without a sample.
     """
@@ -94,7 +90,7 @@ def with_voice_prompt(
 
 
 def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | None:
-    """Return a request's voice, [T] float32 at 16 kHz: the file, else the samples, the default."""
+    """Return a request's voice, [T] float32 at 16 kHz: its file, its samples, or the default."""
     voice = default
     if tts.ref_audio_path:
         voice = read_voice(tts.ref_audio_path)
@@ -117,7 +113,7 @@ def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
 
 
 def _read_all(items: Sequence[ContentItem], read: MediaReader) -> Iterator[Media]:
-    """Decode all pictures and videos at once: they have one budget."""
+    """Decode all pictures and videos at once: they share one pixel budget."""
     media = [item for item in items if isinstance(item, ImageContent | VideoContent)]
     return iter(read(media) if media else ())
 
@@ -148,36 +144,20 @@ def _item(item: ContentItem, media: Iterator[Media]) -> Item:
 
 
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}
-"""Wire names whose word the model layer does not use."""
+"""Wire names that the model layer calls differently."""
+
+SettingsT = TypeVar("SettingsT", DuplexSettings, GenerationSettings, SpeechSampling)
 
 
-def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) -> DuplexSettings:
-    """Return the settings of one duplex session.
+def override(base: SettingsT, config: BaseModel | None) -> SettingsT:
+    """Return `base` with the values of the fields that `config` has under the same name.
 
-    What the client left out takes the wire's default; `base` holds the operator's choice for what
-    the wire does not name, such as the window.
+    What the client left out takes the wire's default; what the wire does not name, such as the
+    duplex window, stays as the operator chose it.
     """
-    return replace(base or DuplexSettings(), **_by_name(config, DuplexSettings))
-
-
-def generation_settings(
-    config: GenerationConfig | TurnGenerationConfig, base: GenerationSettings | None = None
-) -> GenerationSettings:
-    """Return how the text of a reply is drawn; `base` holds what `config` does not name."""
-    return replace(base or GenerationSettings(), **_by_name(config, GenerationSettings))
-
-
-def speech_sampling(params: TTSSamplingParams | None) -> SpeechSampling:
-    if params is None:
-        return SpeechSampling()
-    return replace(SpeechSampling(), **_by_name(params, SpeechSampling))
-
-
-def _by_name(
-    config: BaseModel, kind: type[DuplexSettings | GenerationSettings | SpeechSampling]
-) -> dict[str, Any]:
-    # Any: each value has the type of its field, which no dictionary can say.
-    known = {field.name for field in fields(kind)}
-    values = {name: value for name, value in config if name in type(config).model_fields}
-    renamed = {RENAMED.get(name, name): value for name, value in values.items()}
-    return {name: value for name, value in renamed.items() if name in known}
+    if config is None:
+        return base
+    declared = type(config).model_fields  # unknown keys have no effect
+    values = {RENAMED.get(name, name): value for name, value in config if name in declared}
+    known = {field.name for field in fields(base)}
+    return replace(base, **{name: value for name, value in values.items() if name in known})

@@ -1,10 +1,10 @@
-"""Full duplex: begin a conversation, then one unit a second until it is closed.
+"""Full duplex: a conversation of one unit per second.
 
 view = processor.set_duplex_mode()
 await view.begin("Be kind.")
 result = await view.unit(second_of_audio, pictures)   # the model listens or speaks
 await view.finish_unit()                              # may run while the audio plays
-view.set_break()                                      # let the next unit listen
+view.set_break()                                      # make the next unit listen
 await view.close()
 """
 
@@ -22,7 +22,7 @@ from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.errors import OmniError
 from core.modes import OnSound
-from core.processors.content import MS_PER_S, decode_frames, duplex_settings, read_voice
+from core.processors.content import MS_PER_S, decode_frames, override, read_voice
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import UNIT_MS
@@ -40,8 +40,8 @@ from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, d
 from MiniCPMO45.settings import DuplexSettings
 
 DUPLEX_SESSION = "duplex"
-LISTEN_MARKS = 1  # the decision to listen
-SPEAK_MARKS = 2  # the decision to speak, and what ends the unit
+LISTEN_MARKS = 1  # tokens besides text: the decision to listen
+SPEAK_MARKS = 2  # the decision to speak, and the end of the unit
 
 Outcome = tuple[PrefillResult, UnitResult | None]
 
@@ -76,10 +76,10 @@ class DuplexView(View, DuplexCapability):
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the system prompt's text.
 
-        The voice samples are [T] float32 at 16 kHz: `ref_audio` stands in the prompt, None for the
-        default, and `tts_audio` is spoken with, None for `ref_audio`. `suffix_text` follows the
-        sample in the prompt. With `early_audio` a unit's audio begins ahead of its result; see
-        `unit`.
+        The voice samples are [T] float32 at 16 kHz: `ref_audio` is part of the prompt, None for the
+        default, and `tts_audio` is the voice of replies, None for `ref_audio`. `suffix_text`
+        follows the sample in the prompt. `early_audio` passes the beginning of a unit's audio to
+        `on_sound` before its result.
 
         Raises:
             AudioError: a recording cannot serve as a voice.
@@ -87,7 +87,7 @@ class DuplexView(View, DuplexCapability):
         context = self.context
         self._check_voices(ref_audio, tts_audio)
         prompted = context.default_voice if ref_audio is None else ref_audio
-        chosen = self.defaults if config is None else duplex_settings(config, self.defaults)
+        chosen = self.defaults if config is None else override(self.defaults, config)
         settings = replace(chosen, early_audio=early_audio)
         session = await self._start(session_id)
         prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
@@ -114,18 +114,18 @@ class DuplexView(View, DuplexCapability):
         """Feed one second of audio and let the model listen or speak; `finish_unit` must follow.
 
         Args:
-            audio: [T] float32 at 16 kHz; one second is consumed, the rest waits.
-            frames: pictures of this second, oldest first, RGB; or what `encode_ahead` returned for
-                them, if the limit is the one it was sliced by.
+            audio: [T] float32 at 16 kHz; one second is consumed, the rest is buffered.
+            frames: RGB pictures of this second, oldest first; or what `encode_ahead` returned for
+                them with the same slice limit.
             max_slice_nums: most slices per picture; None takes the conversation's setting.
             force_listen: listen in any case; a running turn is ended first.
-            force_speak: speak in any case, unless it has to listen.
-            due_s: when the unit must be done, `time.monotonic`; None if it is not live.
-            on_sound: awaited with the beginning of the audio if `begin` asked for it; the result
-                holds the rest.
+            force_speak: speak unless the model has to listen.
+            due_s: deadline of the unit, `time.monotonic`; None if it is not live.
+            on_sound: awaited with the beginning of the audio if `begin` requested early audio; the
+                result holds the rest.
 
         Returns:
-            What the model did; None if there was too little audio for a unit.
+            The model's action; None if there was too little audio for a unit.
 
         Raises:
             NotPreparedError: the conversation has not begun.
@@ -149,10 +149,10 @@ class DuplexView(View, DuplexCapability):
         await self.context.run(self.close_unit(self.session))
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> EncodedPicture:
-        """Encode an RGB picture ahead of its unit, beside a unit under way; see `unit`."""
-        [cut] = await self._sliced([picture], max_slice_nums)
-        assert isinstance(cut, SlicedPicture), "it was not seen before"
-        return await self.context.run(encode_picture(cut, max_slice_nums))
+        """Encode an RGB picture for a later `unit`, concurrently with one under way."""
+        [sliced] = await self._sliced([picture], max_slice_nums)
+        assert isinstance(sliced, SlicedPicture), "it was not encoded before"
+        return await self.context.run(encode_picture(sliced, max_slice_nums))
 
     def set_break(self) -> None:
         """Make the next unit listen; may be called from any thread."""
@@ -184,7 +184,7 @@ class DuplexView(View, DuplexCapability):
         early_audio: bool = False,
         session_id: str = DUPLEX_SESSION,
     ) -> str:
-        """Run `begin`; a voice sample may be a file, samples win over it."""
+        """Run `begin`; a voice sample may be a file, unless samples are given."""
         beginning = self.begin(
             system_prompt,
             ref_audio=_samples(ref_audio, ref_audio_path),
@@ -206,7 +206,7 @@ class DuplexView(View, DuplexCapability):
     ) -> PrefillResult:
         """Feed one unit's input; see `unit`.
 
-        Pictures may be Base64, a slice limit may be one per picture, and the audio may be a file.
+        Pictures may be Base64, the slice limit may differ per picture, and the audio may be a file.
         """
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
@@ -216,11 +216,11 @@ class DuplexView(View, DuplexCapability):
         return run_inline(self.context.run(steps))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
-        """Let the model decide and speak in the prefilled unit; costs are in milliseconds."""
+        """Let the model decide and speak in the prefilled unit."""
         return self._record(self.generate_unit(force_listen))
 
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
-        """Do the same as `generate`; costs in seconds, audio as an array."""
+        """Run `generate`, but return costs in seconds and the audio as an array."""
         steps = self.streaming_generate(self.session, force_listen)
         return run_inline(self.context.run(steps))
 
@@ -263,7 +263,7 @@ class DuplexView(View, DuplexCapability):
         frames: Sequence[Image.Image | EncodedPicture],
         max_slice_nums: int | Sequence[int] | None,
     ) -> list[PreparedFrame]:
-        """Slice pictures on a thread, where that delays no other conversation."""
+        """Slice pictures on a thread, so that no other conversation is delayed."""
         if not frames:
             return []
         limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
@@ -282,7 +282,7 @@ class DuplexView(View, DuplexCapability):
         return await self.context.threads.run(slice_all)
 
     def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
-        """Convert a result, with the costs of its input if they belong to the call."""
+        """Convert a result to the wire's; `fed` adds the costs of its input."""
         has_voice = self.session.speech.vocoder is not None
         wave = unit.audio_waveform if has_voice and not unit.is_listen else None
         feed_s, all_s = (0.0, 0.0) if fed is None else (fed.cost_feed, fed.cost_all)

@@ -1,7 +1,7 @@
-"""Turns over a kept cache: messages or segments of speech in, replies out, a turn rolled back.
+"""Conversations by turns: messages or speech segments in, replies out, a turn undone.
 
 view = StreamingView(context)
-await view.feed_request(request)                 # new messages, behind what the cache holds
+await view.feed_request(request)                 # new messages, after those in the cache
 async for chunk in view.reply("session", Generate()): ...   # its outcome is `view.reply_end`
 view.stop()                                      # end the reply under way
 await view.roll_back()                           # undo the turn that `mark` began
@@ -24,11 +24,10 @@ from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
 from core.processors.content import (
     Item,
-    generation_settings,
     model_items,
     model_messages,
+    override,
     read_voice,
-    speech_sampling,
 )
 from core.processors.turns import TurnView
 from core.processors.view import iterate_inline
@@ -45,7 +44,7 @@ from MiniCPMO45.engine.session import SnapshotError
 from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
 from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.processing.prompts import TurnOpening
-from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 
 HALF_DUPLEX_SESSION: Final = "half_duplex"
 
@@ -53,30 +52,28 @@ REPLY_FIELDS: Final = set(
     "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
     "reply_start".split()
 )
-"""Fields of a `Generate` that are settings of the model under the same name."""
+"""Fields of a `Generate` that are model settings under the same name."""
 
 
 class StreamingView(TurnView):
+    """Turns over a retained cache; the documented half-duplex view is the same class."""
+
     mode = ProcessorMode.STREAMING
 
     # --- the conversation ---
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Feed messages one by one behind what the cache holds; return the text, media as markers.
+        """Feed the request's messages; return the text fed, with media as markers.
 
         The request's settings are those of the reply that follows unless `reply` says otherwise.
-
-        Raises:
-            BadPayloadError: a part of a message cannot be used.
-            ContextFullError: the conversation is too long for the model.
+        Raises as `feed`.
         """
         threads = self.context.threads
         messages = await threads.run(lambda: model_messages(request.messages, threads.read_media))
         await self._session_for(request.session_id)
         await self._use_voice_of(request.streaming)
-        speech = speech_sampling(request.streaming.tts_sampling)
-        reply = generation_settings(request.generation, GenerationSettings(speech=speech))
-        self._drawing = reply
+        speech = override(SpeechSampling(), request.streaming.tts_sampling)
+        self._drawing = override(GenerationSettings(speech=speech), request.generation)
         options = PieceOptions(
             max_slice_nums=request.image.max_slice_nums or STREAMING_SLICES,
             omni_mode=request.omni_mode,
@@ -91,13 +88,13 @@ class StreamingView(TurnView):
         return self.stream_reply(session_id, settings)
 
     async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to, instead of an earlier one."""
+        """Set the rollback point here, replacing an earlier one."""
         if self._session is None:
             await self.reset(session_id)
         await self.context.engine.call(self.set_rollback_point)
 
     async def roll_back(self) -> None:
-        """Return to the point kept; without one, begin afresh."""
+        """Return to the rollback point; without one, begin afresh."""
         result = await self.context.engine.call(self.rollback)
         if not result.success and self._session is not None:
             await self.reset(self._session.id)
@@ -114,8 +111,8 @@ class StreamingView(TurnView):
     ) -> str:
         """Begin a fresh conversation, freeing the one before; return the text fed.
 
-        The system content is decoded, best as text, voice sample, text. `voice` is spoken with,
-        [T] float32 at 16 kHz; None takes the first clip of that content, else the default voice.
+        The system content is decoded, best as text, voice sample, text. `voice` is the voice of
+        replies, [T] float32 at 16 kHz; None takes the first clip of that content, else the default.
 
         Raises:
             AudioError: the recording cannot serve as a voice.
@@ -131,11 +128,11 @@ class StreamingView(TurnView):
         has_own_voice = speaks and sample is not None and self.context.model.can_speak
         await self.choose_voice(sample if has_own_voice else None)
         base = GenerationSettings(generate_audio=speaks, use_speech_template=speaks)
-        self._drawing = generation_settings(chosen.generation, base)
+        self._drawing = override(base, chosen.generation)
         options = PieceOptions(use_tts_template=speaks)
         content = system_content if isinstance(system_content, str) else list(system_content)
         [prompt] = await self.feed(session_id, [Message(Role.SYSTEM.value, content)], options)
-        self._has_replied = True  # what follows is a turn of its own in the counts
+        self._has_replied = True  # the counts of the first turn begin after the prompt
         return prompt
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[Item]:
@@ -144,30 +141,25 @@ class StreamingView(TurnView):
     async def feed_segment(self, segment: FloatArray, frames: Sequence[Image.Image] = ()) -> None:
         """Feed a segment of speech, [T] float32 at 16 kHz, and RGB pictures as the user's turn.
 
-        Raises:
-            NotPreparedError: the conversation has not begun.
-            BadPayloadError: the segment cannot be used.
-            ContextFullError: the conversation is too long for the model.
+        Raises `NotPreparedError` before `begin`; else as `feed`.
         """
         content: list[Item] = [*frames, segment]
         message = Message(Role.USER.value, content)
         await self.feed(self.session.id, [message], self._pieces)
 
     def answer(self, *, sets_rollback_point: bool = True) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer the user's turn; `sets_rollback_point` replaces the point to roll back to."""
+        """Answer the user's turn; `sets_rollback_point` replaces the rollback point."""
         return self.stream_reply(
-            self.session.id,
-            self._drawing,
-            enable_speculative_snapshot=sets_rollback_point,
+            self.session.id, self._drawing, enable_speculative_snapshot=sets_rollback_point
         )
 
     # --- the documented synchronous form ---
 
     def prefill(self, request: StreamingRequest) -> str:
-        """Feed messages as `feed_request` does, and keep a point to roll back to.
+        """Feed messages as `feed_request` does, and set a rollback point.
 
-        The point lies in front of a user's turn, so that a turn that fails can be undone, and
-        behind anything else, such as the system prompt.
+        The point lies before a user's turn, so that a turn that fails can be undone, and after
+        anything else, such as the system prompt.
         """
         is_turn = request.messages[-1].role is Role.USER
         session = run_inline(self._session_for(request.session_id))
@@ -192,10 +184,9 @@ class StreamingView(TurnView):
         top_k: int | None = None,
         use_tts_template: bool | None = None,
     ) -> Generator[StreamingChunk, None, None]:
-        """Iterate over `reply`; what is None is as the prefill said.
+        """Iterate over `stream_reply`; None takes the prefill's value.
 
-        A `length_penalty` above 1 makes replies longer; `enable_speculative_snapshot` keeps a point
-        to roll back to. Raises `OutOfOrderError` if nothing was prefilled for this session.
+        A `length_penalty` above 1 makes replies longer.
         """
         settings = self._settings(
             generate_audio=generate_audio,
@@ -217,7 +208,7 @@ class StreamingView(TurnView):
         self.session.take_snapshot()
 
     def rollback(self) -> RollbackResult:
-        """Return to the point kept before the reply; it is used up."""
+        """Return to the rollback point, which is used up."""
         if self._session is None:
             return RollbackResult(success=False, reason="There is no session.")
         try:
@@ -231,8 +222,10 @@ class StreamingView(TurnView):
         if self._session is not None:
             self._session.snapshot = None
 
+    # --- helpers ---
+
     def _settings(self, **wanted: Any) -> GenerationSettings:
-        """Return how the reply is drawn; what is None or absent is as the prefill said."""
+        """Return the reply's settings; None or an absent field takes the prefill's value."""
         usual = replace(
             self._drawing,
             use_speech_template=self._pieces.use_tts_template,
@@ -244,7 +237,6 @@ class StreamingView(TurnView):
         path, data = config.ref_audio_path, config.ref_audio_data
         if not path and not data:
             return
-
         voice = await self.context.threads.run(
             lambda: read_voice(path) if path else decode_voice(data)
         )

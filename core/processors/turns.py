@@ -1,43 +1,60 @@
-"""What the turn-based modes have in common: a kept session, its voice, replies and their counts."""
+"""Conversations by turns: the base of their views, and one-shot chat.
+
+view = processor.set_chat_mode()
+response = await view.respond(request)           # in one call; or in two steps:
+await view.feed_request("session", request)
+async for chunk in view.reply("session"): ...
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.audio import FloatArray, to_pcm
+from core.audio import FloatArray, encode_wire_wav, to_pcm, write_wav
+from core.capabilities import ProcessorMode
 from core.engine.engine import run_inline
-from core.engine.passes import Task
-from core.errors import OutOfOrderError
-from core.processors.content import MS_PER_S, read_voice
+from core.errors import BadConfigError, OmniError, OutOfOrderError
+from core.processors.content import (
+    MS_PER_S,
+    model_messages,
+    override,
+    read_voice,
+    resolve_voice,
+    with_voice_prompt,
+)
 from core.processors.view import View, ViewContext, model_errors
+from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.speech import ReplyPiece
 from MiniCPMO45.modes.streaming import ReplyResult
 from MiniCPMO45.processing.processor import Message
-from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+
+ONE_SHOT_SESSION = "chat"
 
 
 class TurnView(View):
-    """A turn-based conversation over one kept session.
+    """Base of the conversations by turns: one session, its voice, replies and token counts.
 
     Attributes:
-        reply_end: what the last reply came to.
+        reply_end: outcome of the last reply.
         token_stats: tokens of the last turn.
     """
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
         super().__init__(context, session)
         self.reply_end: ReplyEnd | None = None
-        self._voice: FloatArray | None = None
         self.token_stats = TokenStats()
-        self._pieces = PieceOptions()  # how messages are read
+        self._voice: FloatArray | None = None
+        self._pieces = PieceOptions()  # how messages are rendered
         self._drawing = GenerationSettings()  # how replies are drawn
         self._has_replied = True
 
@@ -76,10 +93,10 @@ class TurnView(View):
     async def feed(
         self, session_id: str, messages: Sequence[Message], options: PieceOptions
     ) -> list[str]:
-        """Feed messages one by one behind what the cache holds; return the text fed for each.
+        """Feed messages one by one after those in the cache; return the text fed for each.
 
         Another `session_id` than before begins a fresh conversation. Audio is [T] float32 at 16
-        kHz, pictures RGB; `options.is_last_chunk` is about the last message.
+        kHz, pictures RGB; `options.is_last_chunk` applies to the last message.
 
         Raises:
             BadPayloadError: a part of the message cannot be used.
@@ -105,11 +122,11 @@ class TurnView(View):
         *,
         enable_speculative_snapshot: bool = False,
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed, piece by piece; the last chunk is final and empty.
+        """Stream the reply to what was fed; the last chunk is final and empty.
 
-        `stop` ends it soon; a stream that is closed stops the reply, too. `reply_end` describes it
-        afterwards. `enable_speculative_snapshot` keeps a point to roll back to. Raises
-        `OutOfOrderError` if nothing was fed into this session.
+        `stop` ends it soon, and so does closing the stream. `reply_end` describes it afterwards.
+        `enable_speculative_snapshot` keeps a rollback point. Raises `OutOfOrderError` if nothing
+        was fed into this session.
         """
         session, before = self._expect(session_id), self.kv_cache_length
         if settings.generate_audio:
@@ -117,12 +134,20 @@ class TurnView(View):
         if enable_speculative_snapshot:
             session.take_snapshot()
         stream = self.context.begin(self.context.model.streaming.generate(session, settings))
-        ended_s, index = time.perf_counter(), 0
+        index, last_s = 0, time.perf_counter()
+        ended_s = last_s
         try:
-            async with aclosing(_chunks(session, stream)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-                    ended_s, index = time.perf_counter(), chunk.chunk_index + 1
+            with model_errors():
+                async for piece in stream:
+                    now_s = time.perf_counter()
+                    yield _chunk(index, piece, now_s - last_s)
+                    index, last_s, ended_s = index + 1, now_s, time.perf_counter()
+        except GeneratorExit:
+            session.stop.set()  # so that the cache holds exactly what was said
+            with model_errors():
+                async for _ in stream:
+                    pass
+            raise
         finally:
             session.stop.clear()
             self._has_replied = True
@@ -169,34 +194,191 @@ class TurnView(View):
 
 
 def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
-    """Open a voice, [T] float32 at 16 kHz; speech of a running turn is dropped."""
+    """Open a voice, [T] float32 at 16 kHz; the speech of a running turn is dropped."""
     session.speech.vocoder = yield OpenVoice(voice, session.sampler.generator)
     session.reset_speech()
 
 
-async def _chunks(
-    session: Session, stream: Task[ReplyResult]
-) -> AsyncGenerator[StreamingChunk, None]:
-    """Convert the pieces of a reply to chunks; closed early, the reply is stopped in order."""
-    last_s, index = time.perf_counter(), 0
-    with model_errors():
-        async for piece in stream:
-            now_s = time.perf_counter()
-            try:
-                wave = piece.waveform
-                yield StreamingChunk(
-                    chunk_index=index,
-                    text_delta=piece.text or None,
-                    audio_data=None if wave is None or not wave.size else to_pcm(wave),
-                    duration_ms=(now_s - last_s) * MS_PER_S,
-                )
-            except GeneratorExit:
-                session.stop.set()  # so that the cache holds exactly what was said
-                async for _ in stream:
-                    pass
-                raise
-            last_s, index = now_s, index + 1
-
-
 def _try_voice(voice: FloatArray) -> Steps[None]:
     yield OpenVoice(voice, None)
+
+
+def _chunk(index: int, piece: ReplyPiece, spent_s: float) -> StreamingChunk:
+    wave = piece.waveform
+    return StreamingChunk(
+        chunk_index=index,
+        text_delta=piece.text or None,
+        audio_data=None if wave is None or not wave.size else to_pcm(wave),
+        duration_ms=spent_s * MS_PER_S,
+    )
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A decoded request."""
+
+    messages: list[Message]
+    options: PieceOptions
+    settings: GenerationSettings
+    voice: FloatArray | None
+
+
+class ChatView(TurnView):
+    """One-shot chat: each request brings its whole history."""
+
+    mode = ProcessorMode.CHAT
+
+    # --- the conversation ---
+
+    async def respond(
+        self,
+        request: ChatRequest,
+        max_new_tokens: int | None = None,
+        do_sample: bool | None = None,
+        generate_audio: bool | None = None,
+    ) -> ChatResponse:
+        """Answer a request in a session of its own, which is freed afterwards.
+
+        `max_new_tokens`, `do_sample` and `generate_audio` replace the request's values.
+        """
+        started_s = time.perf_counter()
+        speaks = request.tts.enabled if generate_audio is None else generate_audio
+        question = await self._decode(request, speaks)
+        settings = question.settings
+        if max_new_tokens is not None:
+            settings = replace(settings, max_new_tokens=max_new_tokens)
+        if do_sample is not None:
+            settings = replace(settings, do_sample=do_sample)
+        session = await self._start(ONE_SHOT_SESSION)
+        try:
+            if speaks:
+                await self._open_voice(session, question.voice)
+            steps = self.context.model.streaming.reply(
+                session, question.messages, settings, question.options
+            )
+            reply = await self.context.run(steps)
+        finally:
+            await self.close()
+
+        def finished() -> ChatResponse:
+            path, wave = request.tts.output_path, reply.waveform
+            if path and wave is not None:
+                _save(path, wave)
+            return _response(request, reply, (time.perf_counter() - started_s) * MS_PER_S)
+
+        return await self.context.threads.run(finished)
+
+    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+        """Feed a request's whole history into a fresh session; return the text fed.
+
+        Media are markers in it. A spoken reply gets the voice prompt.
+
+        Raises:
+            ContextFullError: the history is longer than `max_inp_length`; nothing was run.
+            BadPayloadError: a part of a message cannot be used.
+        """
+        question = await self._decode(request, request.tts.enabled)
+        settings = question.settings
+        if request.tts.ref_audio_data:
+            self._check_voices(question.voice)
+        options = replace(question.options, max_tokens=settings.max_input_tokens)
+        if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
+            await self.choose_voice(question.voice)
+        await self.reset(session_id)
+        self._drawing = settings
+        steps = self.context.model.streaming.prefill_history(
+            self.session, question.messages, options
+        )
+        prompt = await self.context.run(steps)
+        self._count_input(self.session)
+        return prompt
+
+    def reply(
+        self, session_id: str, *, in_pieces: bool = True
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        if in_pieces:
+            return self.stream_reply(session_id, self._drawing)
+        return self._whole(session_id)
+
+    def chat(
+        self,
+        request: ChatRequest,
+        max_new_tokens: int | None = None,
+        do_sample: bool | None = None,
+        generate_audio: bool | None = None,
+    ) -> ChatResponse:
+        """Run `respond`; an error is reported in the response."""
+        started_s = time.perf_counter()
+        try:
+            return run_inline(self.respond(request, max_new_tokens, do_sample, generate_audio))
+        except OmniError as error:
+            spent_ms = (time.perf_counter() - started_s) * MS_PER_S
+            return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
+
+    # --- helpers ---
+
+    async def _whole(self, session_id: str) -> AsyncGenerator[StreamingChunk, None]:
+        session, settings = self._expect(session_id), self._drawing
+        if settings.generate_audio:
+            await self._open_voice(session, self._voice)
+        steps = self.context.model.streaming.reply_over_cache(session, settings)
+        try:
+            reply = await self.context.run(steps)
+        finally:
+            session.stop.clear()
+        self._count_reply(session, len(reply.ids))
+        wave = None if reply.waveform is None else to_pcm(reply.waveform)
+        self.reply_end = ReplyEnd(
+            text=reply.text, generated_tokens=len(reply.ids), stopped=reply.was_stopped
+        )
+        yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=wave)
+
+    async def _decode(self, request: ChatRequest, speaks: bool) -> _Question:
+        base = GenerationSettings(
+            enable_thinking=request.enable_thinking,
+            use_speech_template=request.use_tts_template or speaks,
+            generate_audio=speaks,
+            reply_start=request.reply_start,
+            speech=override(SpeechSampling(), request.tts.sampling),
+        )
+        self._seed = request.seed
+        settings = override(base, request.generation)
+        slices = self.context.model.processor.image_processor.max_slice_nums
+        options = PieceOptions(
+            max_slice_nums=request.image.max_slice_nums or slices,
+            omni_mode=request.omni_mode,
+            use_image_id=request.image.use_image_id,
+        )
+        context, threads = self.context, self.context.threads
+
+        def decode() -> _Question:
+            voice = resolve_voice(request.tts, context.default_voice) if speaks else None
+            messages = model_messages(request.messages, threads.read_media)
+            prompted = with_voice_prompt(messages, request.tts, voice)
+            return _Question(prompted, options, settings, voice)
+
+        return await threads.run(decode)
+
+
+def _save(path: str, waveform: FloatArray) -> None:
+    try:
+        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
+    except OSError as error:
+        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
+
+
+def _response(request: ChatRequest, reply: ReplyResult, spent_ms: float) -> ChatResponse:
+    wave = reply.waveform
+    return ChatResponse(
+        text=reply.text,
+        audio_path=None if wave is None else request.tts.output_path or None,
+        audio_data=None if wave is None else encode_wire_wav(wave, OUTPUT_SAMPLE_RATE_HZ),
+        tokens_generated=len(reply.ids),
+        duration_ms=spent_ms,
+        prompt=reply.prompt if request.return_prompt else None,
+        token_stats=TokenStats(
+            input_tokens=reply.prompt_tokens,
+            generated_tokens=len(reply.ids),
+            total_tokens=reply.prompt_tokens + len(reply.ids),
+        ),
+    )

@@ -1,6 +1,6 @@
-"""`UnifiedProcessor`: one loaded model, and a view of it for every mode.
+"""`UnifiedProcessor`: a loaded model with one view per mode.
 
-Choosing a mode only says which view is meant: all state is in the views' sessions.
+Choosing a mode selects a view; all state is in the views' sessions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from core.engine.engine import Engine, InlineEngine
 from core.engine.passes import run_pass
 from core.errors import AudioError, ModelError
 from core.modes import Report
-from core.processors.chat import ChatView
-from core.processors.content import duplex_settings, read_voice
+from core.processors.content import override, read_voice
 from core.processors.duplex import DuplexView
 from core.processors.streaming import StreamingView
+from core.processors.turns import ChatView
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
@@ -31,7 +31,7 @@ from MiniCPMO45.settings import CacheKind, DuplexSettings, LoadOptions, Weights,
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
+DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # in the checkpoint
 
 WeightsName = Literal["bf16", "fp8", "int4"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
@@ -51,9 +51,10 @@ ViewT = TypeVar("ViewT", bound=View)
 
 
 class UnifiedProcessor:
-    """A loaded model with one view per mode; streaming and half duplex are the same.
+    """A loaded model with one view per mode; streaming and half duplex share one.
 
-    `mode` is the mode chosen last, chat at first.
+    Attributes:
+        mode: the mode chosen last; chat at first.
     """
 
     def __init__(
@@ -82,17 +83,17 @@ class UnifiedProcessor:
             pt_path: weights applied over the checkpoint's.
             device: where the model runs.
             ref_audio_path: default voice; None takes the checkpoint's own.
-            duplex_config: settings of duplex conversations that bring none.
+            duplex_config: default settings of duplex conversations.
             window: when old units and rounds leave the cache.
             seed: of every session's draws; None takes a fresh seed for each.
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
-            weights: how the language model's are kept; "bf16" is as that dtype.
+            weights: quantization of the language model; "bf16" keeps its dtype.
             show_progress: draw progress bars while loading.
-            slots: conversations at once that a GPU has memory for.
-            cache: how the language model's keys and values are held; see `CacheKind`.
-            tokens_each: what a conversation holds on average.
-            engine: runs the views' steps; without one the calling thread does, in every view.
-            on_progress: called with the stage of loading, and its share done, 0 to 1, if known.
+            slots: concurrent conversations for which a GPU reserves memory.
+            cache: format of the language model's keys and values; see `CacheKind`.
+            tokens_each: average length of a conversation.
+            engine: runs the views' steps; None runs them on the calling thread.
+            on_progress: called with the stage of loading and the share done, 0 to 1, or None.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
@@ -113,7 +114,7 @@ class UnifiedProcessor:
         with model_errors():
             model = UnifiedModel.from_checkpoint(model_path, options)
         voice = _default_voice(model_path, ref_audio_path)
-        context = ViewContext(model, _running(model, engine), voice, seed)
+        context = ViewContext(model, _prepared(engine, model), voice, seed)
         self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
     @property
@@ -176,17 +177,17 @@ class UnifiedProcessor:
         return view
 
 
-def _running(model: UnifiedModel, engine: Engine | None) -> InlineEngine:
-    answer = partial(run_pass, model.executor)
+def _prepared(engine: Engine | None, model: UnifiedModel) -> InlineEngine:
+    """Let an engine, or the calling thread, run the model's passes."""
+    run = partial(run_pass, model.executor)
     if engine is None:
-        return InlineEngine(answer)
-    engine.run_pass = answer
+        return InlineEngine(run)
+    engine.run_pass = run
     return engine
 
 
 def _duplex_defaults(config: DuplexConfig | None, window: WindowSettings | None) -> DuplexSettings:
-    defaults = DuplexSettings(window=window or WindowSettings())
-    return defaults if config is None else duplex_settings(config, defaults)
+    return override(DuplexSettings(window=window or WindowSettings()), config)
 
 
 def _usual_options(device: str, dtype: DtypeName | None) -> LoadOptions:
@@ -198,9 +199,9 @@ def _usable(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"{name!r} is no device; try 'cuda' or 'cpu'.") from error
+        raise ModelError(f"{name!r} is not a device; try 'cuda' or 'cpu'.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError("There is no CUDA device here; pass device='cpu' to run without one.")
+        raise ModelError("No CUDA device is available; pass device='cpu' to run without one.")
     return device
 
 
@@ -214,5 +215,5 @@ def _default_voice(model_path: str | Path, given: str | Path | None) -> FloatArr
     try:
         return read_voice(path)
     except AudioError as error:
-        logger.warning("%s is no default voice: %s", path, error)
+        logger.warning("%s cannot be used as the default voice: %s", path, error)
         return None

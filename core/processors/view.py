@@ -1,7 +1,7 @@
-"""What the views of all modes share: the engine that runs their steps, their session, their errors.
+"""Base of the views of all modes: engine, session, notices and translated errors.
 
 A view's coroutines are the conversation; its plain methods are the documented synchronous form, for
-scripts whose engine runs on the calling thread. A conversation's state is in its `Session`.
+scripts whose engine runs on the calling thread. All conversation state is in its `Session`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder_state import VoiceTooLongError
 from MiniCPMO45.token2wav.voices import VoiceSampleError
 
-# Subclasses stand before what they derive from.
+# Subclasses come before their bases.
 TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (PromptTooLongError, ContextFullError),
     (ProcessingError, BadPayloadError),
@@ -58,11 +58,10 @@ TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (TokenizerError, ModelError),
     (SpeechTokenizerFileError, ModelError),
 )
-KNOWN: Final = tuple(kind for kind, _ in TRANSLATIONS)
 
 
 def translate(error: Exception) -> OmniError:
-    """Return the project's error for one of the model layer's; its sentence is kept."""
+    """Return the project's error, with the same message, for one of the model layer."""
     kind = next(ours for theirs, ours in TRANSLATIONS if isinstance(error, theirs))
     sentence = str(error)
     ending = "" if sentence.endswith(".") else "."
@@ -71,19 +70,21 @@ def translate(error: Exception) -> OmniError:
 
 @contextmanager
 def model_errors() -> Iterator[None]:
-    """Raise what the model layer raises inside as the project's errors."""
+    """Convert errors of the model layer to the project's."""
     try:
         yield
-    except KNOWN as error:
+    except tuple(kind for kind, _ in TRANSLATIONS) as error:
         raise translate(error) from error
 
 
 T = TypeVar("T")
 
-SAME_VOICE_TOLERANCE = 1e-3  # ours: two samples of a voice that differ by less are the same
+SAME_VOICE_TOLERANCE = 1e-3  # ours: voice samples that differ by less are the same
 
 
 class CallingThread:
+    """Runs blocking work on the calling thread."""
+
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -93,10 +94,10 @@ class CallingThread:
 
 @dataclass(frozen=True, eq=False)
 class ViewContext:
-    """What a view works with.
+    """The model and services that views share.
 
     Attributes:
-        default_voice: used when a caller brings none, [T] float32 at 16 kHz.
+        default_voice: voice of callers that give none, [T] float32 at 16 kHz.
         seed: of every session's draws; None takes a fresh seed for each.
     """
 
@@ -107,7 +108,7 @@ class ViewContext:
     threads: Threads = CallingThread()
 
     async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
-        """Run steps to their end; what they emit is dropped."""
+        """Run steps to their end, dropping the values that they emit."""
         task = self.begin(steps, due_s=due_s)
         with model_errors():
             async for _ in task:
@@ -115,12 +116,12 @@ class ViewContext:
         return task.result
 
     def begin(self, steps: Steps[T], *, due_s: float | None = None) -> Task[T]:
-        """Return a task; it must be done at `due_s` of `time.monotonic` if it is live."""
+        """Return the steps as a task; `due_s` is its deadline, `time.monotonic`, if it is live."""
         return Task(steps, due_s, self.engine)
 
 
 class View:
-    """A conversation in one mode; without a session the first call opens it."""
+    """A conversation in one mode; without a session, the first call opens one."""
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
         self.context = context
@@ -131,7 +132,7 @@ class View:
 
     @property
     def session(self) -> Session:
-        """The conversation; raises `NotPreparedError` before there is one."""
+        """The session; raises `NotPreparedError` before there is one."""
         if self._session is None:
             raise NotPreparedError()
         return self._session
@@ -161,7 +162,7 @@ class View:
         self.context = replace(self.context, threads=threads)
 
     def take_notices(self) -> list[OmniError]:
-        """Return, once, what of the caller's input is not used, or not as a whole."""
+        """Return the problems of input that is not or only partly used; each is returned once."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -174,11 +175,11 @@ class View:
         model = self.context.model
         seed = self.context.seed if self._seed is None else self._seed
         session = model.executor.open_session(session_id, seed=seed)
-        session.settings = model.duplex.defaults  # the window counts in every mode
+        session.settings = model.duplex.defaults  # the window applies to every mode
         return session
 
     def _check_voices(self, *voices: FloatArray | None) -> None:
-        """Note, once a conversation, that a caller's voice is not used, or not as a whole."""
+        """Note once per conversation that a caller's voice is not or only partly used."""
         own, model = self.context.default_voice, self.context.model
         given = [voice for voice in voices if voice is not None and not _is_same(voice, own)]
         if self._has_checked_voice or not given:
@@ -199,7 +200,7 @@ class View:
 
 
 def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """Iterate over a stream that waits for nothing but an engine without a thread."""
+    """Iterate over a stream that awaits only an engine without a thread."""
     try:
         while True:
             try:

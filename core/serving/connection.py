@@ -1,7 +1,7 @@
-"""The one loop that runs any machine against any socket.
+"""The serve loop: runs any protocol machine against any socket.
 
-It carries effects out and knows no rule of any protocol. Whatever happens, the machine's one
-`Release` is carried out, every task it started has ended, and the socket is closed once.
+It carries out effects and knows no protocol's rules. However a session ends, its machine's one
+`Release` is carried out, every task has ended, and the socket is closed once.
 """
 
 from __future__ import annotations
@@ -58,21 +58,22 @@ from core.serving.wire import Inbox, SocketClosedError, Wire, await_end, end_tas
 
 EffectT = TypeVar("EffectT")
 
-# A machine asks for the next work only after the last, so this is never reached.
+# A machine requests the next work only after the last has ended, so this is never reached.
 QUEUED_MAX: Final = 16
 
 
 class Machine(Protocol):
-    """What the loop needs of a machine; `is_closed`: it asks for nothing any more."""
+    """A protocol's state machine."""
 
     @property
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """It will request no more effects."""
 
     @property
     def status(self) -> WorkerStatus: ...
 
     def handle(self, event: Event) -> list[Effect]:
-        """Return what is to be done about an event."""
+        """Return the effects of an event."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class ServeLimits:
     """Bounds of one connection. Ours.
 
     Attributes:
-        inbox_events: most events that wait for the machine; see `Inbox`.
-        stall_limit_s: longest silence of the engine during work.
+        inbox_events: capacity of the inbox; see `Inbox`.
+        stall_limit_s: longest time without an event of the engine during work.
         close_wait_s: how long the socket stays open while the session is being released.
     """
 
@@ -91,7 +92,7 @@ class ServeLimits:
 
 
 class Timers:
-    """The named timers of one machine; each runs at most once at a time."""
+    """The named timers of one machine."""
 
     def __init__(self, post: Callable[[TimerFired], None]) -> None:
         self._post = post
@@ -99,13 +100,13 @@ class Timers:
         self._fired: set[TimerName] = set()  # expired, not claimed yet
 
     def start(self, name: TimerName, delay_s: float) -> None:
-        """Start a timer, anew if it runs."""
+        """Start a timer, or restart it."""
         self.stop(name)
         loop = asyncio.get_running_loop()
         self._running[name] = loop.call_later(delay_s, self._fire, name)
 
     def stop(self, name: TimerName) -> None:
-        """Stop a timer, even one that has expired but was not claimed yet."""
+        """Stop a timer, even if it has expired but was not claimed yet."""
         self._fired.discard(name)
         handle = self._running.pop(name, None)
         if handle is not None:
@@ -116,7 +117,7 @@ class Timers:
             self.stop(name)
 
     def claim(self, event: TimerFired) -> bool:
-        """Return whether an expiry still counts; each counts once."""
+        """Return whether an expiry is still valid; each is valid once."""
         if event.name not in self._fired:
             return False
         self._fired.discard(event.name)
@@ -129,7 +130,11 @@ class Timers:
 
 
 class _EffectQueues:
-    """The queues of effects and the release after them: everything that must end by itself."""
+    """Carries out the handler's effects on three queues, then its release.
+
+    Each queue carries out one effect at a time, in order. An exception becomes an event, and so
+    does a time of `stall_limit_s` without an event.
+    """
 
     def __init__(
         self,
@@ -139,8 +144,9 @@ class _EffectQueues:
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         self.handler = handler
+        self._inbox = inbox
+        self._stall_limit_s = stall_limit_s
         self._log = log
-        self._parts = (inbox, stall_limit_s, log)
         # One more than effects, for the None that ends a queue.
         self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
@@ -149,14 +155,14 @@ class _EffectQueues:
         self.is_ending = False
 
     def cancel(self) -> None:
-        """End running work though no machine asks for it."""
+        """Cancel running work without an effect of the machine."""
         try:
             self.handler.cancel()
         except Exception:
             self._log.exception("cancel_failed")
 
     def end(self) -> None:
-        """Release once all effects that were asked for are carried out."""
+        """Release once all requested effects are carried out."""
         if not self.is_ending:
             self.is_ending = True
             for queue in (self.work, self.prefetching, self.detecting):
@@ -165,9 +171,9 @@ class _EffectQueues:
     async def run(self) -> None:
         try:
             await asyncio.gather(
-                carry_out(self.work, self.handler.perform, *self._parts),
-                carry_out(self.prefetching, self.handler.prefetch, *self._parts),
-                carry_out(self.detecting, self.handler.detect, *self._parts),
+                self._carry_out(self.work, self.handler.perform),
+                self._carry_out(self.prefetching, self.handler.prefetch),
+                self._carry_out(self.detecting, self.handler.detect),
             )
             await self.handler.release()
         except Exception:
@@ -175,57 +181,52 @@ class _EffectQueues:
         finally:
             self.released.set()
 
+    async def _carry_out(
+        self,
+        effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type
+        perform: Callable[[Any, Emit], Awaitable[None]],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        watch: asyncio.TimerHandle | None = None
 
-async def carry_out(
-    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type, and a None
-    perform: Callable[[Any, Emit], Awaitable[None]],
-    inbox: Inbox,
-    stall_limit_s: float,
-    log: structlog.stdlib.BoundLogger,
-) -> None:
-    """Carry out effects in order, one at a time, until there is a None.
+        def rewind() -> None:
+            nonlocal watch
+            if watch is not None:
+                watch.cancel()
+            watch = loop.call_later(self._stall_limit_s, stalled)
 
-    Whatever goes wrong in one becomes an event, and so does a silence of `stall_limit_s`.
-    """
-    loop = asyncio.get_running_loop()
-    watch: asyncio.TimerHandle | None = None
+        def stalled() -> None:
+            self._log.error("engine_stalled", limit_s=self._stall_limit_s)
+            error = GenerationFailedError("The engine does not answer.")
+            self._inbox.post(EngineFailed(error, at_s=loop.time()))
 
-    def rewind(limit_s: float | None) -> None:
-        nonlocal watch
-        if watch is not None:
-            watch.cancel()
-        watch = None if limit_s is None else loop.call_later(limit_s, stalled)
+        async def emit(event: Event) -> None:
+            if watch is not None:  # a background task may emit after the effect has ended
+                rewind()
+            await self._inbox.put(replace(event, at_s=loop.time()))
 
-    def stalled() -> None:
-        log.error("engine_stalled", limit_s=stall_limit_s)
-        error = GenerationFailedError("The engine does not answer.")
-        inbox.post(EngineFailed(error, at_s=loop.time()))
-
-    async def emit(event: Event) -> None:
-        if watch is not None:  # what an effect left behind may come after its end
-            rewind(stall_limit_s)
-        await inbox.put(replace(event, at_s=loop.time()))
-
-    while (effect := await effects.get()) is not None:
-        rewind(stall_limit_s)
-        try:
-            await perform(effect, emit)
-        except WorkCancelledError:
-            log.info("engine_effect_cancelled", effect=type(effect).__name__)
-        except OmniError as error:
-            await emit(EngineFailed(error))
-        except Exception:
-            log.exception("engine_effect_failed", effect=type(effect).__name__)
-            await emit(EngineFailed(InternalError()))
-        finally:
-            rewind(None)
+        while (effect := await effects.get()) is not None:
+            rewind()
+            try:
+                await perform(effect, emit)
+            except WorkCancelledError:
+                self._log.info("engine_effect_cancelled", effect=type(effect).__name__)
+            except OmniError as error:
+                await emit(EngineFailed(error))
+            except Exception:
+                self._log.exception("engine_effect_failed", effect=type(effect).__name__)
+                await emit(EngineFailed(InternalError()))
+            finally:
+                assert watch is not None
+                watch.cancel()
+                watch = None
 
 
 @dataclass
 class Connection:
-    """One accepted socket, one machine, one handler.
+    """Serves one accepted socket with one machine and one handler.
 
-    Observers see every event with its effects before these are carried out.
+    Observers are given every event with its effects before these are carried out.
     """
 
     wire: Wire
@@ -243,36 +244,36 @@ class Connection:
         self._watching = list(self.observers)
 
     def request_stop(self) -> None:
-        """Stop what is under way, as the machine says; a second request meanwhile adds nothing."""
+        """Request the machine to stop what is under way; harmless while another request waits."""
         if not self._is_stop_posted:
             self._is_stop_posted = True
             self._inbox.post(StopRequested(at_s=loop_time_s()))
 
     def shut_down(self) -> None:
-        """End: the program does not wait any longer."""
+        """End the session, because the program shuts down."""
         self._inbox.post(ShuttingDown(at_s=loop_time_s()))
 
     def notice(self, problem: OmniError) -> None:
-        """Warn the client of something that does not end the session."""
+        """Warn the client of a problem that does not end the session."""
         self._inbox.post(EngineWarning(problem, at_s=loop_time_s()))
 
     def note_away(self, is_away: bool) -> None:
-        """The client's socket broke, or another one replaced it."""
+        """Report that the client's socket was lost, or replaced by another one."""
         self._inbox.post(ClientAway(is_away, at_s=loop_time_s()))
 
     async def serve(self) -> None:
-        """Run until the machine has closed, everything is released and the socket is closed."""
+        """Run until the machine is closed, the session released and the socket closed."""
         work = asyncio.create_task(self._queues.run())
         reading = asyncio.create_task(self._read())
         try:
-            # A task of its own: an event wakes neither the route nor the middleware around it.
+            # In its own task, so that an event does not wake the route and its middleware.
             await asyncio.create_task(self._run())
         finally:
             self._end_machine()
             await await_end(asyncio.create_task(self._finish(reading, work)))
 
     async def _read(self) -> None:
-        """Read the client's messages to their end; the last event is `Disconnected`."""
+        """Read the client's messages until the socket closes; the last event is `Disconnected`."""
         try:
             await self._inbox.read(self.wire.socket, self.wire.endpoint)
         except SocketClosedError as error:
@@ -312,10 +313,10 @@ class Connection:
             await self._handle(Disconnected("the client is gone", at_s=loop_time_s()))
 
     def _effects_of(self, event: Event) -> list[Effect]:
-        """Return what the machine asks for; observers see it, those that fail for the last time."""
+        """Return an event's effects, after passing both to the observers."""
         effects = self.machine.handle(event)
         if self.machine.is_closed:
-            self._inbox.close()  # the queues must not wait for a loop that waits for them
+            self._inbox.close()  # else the queues could wait for a loop that waits for them
         for observer in tuple(self._watching):
             try:
                 observer.observe(event, effects)
@@ -325,7 +326,7 @@ class Connection:
         return effects
 
     def _start(self, effect: Effect) -> None:
-        """Carry out what needs no waiting."""
+        """Carry out an effect without waiting."""
         match effect:
             case StartTimer(name, delay_s):
                 self._timers.start(name, delay_s)
@@ -349,7 +350,7 @@ class Connection:
                 _enqueue(self._queues.work, effect)
 
     async def _close(self, effect: Close) -> None:
-        """Close once the session is released, or has not been for too long."""
+        """Close the socket once the session is released, or after a limit."""
         try:
             async with asyncio.timeout(self.limits.close_wait_s):
                 await self._queues.released.wait()
@@ -360,7 +361,7 @@ class Connection:
     # --- the end ---
 
     def _end_machine(self) -> None:
-        """End the machine, whatever stopped the loop."""
+        """Close the machine if the loop ended early."""
         try:
             if not self.machine.is_closed:
                 for effect in self._effects_of(Disconnected("cancelled", at_s=loop_time_s())):
@@ -389,7 +390,7 @@ class Connection:
 
 
 def _enqueue(queue: asyncio.Queue[EffectT | None], effect: EffectT) -> None:
-    """Add an effect; raises `asyncio.QueueFull` if the machine asks for far too much."""
+    """Add an effect; raises `asyncio.QueueFull` if the machine requests far too much."""
     if queue.qsize() >= QUEUED_MAX:
         raise asyncio.QueueFull
     queue.put_nowait(effect)

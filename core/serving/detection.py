@@ -1,7 +1,7 @@
-"""Voice activity detection in one session, one chunk at a time; every `detect` blocks.
+"""Streaming voice activity detection of one session; every `detect` blocks.
 
-Half duplex needs every segment, a barge-in only the beginning of speech that lasts long enough, the
-Realtime protocol the probability of each window.
+Half duplex needs each segment of speech, barge-in only the start of speech that is long enough, and
+the Realtime protocol the probability of each window.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from core.serving.openai_clients import decoded
 from core.vad import MODEL_WINDOW_SAMPLES, STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD
 
 LEVEL_SAMPLES: Final = LEVEL_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
-# Ours: a pause in the user's voice that ends a burst of speech.
+# Ours: a pause that ends a burst of speech.
 BARGE_IN_SILENCE_MS: Final = 192
 
 
 class TurnDetector:
-    """Cuts a user's audio into segments of speech."""
+    """Splits a user's audio into segments of speech."""
 
     def __init__(self, config: half_duplex.VadConfig, detector: SileroVad) -> None:
         longest_s = STREAMING_OPTIONS.max_speech_duration_s
@@ -35,7 +35,7 @@ class TurnDetector:
         self._vad = StreamingVAD(options, detector)
 
     def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
-        """Return what happened in the next audio, [T] float32 at 16 kHz."""
+        """Return the events in the next audio, [T] float32 at 16 kHz."""
         return tuple(
             Segment(to_pcm(event.samples), event.start_samples, event.speech_samples)
             if isinstance(event, SpeechSegment)
@@ -48,7 +48,7 @@ class TurnDetector:
 
 
 class BargeInDetector:
-    """Notices that the user has begun to speak, once per utterance."""
+    """Detects that the user begins to speak, once per burst of speech."""
 
     def __init__(self, config: duplex.BargeInConfig, detector: SileroVad) -> None:
         options = EndpointOptions(
@@ -60,14 +60,14 @@ class BargeInDetector:
         )
         self._vad = StreamingVAD(options, detector)
         self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
-        self._begun: SpeechStarted | None = None  # not long enough yet
+        self._begun: SpeechStarted | None = None  # a burst that is not long enough yet
 
     def detect(self, samples: FloatArray) -> tuple[SpeechEvent, ...]:
         """Detect in [T] float32 at 16 kHz.
 
         Returns:
-            `SpeechSuspected` with the first window of a burst; then `SpeechStarted` once it is
-            long enough, or `SpeechDiscarded` if it never becomes so.
+            `SpeechSuspected` at the first window of a burst; then `SpeechStarted` once it is long
+            enough, or `SpeechDiscarded` if it ends before.
         """
         found: list[SpeechEvent] = []
         for event in self._vad.process(samples):
@@ -88,17 +88,17 @@ class BargeInDetector:
 
 
 class WindowDetector:
-    """Returns how likely each window of a stream is speech."""
+    """Scores each window of an audio stream for speech."""
 
     def __init__(self, detector: SileroVad) -> None:
         self._detector = detector  # shared by all sessions
         self._state = detector.initial_state()
         self._format = AudioFormat()
         self._resampler = StreamResampler(self._format.rate_hz, INPUT_SAMPLE_RATE_HZ)
-        self._rest = np.zeros(0, np.float32)  # does not fill a window yet
+        self._rest = np.zeros(0, np.float32)  # of an incomplete window
 
     def detect(self, effect: ScoreSpeech) -> SpeechScored:
-        """Return the probability of each window that is complete now."""
+        """Return the speech probability of each window that is complete now."""
         if effect.format is not self._format and effect.format != self._format:
             self._format = effect.format
             self._resampler = StreamResampler(effect.format.rate_hz, INPUT_SAMPLE_RATE_HZ)

@@ -1,7 +1,4 @@
-"""Full duplex: maps the machine's effects to calls of a `DuplexView`.
-
-Pictures that wait for their unit are encoded ahead of it.
-"""
+"""Full duplex: maps the machine's effects to calls of a `DuplexMode`, and prefetches pictures."""
 
 from __future__ import annotations
 
@@ -48,40 +45,36 @@ from core.serving.session_handler import NOT_FED, Emit, SessionHandler
 from core.serving.slots import Lease, Owner
 
 Encoded = EncodedPicture | PictureError
-"""What came of a picture: what the model made of it, or why it cannot be used."""
+"""An encoded picture, or why it cannot be used."""
 
 Encode = Callable[[str], Awaitable[EncodedPicture]]
-"""Decodes and encodes one picture, sent as Base64."""
+"""Decodes and encodes one picture from Base64."""
 
 
 @dataclass(eq=False)
 class _Entry:
-    """A picture that is encoded ahead of its unit; `encoded` is None before that has begun."""
+    """A picture to be encoded ahead of its unit; `encoded` is None until encoding begins."""
 
     data: str
     encoded: asyncio.Future[Encoded | None] | None = None
 
 
 class PicturePrefetch:
-    """The pictures to be encoded ahead, oldest first."""
+    """Pictures encoded ahead of their units, oldest first."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}  # by the picture's number
 
-    def __len__(self) -> int:
-        """How many pictures it holds something of."""
-        return len(self._entries)
-
     def add(self, effect: Prefetch) -> None:
-        """Add what is to be encoded; drop what no unit will need."""
+        """Add pictures to encode; drop those that no unit will need."""
         for frame in effect.dropped:
             self._entries.pop(frame.number, None)
         self._entries |= {frame.number: _Entry(frame.data) for frame in effect.frames}
 
     async def run(self, encode: Encode) -> None:
-        """Encode everything that still waits, one picture at a time.
+        """Encode all waiting pictures, one at a time.
 
-        What fails for other reasons than the picture is left to its unit.
+        After a failure that is not the picture's fault, its unit encodes it.
         """
         while entry := next((each for each in self._entries.values() if not each.encoded), None):
             entry.encoded = asyncio.get_running_loop().create_future()
@@ -96,9 +89,9 @@ class PicturePrefetch:
                 entry.encoded.set_result(found)
 
     async def take(self, frames: Sequence[Frame]) -> list[Encoded | None]:
-        """Return what came of each of a unit's pictures, waiting for those under way.
+        """Return the result for each of a unit's pictures, awaiting those under way.
 
-        None means that the unit has to encode it itself: its encoding had not begun, and will not.
+        None for a picture that the unit has to encode itself: it will not be encoded here.
         """
         entries = [self._entries.pop(frame.number, None) for frame in frames]
         return [
@@ -122,11 +115,11 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     ) -> None:
         super().__init__(runtime, owner, lease)
         self._detector: BargeInDetector | None = None
-        self._turns: TurnDetector | None = None  # cuts what the user says for the transcriber
+        self._turns: TurnDetector | None = None  # segments the user's speech for the transcriber
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
-        self._unit_slices: int | None = None  # the last unit's limit; the next one's is the same
-        self._writer: ReplyWriter | None = None  # of the model's turn
+        self._unit_slices: int | None = None  # the last unit's limit, which the next one will share
+        self._writer: ReplyWriter | None = None  # for the model's turn
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -137,12 +130,12 @@ class DuplexHandler(SessionHandler[DuplexMode]):
             case Finalize():
                 await self._finalize(emit)
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     def interrupt(self) -> None:
         """Make the next unit listen, whether one is under way or not."""
         if self._view is not None:
-            with suppress(NotPreparedError):  # nothing has begun that could be ended
+            with suppress(NotPreparedError):
                 self._view.set_break()
 
     def cancel(self) -> None:
@@ -157,7 +150,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         view = self._view
-        if view is None:  # else the conversation begins anew in the same view
+        if view is None:  # else the conversation restarts in the same view
             await self._runtime.make_room()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
         if message.barge_in is not None and self._detector is None:
@@ -167,17 +160,11 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         await self._feed(view, self._begin(view, message), 1, emit, is_undone=False)
 
     async def _begin(self, view: DuplexMode, message: duplex.Prepare) -> str:
-        heard, spoken = await self._threads.run(
-            lambda: (
-                decode_voice(message.ref_audio_base64),
-                decode_voice(message.tts_ref_audio_base64)
-                if message.tts_ref_audio_base64
-                else None,
-            )
-        )
+        samples = (message.ref_audio_base64, message.tts_ref_audio_base64)
+        prompted, spoken = await self._threads.run(lambda: [decode_voice(each) for each in samples])
         return await view.begin(
             message.prefix_system_prompt,
-            ref_audio=heard,
+            ref_audio=prompted,
             tts_audio=spoken,
             suffix_text=message.suffix_system_prompt,
             config=message.config.model_copy(update={"max_slice_nums": message.slice_limit}),
@@ -221,10 +208,10 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         return StepDone(made, made.prefill_ms, *counts, client_audio=written)
 
     def _rest_of_unit(self, made: DuplexGenerateResult) -> bytes:
-        """Return the unit's audio in the client's format; a turn's end is written whole."""
+        """Return the unit's audio in the client's format, at a turn's end all that is left."""
         writer = self._writer
         if made.is_listen or made.end_of_turn:
-            self._writer = None  # another turn, perhaps in another format
+            self._writer = None  # the next turn may have another format
         if writer is None or made.is_listen:
             return b""
         written = writer.write(from_pcm(made.audio_data)) if made.audio_data else b""
@@ -249,7 +236,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         if not self._is_cancelled:
             limit = self._slice_limit(view, self._unit_slices)
 
-            async def encode(data: str) -> Any:  # Any: each model has a type of its own
+            async def encode(data: str) -> EncodedPicture:
                 picture = await self._threads.run(partial(self._decode, data))
                 return await view.encode_ahead(picture, limit)
 
@@ -259,7 +246,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def _pictures(
         self, effect: Step, encoded: list[Encoded | None]
     ) -> tuple[list[Any], list[PictureError]]:
-        """Return what the model needs of each picture, and what is wrong with those left out."""
+        """Return the model's input for each picture, and the problems of those left out."""
         assert self._view is not None, "the session is prepared"
         limit = self._slice_limit(self._view, effect.chunk.max_slice_nums)
         pictures: list[Any] = []  # Any: decoded, or of the model's own type
@@ -287,17 +274,15 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     # --- detection ---
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        barge_in, turns = self._detector, self._turns
         assert isinstance(effect, Detect)
-        pcm = effect.samples
+        pcm, detectors = effect.samples, (self._detector, self._turns)
 
-        def detect() -> tuple[tuple[SpeechEvent, ...], tuple[SpeechEvent, ...]]:
+        def detect() -> list[tuple[SpeechEvent, ...]]:
             samples = check_pcm(pcm)
-            begun = () if barge_in is None else barge_in.detect(samples)
-            return begun, () if turns is None else turns.detect(samples)
+            return [() if each is None else each.detect(samples) for each in detectors]
 
-        speech_events, segments = await self._threads.detect(detect)
+        barge_ins, segments = await self._threads.detect(detect)
         for segment in segments:
             if isinstance(segment, Segment):
                 self._in_background(self._transcribe(segment, emit))
-        await emit(Detected(speech_events))
+        await emit(Detected(barge_ins))

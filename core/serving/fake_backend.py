@@ -1,7 +1,7 @@
-"""A model that is none: fixed sentences and a tone, after delays one can choose.
+"""A backend without a model: fixed sentences and a tone, after configurable delays.
 
-For work on the pages and for load programs (`worker.py --backend fake`); the same requests always
-get the same replies. Never imports the tensor library.
+For page development and load tests (`worker.py --backend fake`); equal requests get equal replies.
+Never imports the tensor library.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class FakeTranscriber:
         return Transcript(text, options.language or "en", length_s, (passage,))
 
     def close(self) -> None:
-        """Nothing runs."""
+        """No process runs."""
 
 
 @dataclass(frozen=True)
 class FakeEncodedPicture:
-    """A picture that was pretended to be encoded: one slice of so many tokens."""
+    """An encoded picture of one slice."""
 
     TOKENS: ClassVar[int] = 64
 
@@ -71,13 +71,13 @@ class FakeEncodedPicture:
 
 @cache
 def tone() -> FloatArray:
-    """Return the sound of one piece, [T] at 24 kHz."""
+    """Return the audio of one chunk, [T] at 24 kHz."""
     times_s = np.arange(int(TONE_S * OUTPUT_SAMPLE_RATE_HZ)) / OUTPUT_SAMPLE_RATE_HZ
     return (TONE_PEAK * np.sin(2 * np.pi * TONE_HZ * times_s)).astype(np.float32)
 
 
 def line_of(message: Message) -> str:
-    """Return a message as one line; of what is no text, its kind."""
+    """Return a message as one line, with the type of each item that is not text."""
     content = message.content
     items = [TextContent(text=content)] if isinstance(content, str) else content
     words = [item.text if isinstance(item, TextContent) else item.type for item in items]
@@ -98,16 +98,14 @@ TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 @dataclass(frozen=True)
 class FakeTimes:
-    """How long the fake takes, ms: loading, a prompt or segment, a duplex unit, each picture of it,
-    its bookkeeping, each piece of a reply.
-    """
+    """Delays of the fake backend."""
 
     load_ms: float = 0.0
-    prefill_ms: float = 2.0
-    unit_ms: float = 20.0
-    look_ms: float = 0.0
+    prefill_ms: float = 2.0  # of a prompt or segment
+    unit_ms: float = 20.0  # of a duplex unit
+    look_ms: float = 0.0  # of each picture
     finalize_ms: float = 5.0
-    piece_ms: float = 10.0
+    piece_ms: float = 10.0  # of each chunk of a reply
 
 
 class FakeBackend:
@@ -144,13 +142,13 @@ class FakeBackend:
         return FakeChatView(self.times, threads)
 
     def tidy(self) -> None:
-        """Do nothing: no memory is unused."""
+        """Nothing to release."""
 
     def check(self) -> None:
-        """Do nothing: there is no device."""
+        """There is no device."""
 
     def close(self) -> None:
-        """Do nothing: no process runs."""
+        """No process runs."""
 
     def memory_mb(self) -> tuple[float, float] | None:
         return None
@@ -160,7 +158,7 @@ class FakeBackend:
 
 
 class FakeView(LinesMode[str]):
-    """What all fake views have: a list of what was said, and delays."""
+    """Base of the fake views: the lines of the conversation, and delays."""
 
     def __init__(self, times: FakeTimes, threads: Threads) -> None:
         super().__init__(threads)
@@ -181,7 +179,7 @@ class FakeView(LinesMode[str]):
         return "".join(texts)
 
     async def _say(self, sentence: str, max_words: int) -> Chunks:
-        """Say a sentence word by word; the words depend on everything said before."""
+        """Stream a sentence word by word."""
         words: list[str] = []
         for word in sentence.split()[:max_words]:
             with suppress(TimeoutError):
@@ -206,7 +204,7 @@ class FakeView(LinesMode[str]):
         yield StreamingChunk(chunk_index=len(words), is_final=True)
 
     def _digest(self) -> str:
-        """Return something short that depends on all that was said."""
+        """Return a short digest of the whole conversation."""
         return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()[:DIGEST_CHARS]
 
 

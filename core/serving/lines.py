@@ -1,4 +1,4 @@
-"""A conversation remembered as the lines that were said: what the cascade and the fake share."""
+"""Base of conversations whose state is a list of lines: the cascade's and the fake's."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LineT = TypeVar("LineT")
 
 
 class LinesMode(Generic[LineT]):
-    """What the conversations of all modes have in common; see `core.modes`.
+    """Implements the methods that all modes of `core.modes` share.
 
     Attributes:
-        reply_end: what the last reply came to.
+        reply_end: outcome of the last reply.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -61,7 +61,7 @@ class LinesMode(Generic[LineT]):
 
 
 async def answer_at_once(view: ChatMode, request: ChatRequest) -> ChatResponse:
-    """Feed a request and return its reply; raises as the view."""
+    """Feed a request and return its whole reply; raises as the view."""
     began_s = time.perf_counter()
     prompt = await view.feed_request("", request)
     fed = view.kv_cache_length

@@ -1,4 +1,4 @@
-"""What a worker is called, and whether other machines reach it."""
+"""A worker's name, and whether an address is reachable from other machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCAL_NAME: Final = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, which no other machine reaches."""
+    """Whether a host name or address is only reachable from this machine."""
     try:
         return host == LOCAL_NAME or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -21,15 +21,15 @@ def is_loopback(host: str) -> bool:
 
 
 def worker_name(address: str, index: int, given: str | None = None) -> str:
-    """Return what a worker is called in logs, metrics and recordings, and by its gateway.
+    """Return a worker's name in logs, metrics, recordings and the gateway.
 
     Args:
-        address: that it binds to; one that other machines reach is named after this machine.
-        index: among the workers of its machine.
-        given: its name, if it was given one.
+        address: bind address; a worker reachable from other machines is named after its host.
+        index: number of the worker on its machine.
+        given: the name that was configured.
 
     Raises:
-        ValueError: It cannot be called that.
+        ValueError: The name has other characters, or too many.
     """
     host = socket.gethostname().partition(".")[0]
     default = f"worker_{index}" if is_loopback(address) else f"{host}_{index}" if index else host

@@ -1,7 +1,7 @@
-"""What is logged, counted and learnt of a session, without taking part in it.
+"""Observers of a session: its log, metrics, unit times and trace spans.
 
-An observer sees each event with the effects it led to, before these are carried out. It must not
-wait in `observe`; one that raises is left out from then on and the session continues.
+An observer is given each event with its effects before these are carried out. `observe` must not
+block; an observer that raises is removed, and the session continues.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from core.errors import ErrorCode
-from core.metrics import SESSION_BUCKETS_S, UNIT_BUCKETS_S
-from core.protocols.effects import Close, Effect, Generate, Send, label
+from core.metrics import WorkerMetrics
+from core.protocols.effects import Close, Effect, Generate, Send, Step, label
 from core.protocols.events import (
     MS_PER_S,
     Disconnected,
@@ -32,16 +30,20 @@ from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.realtime import RealtimeMachine
 from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
+from core.schemas.limits import UNIT_MS
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, Done
-from recording.uploads import Unsealed
+from core.telemetry import CallTrace
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Observer(Protocol):
-    """Watches one session."""
+    """Observes one session."""
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Record an event and what it led to; on the event loop, without waiting."""
+        """Record an event and its effects; runs on the event loop, without blocking."""
 
     async def close(self) -> None:
         """Finish; called once, after the session is released."""
@@ -96,133 +98,8 @@ class LogObserver:
                 )
 
 
-REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
-
-
-class WorkerMetrics:
-    """What a worker counts."""
-
-    def __init__(self, registry: CollectorRegistry, worker_id: str = "") -> None:
-        """Register everything; each name may be once in a program's registry."""
-        info = Gauge("omni_worker_info", "1; says its name.", ("worker",), registry=registry)
-        info.labels(worker_id).set(1)
-        self._loaded = Gauge("omni_worker_model_loaded", "1 when ready.", registry=registry)
-        self._sessions = Gauge(
-            "omni_worker_sessions", "Sessions held now.", ("mode",), registry=registry
-        )
-        self._session_s = _histogram(
-            registry, "session_seconds", "Length of finished sessions.", SESSION_BUCKETS_S
-        )
-        self._received = Counter(
-            "omni_worker_received_bytes", "Messages received.", ("mode",), registry=registry
-        )
-        self._problems = Counter(
-            "omni_worker_problems",
-            "Warnings and errors sent to clients.",
-            ("mode", "code", "fatal"),
-            registry=registry,
-        )
-        self._stage_s = Histogram(
-            "omni_worker_unit_stage_seconds",
-            "One duplex unit by stage; `wall` is from the chunk's arrival to its result.",
-            ("mode", "stage"),
-            buckets=UNIT_BUCKETS_S,
-            registry=registry,
-        )
-        self._late = Counter(
-            "omni_worker_late_units",
-            "Units that took longer than they lasted.",
-            ("mode",),
-            registry=registry,
-        )
-        self._kv = Gauge(
-            "omni_worker_kv_tokens", "KV cache at the last unit.", ("mode",), registry=registry
-        )
-        self._first_s = _histogram(
-            registry, "first_chunk_seconds", "Until a reply's first piece left.", REPLY_BUCKETS_S
-        )
-        self._turn_s = _histogram(
-            registry, "turn_seconds", "Until a reply was complete.", REPLY_BUCKETS_S
-        )
-        self._tokens = Counter(
-            "omni_worker_generated_tokens", "Tokens drawn.", ("mode",), registry=registry
-        )
-        texts = {
-            "omni_worker_capacity": "Sessions it can serve in time now, as measured.",
-            "omni_worker_engine_seconds": "Time the model's thread has worked since the start.",
-            "omni_worker_recordings_unsealed": "Complete ones that the store does not have yet.",
-            "omni_worker_recordings_unsealed_bytes": "Their size.",
-            "omni_worker_recordings_unsealed_age_seconds": "Since the oldest of them ended.",
-        }
-        self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
-
-    def ask(self, capacity: Callable[[], float], worked_s: Callable[[], float]) -> None:
-        """Call these functions whenever the metrics are read."""
-        for gauge, value in zip(self._asked[:2], (capacity, worked_s), strict=True):
-            gauge.set_function(value)
-
-    def watch_uploads(self, unsealed: Callable[[], Unsealed]) -> None:
-        """Call this whenever the metrics are read."""
-        count, size_bytes, age_s = self._asked[2:]
-        count.set_function(lambda: unsealed().count)
-        size_bytes.set_function(lambda: unsealed().size_bytes)
-        age_s.set_function(lambda: unsealed().age_s)
-
-    def model_is_loaded(self, is_loaded: bool) -> None:
-        self._loaded.set(is_loaded)
-
-    def session_opened(self, mode: str) -> None:
-        self._sessions.labels(mode).inc()
-
-    def session_closed(self, mode: str, duration_s: float) -> None:
-        self._sessions.labels(mode).dec()
-        self._session_s.labels(mode).observe(duration_s)
-
-    def received(self, mode: str, size_bytes: int) -> None:
-        self._received.labels(mode).inc(size_bytes)
-
-    def problem(self, mode: str, code: ErrorCode, *, is_fatal: bool) -> None:
-        self._problems.labels(mode, code.value, str(is_fatal).lower()).inc()
-
-    def unit(self, mode: str, result: Result, *, is_late: bool) -> None:
-        """Count a duplex unit; late means that it took longer than it lasted."""
-        stages_ms = {
-            "prefill": result.prefill_ms,
-            "llm": result.cost_llm_ms,
-            "tts_prep": result.cost_tts_prep_ms,
-            "tts": result.cost_tts_ms,
-            "token2wav": result.cost_token2wav_ms,
-            "all": result.cost_all_ms,
-            "wall": result.wall_clock_ms,
-        }
-        for stage, cost_ms in stages_ms.items():
-            if cost_ms is not None:
-                self._stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
-        self._late.labels(mode).inc(is_late)
-        self._tokens.labels(mode).inc(result.n_tokens)
-        self._kv.labels(mode).set(result.kv_cache_length)
-
-    def finalized(self, mode: str, finalize_ms: float) -> None:
-        """Count the bookkeeping of a duplex unit."""
-        self._stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
-
-    def first_chunk(self, mode: str, wait_ms: float) -> None:
-        """Count how long after its request the first piece of a reply was sent."""
-        self._first_s.labels(mode).observe(wait_ms / MS_PER_S)
-
-    def turn(self, mode: str, elapsed_ms: float, generated_tokens: int) -> None:
-        self._turn_s.labels(mode).observe(elapsed_ms / MS_PER_S)
-        self._tokens.labels(mode).inc(generated_tokens)
-
-
-def _histogram(
-    registry: CollectorRegistry, name: str, text: str, buckets: tuple[float, ...]
-) -> Histogram:
-    return Histogram(f"omni_worker_{name}", text, ("mode",), buckets=buckets, registry=registry)
-
-
 class InnerObserver:
-    """Shows an observer the events of the duplex machine inside another protocol's machine."""
+    """Passes an observer the events of the duplex machine inside another protocol's machine."""
 
     def __init__(
         self,
@@ -248,71 +125,156 @@ class InnerObserver:
 
 
 class MetricsObserver:
-    """Counts the events of one session."""
+    """Counts the events of one session in the worker's metrics."""
 
     def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
         self._metrics = metrics
         self._mode = mode
-        self._unit_ms = 0  # how long a duplex unit lasts
+        self._unit_ms = 0  # length of a duplex unit
         self._began_s: float | None = None
         self._now_s = 0.0
-        self._asked_s: float | None = None  # when the reply that is to come was asked for
+        self._requested_s: float | None = None  # when the reply was requested; None once it began
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         self._now_s = event.at_s
+        metrics, mode = self._metrics, self._mode
         match event:
             case Opened():
                 self._began_s = event.at_s
-                self._metrics.session_opened(self._mode)
+                metrics.sessions.labels(mode).inc()
             case Received(message=message, size_bytes=size_bytes):
-                self._metrics.received(self._mode, size_bytes)
+                metrics.received.labels(mode).inc(size_bytes)
                 if isinstance(message, Prepare):
                     self._unit_ms = message.config.chunk_ms
             case FinalizeDone(finalize_ms=finalize_ms):
-                self._metrics.finalized(self._mode, finalize_ms)
+                metrics.stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
         for effect in effects:
             if isinstance(effect, Generate):
-                self._asked_s = event.at_s
+                self._requested_s = event.at_s
             elif isinstance(effect, Send):
                 self._count_message(effect)
 
     async def close(self) -> None:
         if self._began_s is not None:
-            self._metrics.session_closed(self._mode, self._now_s - self._began_s)
+            self._metrics.sessions.labels(self._mode).dec()
+            self._metrics.session_s.labels(self._mode).observe(self._now_s - self._began_s)
 
     def _count_message(self, effect: Send) -> None:
+        metrics, mode = self._metrics, self._mode
         match effect.message:
             case WarningMessage(code=code):
-                self._metrics.problem(self._mode, code, is_fatal=False)
+                metrics.problems.labels(mode, code.value, "false").inc()
             case ErrorMessage(code=code):
-                self._metrics.problem(self._mode, code, is_fatal=True)
+                metrics.problems.labels(mode, code.value, "true").inc()
             case ResultPart(elapsed_ms=elapsed_ms):
-                self._metrics.first_chunk(self._mode, elapsed_ms)
+                metrics.first_s.labels(mode).observe(elapsed_ms / MS_PER_S)
             case Result() as result:
-                is_late = result.wall_clock_ms > self._unit_ms
-                self._metrics.unit(self._mode, result, is_late=is_late)
-            case Chunk() if self._asked_s is not None:
-                self._metrics.first_chunk(self._mode, (self._now_s - self._asked_s) * MS_PER_S)
-                self._asked_s = None
+                self._count_unit(result)
+            case Chunk() if self._requested_s is not None:
+                metrics.first_s.labels(mode).observe(self._now_s - self._requested_s)
+                self._requested_s = None
             case Done() | TurnDone() as done:
-                generated = done.token_stats.generated_tokens
-                self._metrics.turn(self._mode, done.elapsed_ms, generated)
+                metrics.turn_s.labels(mode).observe(done.elapsed_ms / MS_PER_S)
+                metrics.tokens.labels(mode).inc(done.token_stats.generated_tokens)
+
+    def _count_unit(self, result: Result) -> None:
+        metrics, mode = self._metrics, self._mode
+        stages_ms = {
+            "prefill": result.prefill_ms,
+            "llm": result.cost_llm_ms,
+            "tts_prep": result.cost_tts_prep_ms,
+            "tts": result.cost_tts_ms,
+            "token2wav": result.cost_token2wav_ms,
+            "all": result.cost_all_ms,
+            "wall": result.wall_clock_ms,
+        }
+        for stage, cost_ms in stages_ms.items():
+            if cost_ms is not None:
+                metrics.stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
+        metrics.late.labels(mode).inc(result.wall_clock_ms > self._unit_ms)
+        metrics.tokens.labels(mode).inc(result.n_tokens)
+        metrics.kv.labels(mode).set(result.kv_cache_length)
 
 
-UNIT_MS: Final = 1_000  # the only unit length the model was trained on
-MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
-ACTIVE_S: Final = 3.0  # ours: a session without a unit for so long is not active now
+class TraceObserver:
+    """Writes the OpenTelemetry spans of one session, of its units and of their parts.
+
+    Nothing is measured for it. The parts of a unit are placed one after another from the unit's
+    beginning, each as long as the result says; the rest is `send`.
+    """
+
+    def __init__(self, trace: CallTrace, mode: str, *, is_root: bool) -> None:
+        """`is_root`: no gateway writes the call's own span, so that the session's stands for it."""
+        self._trace = trace
+        self._mode = mode
+        self._is_root = is_root
+        self._session: Span | None = None
+        self._now_s = 0.0
+        self._step_s = 0.0  # when the unit's step began
+        self._error = ""
+
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        self._now_s = event.at_s
+        if self._session is None:
+            root = self._is_root
+            self._session = self._trace.begin("session", event.at_s, stands_for_call=root)
+        for effect in effects:
+            match effect:
+                case Send(Result() as result):
+                    self._write_unit(result, self._session)
+                case Send(Done() | TurnDone() as done):
+                    began_s = event.at_s - done.elapsed_ms / MS_PER_S
+                    tokens = {"tokens": done.token_stats.generated_tokens}
+                    self._trace.write("turn", began_s, event.at_s, self._session, tokens)
+                case Send(ErrorMessage(code=code)):
+                    self._error = code.value
+                case Step():
+                    self._step_s = event.at_s
+
+    async def close(self) -> None:
+        if self._session is not None:
+            error = {"error.type": self._error} if self._error else {}
+            self._trace.end(self._session, self._now_s, {"mode": self._mode} | error)
+
+    def _write_unit(self, result: Result, session: Span) -> None:
+        ended_s = self._now_s
+        at_s = ended_s - result.wall_clock_ms / MS_PER_S
+        attributes = {
+            "step": result.step,
+            "is_listen": result.is_listen,
+            "tokens": result.n_tokens,
+            "speech_tokens": result.n_tts_tokens,
+            "kv_tokens": result.kv_cache_length,
+        }
+        unit = self._trace.write("unit", at_s, ended_s, session, attributes)
+        speech_ms = result.cost_tts_ms + (result.cost_tts_prep_ms or 0.0)
+        parts_ms = {
+            "queue": (self._step_s - at_s) * MS_PER_S,
+            "encode": result.prefill_ms,
+            "prefill": result.cost_read_ms,
+            "generate": result.cost_llm_ms - result.cost_read_ms,
+            "speech": speech_ms + (result.cost_token2wav_ms or 0.0),
+        }
+        for name, length_ms in parts_ms.items():
+            part_s = min(max(0.0, length_ms) / MS_PER_S, max(0.0, ended_s - at_s))
+            self._trace.write(name, at_s, at_s + part_s, unit)
+            at_s += part_s
+        self._trace.write("send", at_s, ended_s, unit)
+
+
+MEMORY_S: Final = 30.0  # ours: older units do not count
+ACTIVE_S: Final = 3.0  # ours: a session without a unit for this long is not active
 UNITS_KEPT: Final = 4_096
 
 
 @dataclass(frozen=True)
 class UnitTime:
-    """What one unit took.
+    """The cost of one unit.
 
     Attributes:
-        share: of its own length that the engine took for it.
+        share: engine time as a share of the unit's length.
         active: sessions that had units at that time.
-        has_picture: it had one, which makes it far dearer.
+        has_picture: the unit had a picture, which makes it far more expensive.
     """
 
     at_s: float
@@ -322,12 +284,12 @@ class UnitTime:
 
 
 class UnitTimes:
-    """What units of all sessions took lately; beyond `UNITS_KEPT` the oldest are dropped."""
+    """Recent unit times of all sessions; beyond `UNITS_KEPT` the oldest are dropped."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._units: deque[UnitTime] = deque(maxlen=UNITS_KEPT)
-        self._last_s: dict[str, float] = {}  # by session: when it had a unit
+        self._last_s: dict[str, float] = {}  # by session: time of its last unit
 
     def note(self, session_id: str, share: float, *, has_picture: bool) -> None:
         now_s = self._now_s()
@@ -337,7 +299,7 @@ class UnitTimes:
         self._units.append(UnitTime(now_s, share, len(active), has_picture))
 
     def end(self, session_id: str) -> None:
-        """Count a session no longer: its successors would seem to be served beside it."""
+        """Remove a session, so that it does not count as active beside its successor."""
         self._last_s.pop(session_id, None)
 
     def recent(self) -> Sequence[UnitTime]:
@@ -348,7 +310,7 @@ class UnitTimes:
 
 
 class CapacityObserver:
-    """Reports how long the units of one session take."""
+    """Reports the unit times of one session."""
 
     def __init__(self, units: UnitTimes, session_id: str) -> None:
         self._units = units

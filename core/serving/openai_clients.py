@@ -1,6 +1,6 @@
-"""What clients of OpenAI's protocols send and get: audio in their formats, GPT-Live's events.
+"""Audio formats of OpenAI's clients, and the codec of GPT-Live's events.
 
-One stream each way; resamplers and the byte of half a sample are kept from one piece to the next.
+Resamplers and incomplete samples are carried over from one chunk of a stream to the next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from core.schemas.realtime_session import AudioFormat
 from core.serving.wire import Endpoint
 
 PCM: Final = "audio/pcm"
-G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsndfile calls them
+G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # libsndfile's names
 PCM_BYTES: Final = 2
 PCM_SCALE: Final = 32_768.0
 PCM_MAX: Final = 32_767
@@ -48,19 +48,17 @@ GROUP_CHARS: Final = 4  # Base64 characters for three bytes
 
 
 class ClientSound:
-    """What one client says, in Base64."""
+    """Decodes one client's audio stream."""
 
     def __init__(self, written: AudioFormat) -> None:
         self._format = written
-        self._half = b""  # of a sample whose other half is still to come
-        self._heard = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
+        self._half = b""  # an incomplete sample
+        self._resampler = StreamResampler(written.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
     def decode(self, text: str, longest_s: float) -> FloatArray:
-        """Return what a client says next, [T] float32 at 16 kHz; it may be nothing yet.
+        """Decode Base64 to [T] float32 at 16 kHz, possibly no samples yet.
 
-        Args:
-            text: Base64.
-            longest_s: what comes after this is left out.
+        Audio beyond `longest_s` is dropped.
 
         Raises:
             AudioCorruptError: it is not Base64; the stream continues without it.
@@ -74,11 +72,11 @@ class ClientSound:
         raw = self._half + raw
         whole = len(raw) - len(raw) % written.sample_bytes
         self._half = raw[whole:]
-        return self._heard.feed(decoded(raw[:whole], written.type, written.rate_hz))
+        return self._resampler.feed(decoded(raw[:whole], written.type, written.rate_hz))
 
 
 def decode_pcm(text: str) -> FloatArray:
-    """Return samples [T], float32 at their own rate, of Base64 of 16-bit samples.
+    """Decode Base64 of 16-bit samples to [T] float32 at the same rate.
 
     Raises:
         AudioCorruptError: it is not Base64, or not whole samples.
@@ -93,7 +91,7 @@ def decode_pcm(text: str) -> FloatArray:
 
 
 def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
-    """Return samples [T], float32 at their own rate, of bytes of a kind of audio."""
+    """Decode audio of a media type to [T] float32 at the same rate."""
     if kind == PCM:
         return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
     if not raw:
@@ -110,7 +108,7 @@ def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
 
 
 def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
-    """Return samples [T], clipped to -1..1, as bytes of a kind of audio."""
+    """Encode [T], clipped to -1..1, as audio of a media type."""
     samples = np.clip(samples, -1.0, 1.0)
     if kind == PCM:
         return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
@@ -120,43 +118,43 @@ def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
 
 
 class ReplyWriter:
-    """Writes the audio of one reply in its client's format."""
+    """Encodes the audio of one reply in its client's format."""
 
     def __init__(self, written: AudioFormat) -> None:
         self._format = written
         self._resampler = StreamResampler(OUTPUT_SAMPLE_RATE_HZ, written.rate_hz)
 
     def write(self, samples: FloatArray) -> bytes:
-        """Return the bytes for samples [T] at 24 kHz; the last few may follow with the next."""
+        """Encode [T] at 24 kHz; the resampler may hold back the last few samples."""
         return encoded(self._resampler.feed(samples), self._format.type, self._format.rate_hz)
 
     def finish(self) -> bytes:
-        """Return what is left."""
+        """Return the samples held back."""
         return encoded(self._resampler.finish(), self._format.type, self._format.rate_hz)
 
 
 def model_samples(sound: AudioClip) -> FloatArray:
-    """Return an item's audio as the model takes it, [T] float32 at 16 kHz."""
+    """Decode an item's audio to the model's input, [T] float32 at 16 kHz."""
     samples = decoded(sound.pcm, sound.format.type, sound.format.rate_hz)
     return resample(samples, sound.format.rate_hz, INPUT_SAMPLE_RATE_HZ)
 
 
-APPEND_MAX_S: Final = 10.0  # ours: more than a session can be ahead of the clock
+APPEND_MAX_S: Final = 10.0  # ours: more than a session may be ahead of real time
 PREFIX_BYTES: Final = 6
 
 
 class GptLiveCodec:
-    """Parses and writes the texts of one socket, and decodes and encodes their audio."""
+    """Parses and writes the messages of one socket, and their audio."""
 
     def __init__(self) -> None:
-        self._sound: ClientSound | None = None  # the session has no format yet
+        self._sound: ClientSound | None = None  # None before `session.start`
         self._format = AudioFormat()
 
     def endpoint(self) -> Endpoint:
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
 
     def parse(self, text: str) -> ClientMessage:
-        """Return the event that a text is, its audio decoded; raises an `OmniError`."""
+        """Parse an event and decode its audio; raises an `OmniError`."""
         event = parse_event(text)
         try:
             match event:
@@ -176,7 +174,7 @@ class GptLiveCodec:
         return event
 
     def write(self, message: ServerMessage) -> str:
-        if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
+        if isinstance(message, ErrorMessage):  # of the serve loop, after the machine failed
             message = LiveEvents(live_names("", ""), 0).failed(message).message
         return message.to_json()
 
@@ -189,6 +187,6 @@ def live_names(session_id: str, model: str, *, transcribes: bool = False) -> Liv
 def live_machine(
     names: SessionIds, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
 ) -> GptLiveMachine:
-    """Return the machine of a session that begins now, which serves the model of that name."""
+    """Return the machine of a session that begins now."""
     live = live_names(names.session_id, model, transcribes=transcribes)
     return GptLiveMachine(names, limits, live, count)

@@ -1,9 +1,8 @@
-"""OpenAI's Realtime protocol: maps the machine's effects to a `StreamingView` or a `DuplexView`.
+"""OpenAI's Realtime protocol: maps the machine's effects to a `StreamingMode` or a `DuplexMode`.
 
-A session has one of the two at a time; a reply beside units has a view of its own. A streaming
-view's cache is used again as far as it holds what is asked for: turn by turn, by their keys.
-A point to roll back to lies before each reply, so that one cut short is fed again as far as it was
-heard, and nothing before it.
+A session has one of the two at a time; a reply outside the conversation has its own. The streaming
+cache is reused as far as its turns, compared by key, are a prefix of the request. A rollback point
+before each reply lets an interrupted one be fed again as far as it was played, and nothing else.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ from core.serving.turn_handlers import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.transcription import TranscriptionOptions
 
 SYSTEM: Final = "system"
-ID_CHARS: Final = 21  # of chance in a name
-# A letter or digit for each value of a byte. Eight of them stand for five values instead of four,
-# which leaves a name more than 120 bits of chance.
+ID_CHARS: Final = 21  # random characters of an id
+# A letter or digit for each byte value. 256 is no multiple of 62, so the first eight characters are
+# slightly more likely; an id still has more than 120 bits of entropy.
 LETTERS: Final = ((string.ascii_letters + string.digits) * 5).encode()[:256]
 
 
@@ -84,14 +83,14 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         super().__init__(runtime, owner, lease)
         self._units = DuplexHandler(runtime, owner, None, frames)
         self._detector: WindowDetector | None = None
-        self._fed: list[Key] = []  # what the cache holds
-        self._marked: int | None = None  # how much of it lies before the last reply
+        self._fed: list[Key] = []  # keys of the turns in the cache
+        self._marked = 0  # number of those before the rollback point
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         if isinstance(effect, Transcribe):
             self._in_background(self._transcribe_item(effect, emit))
             return
-        assert isinstance(effect, ScoreSpeech), "no other detection is part of this protocol"
+        assert isinstance(effect, ScoreSpeech), "no other detection belongs to this protocol"
         if self._detector is None:
             self._detector = WindowDetector(self._runtime.detector)
         detector = self._detector
@@ -155,7 +154,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
                 await self._units.free_view()
                 await self._answer(request, emit)
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def _answer(self, request: TurnRequest, emit: Emit) -> None:
         try:
@@ -180,8 +179,8 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await emit(turn_done(view, fed, end))
 
     async def _answer_outside(self, request: TurnRequest, emit: Emit) -> None:
-        """Answer in a conversation of its own, which ends with the reply."""
-        kept = self._view
+        """Answer in a separate conversation, which ends with the reply."""
+        conversation = self._view
         try:
             if self._is_cut:
                 raise WorkCancelledError
@@ -195,14 +194,14 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         except OmniError as error:
             done = TurnFailed(error, can_rollback=True)
         finally:
-            outside, self._view = self._view, kept
-            if outside is not None and outside is not kept:
+            outside, self._view = self._view, conversation
+            if outside is not None and outside is not conversation:
                 await self._runtime.free(outside)
         await emit(done)
 
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
         if self._is_cut:
-            view.stop()  # feeding has cleared an earlier one
+            view.stop()  # feeding has cleared an earlier stop
         writer, output = ReplyWriter(request.output.format), request.output
 
         async def emit_written(event: Event) -> None:
@@ -224,13 +223,13 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     # --- the cache ---
 
     async def _continued(self, request: TurnRequest) -> tuple[StreamingMode, Sequence[Turn]]:
-        """Return the conversation, and the turns that its cache does not hold."""
+        """Return the conversation, and the turns that its cache lacks."""
         turns = _all_turns(request)
         wanted = [turn.key for turn in turns]
         view = self._view
         if view is not None and self._fed and wanted[: len(self._fed)] == self._fed:
             return view, turns[len(self._fed) :]
-        marked = self._marked or 0
+        marked = self._marked
         if view is not None and marked and wanted[:marked] == self._fed[:marked]:
             if view.can_rollback():
                 await self._call(view.roll_back())
@@ -244,7 +243,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
     async def _feed_turns(
         self, view: StreamingMode, request: TurnRequest, turns: Sequence[Turn], emit: Emit
     ) -> TokenStats:
-        """Feed turns behind what the cache holds; notices say what of the client's is not used."""
+        """Feed turns after those in the cache; return the token counts."""
         before = view.kv_cache_length
         messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
         if not messages:
@@ -264,14 +263,14 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         return TokenStats(cached_tokens=before, input_tokens=fed)
 
     async def _drop_cache(self) -> None:
-        """Free the conversation; what was fed is fed again."""
-        self._fed, self._marked = [], None
+        """Free the conversation; its turns will be fed again."""
+        self._fed, self._marked = [], 0
         self._threads.cancelled.clear()
         await self.free_view()
 
 
 def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> RealtimeStart:
-    """Return what a session begins with; `model` is the id to echo."""
+    """Return the initial state of a session; `model` is the id to echo."""
     return RealtimeStart(
         model=model,
         instructions=DEFAULT_PROMPT,
@@ -285,7 +284,7 @@ def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> Realti
 
 
 def random_name(kind: str) -> str:
-    """Return a name that cannot be guessed, such as `item_` and 21 letters and digits."""
+    """Return an unguessable id, such as `item_` and 21 letters and digits."""
     return f"{kind}_{secrets.token_bytes(ID_CHARS).translate(LETTERS).decode()}"
 
 
@@ -309,7 +308,7 @@ def _message(turn: Turn, request: TurnRequest) -> Message:
 
 
 def _item(part: Content) -> ContentItem | None:
-    """Return a part for the model; of audio that was dropped, its transcript or its length."""
+    """Convert a part; dropped audio is replaced by its transcript or its length."""
     if part.picture is not None:
         return ImageContent(data=part.picture)
     if part.audio is not None and part.type == "input_audio":

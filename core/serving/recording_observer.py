@@ -1,6 +1,6 @@
-"""Passes what happens in a session to its recorder; no handler knows of it.
+"""Observers that pass a session's events and effects to its recorder; no handler depends on them.
 
-The recording begins when the session is ready, and ends with it. Nothing here waits.
+A recording begins once the session is prepared, or with its first turn, and ends with the session.
 """
 
 from __future__ import annotations
@@ -9,20 +9,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from core.audio import to_pcm
 from core.errors import ErrorCode
 from core.protocols.effects import Effect, Generate, Prefill, Send, Step
 from core.protocols.events import (
     MS_PER_S,
+    AudioReady,
+    ChunkReady,
     Disconnected,
     EngineFailed,
     Event,
+    GenerateDone,
+    ItemTranscribed,
     Received,
     Segment,
     ShuttingDown,
+    StepDone,
+    TurnFailed,
 )
+from core.protocols.openai_events import Json, RealtimeEvent
+from core.protocols.realtime import RealtimeMachine
+from core.protocols.realtime_session import TurnRequest
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
 from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
+from core.serving.openai_clients import model_samples
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
@@ -38,12 +49,13 @@ OpenRecorder = Callable[[Snapshot], RecorderT]
 """Begins a recording with the session's settings."""
 
 ARRIVALS_MAX: Final = 64  # chunks whose arrival is remembered; far above what may wait
-NOTED: Final = frozenset({"pause", "resume", "interrupt"})
-"""Messages of a client that a duplex recording notes by their type."""
+LATE_MAX: Final = 64  # ours: items whose transcripts may still come
+RECORDED_TYPES: Final = frozenset({"pause", "resume", "interrupt"})
+"""Client messages that a duplex recording notes by their type."""
 
 
 class RecordingObserver(ABC, Generic[RecorderT]):
-    """What the observers of all protocols share: the beginning and the end."""
+    """Base of the recording observers: the recording's beginning, end reason and transcripts."""
 
     def __init__(self, open_recorder: OpenRecorder[RecorderT]) -> None:
         self.recorder: RecorderT | None = None
@@ -61,7 +73,7 @@ class RecordingObserver(ABC, Generic[RecorderT]):
         self._on_event(event)
         for effect in effects:
             if isinstance(effect, Send):
-                self._note_end(effect)
+                self._on_message(effect)
             self._on_effect(effect)
 
     async def close(self) -> None:
@@ -74,13 +86,14 @@ class RecordingObserver(ABC, Generic[RecorderT]):
 
     @abstractmethod
     def _on_effect(self, effect: Effect) -> None:
-        """Record what it led to."""
+        """Record an effect of the last event."""
 
-    def _begin(self, snapshot: Snapshot) -> None:
+    def _begin(self, snapshot: Snapshot) -> RecorderT:
         if self.recorder is None:
             self.recorder = self._open(snapshot)
+        return self.recorder
 
-    def _note_end(self, effect: Send) -> None:
+    def _on_message(self, effect: Send) -> None:
         match effect.message:
             case half_duplex.Timeout() | duplex.Timeout():
                 self._end_reason = EndReason.TIMEOUT
@@ -106,7 +119,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         super().__init__(open_recorder)
         self._prepare: duplex.Prepare | None = None
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
-        self._early = b""  # sound of the present unit that went ahead
+        self._early = b""  # audio of the present unit that was sent ahead of its result
 
     def _on_event(self, event: Event) -> None:
         recorder = self.recorder
@@ -121,7 +134,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     recorder.record_event("force_listen")
                 if chunk.force_speak:
                     recorder.record_event("force_speak")
-            case Received(message) if recorder is not None and message.type in NOTED:
+            case Received(message) if recorder is not None and message.type in RECORDED_TYPES:
                 recorder.record_event(message.type)
 
     def _on_effect(self, effect: Effect) -> None:
@@ -145,41 +158,56 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 recorder.record_result(result.step, result, whole)
 
 
-TurnRecording = RecordingObserver[TurnBasedSessionRecorder]
-
-
-class HalfDuplexRecording(TurnRecording):
-    """Records a half-duplex session: what the user said and what was answered."""
+class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
+    """Records a conversation by turns: half duplex, or a one-shot chat over a socket."""
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
         super().__init__(open_recorder)
         self._prepare: half_duplex.Prepare | None = None
-        self._speech_ms = 0
+        self._speech_ms: int | None = None
+        self._began_s = self._now_s = 0.0  # when the request came, and now
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, Received) and isinstance(event.message, half_duplex.Prepare):
-            self._prepare = self._prepare or event.message
+        self._now_s = event.at_s
+        match event:
+            case Received(half_duplex.Prepare() as message):
+                self._prepare = self._prepare or message
+            case Received(chat.ChatSocketRequest()):
+                self._began_s = event.at_s
 
     def _on_effect(self, effect: Effect) -> None:
-        if isinstance(effect, Send) and isinstance(effect.message, half_duplex.Prepared):
-            assert self._prepare is not None
-            self._begin(half_duplex_snapshot(self._prepare))
-        recorder = self.recorder
-        if recorder is None:
+        match effect:
+            case Send(half_duplex.Prepared()):
+                assert self._prepare is not None
+                self._begin(half_duplex_snapshot(self._prepare))
+            case Generate(chat.ChatSocketRequest() as request):
+                self._begin(chat_snapshot(request)).start_message_turn(0, request.messages[-1])
+        if (recorder := self.recorder) is None:
             return
         match effect:
             case Generate(Segment() as segment, turn_index):
                 self._speech_ms = segment.duration_ms
                 recorder.start_voice_turn(turn_index, segment.pcm)
-            case Send(streaming.Chunk() as chunk):
+            case Send(streaming.Chunk() | chat.ChatChunk() as chunk):
                 recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
             case Send(half_duplex.TurnDone() as done):
                 timing = turn_timing(done.elapsed_ms, done.token_stats, self._speech_ms)
                 recorder.end_turn(timing, interrupted=done.interrupted, text=done.text)
+            case Send(chat.ChatDone() as done):
+                recorder.add_streaming_chunk(None, done.audio_data)
+                stats = TokenStats(
+                    input_tokens=done.input_tokens, generated_tokens=done.generated_tokens
+                )
+                timing = turn_timing(self._elapsed_ms, stats)
+                recorder.end_turn(timing, interrupted=done.stopped, text=done.text)
+
+    @property
+    def _elapsed_ms(self) -> float:
+        return (self._now_s - self._began_s) * MS_PER_S
 
 
 class StreamingRecording(TurnRecording):
-    """Records the turns of a streaming socket, perhaps behind those of earlier sockets."""
+    """Records the turns of a streaming socket, which may follow those of earlier sockets."""
 
     def __init__(
         self,
@@ -187,32 +215,29 @@ class StreamingRecording(TurnRecording):
         suspend: Callable[[EndReason], None],
         next_turn: Callable[[], int],
     ) -> None:
-        """Call `suspend` at the end, instead of ending the recording, with why the socket left."""
+        """`suspend` is called when the socket has closed; the recording stays open."""
         super().__init__(open_recorder)
         self._suspend = suspend
         self._next_turn = next_turn
-        self._asked_by: streaming.WorkerPrefill | None = None
+        self._messages: Sequence[Message] = ()  # of the last prefill
         self._turn: int | None = None  # number of the one under way
         self._words: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
-        """Make what was recorded readable; the next socket may continue it."""
         if self.recorder is not None:
             self._suspend(self._end_reason)
 
-    def _on_event(self, event: Event) -> None:
-        """Everything to be recorded shows in the effects."""
-
     def _on_effect(self, effect: Effect) -> None:
+        super()._on_effect(effect)
         match effect:
             case Prefill(streaming.WorkerPrefill() as message, is_first):
-                self._asked_by = message
+                self._messages = message.messages
                 if is_first:
                     self._words.clear()
-            case Generate(streaming.Generate()) if self._asked_by is not None:
-                self._begin_turn(self._asked_by)
-            case Send(streaming.Chunk() as chunk) if self.recorder is not None:
-                self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
+            case Generate(streaming.Generate()) if self._messages:
+                recorder = self._begin({"system_prompt": system_text(self._messages)})
+                self._turn = self._next_turn()
+                recorder.start_message_turn(self._turn, self._messages[-1])
             case Send(streaming.Done() as done) if self.recorder is not None:
                 for said in self._words:
                     super()._record_words(said.model_copy(update={"turn_index": self._turn}))
@@ -222,41 +247,96 @@ class StreamingRecording(TurnRecording):
     def _record_words(self, said: UserTranscript) -> None:
         self._words.append(said)  # the turn may have no number yet
 
-    def _begin_turn(self, message: streaming.WorkerPrefill) -> None:
-        self._begin({"system_prompt": system_text(message.messages)})
-        if self.recorder is not None:
-            self._turn = self._next_turn()
-            self.recorder.start_message_turn(self._turn, message.messages[-1])
 
+class RealtimeRecording(TurnRecording):
+    """Records every response of a Realtime conversation, and its request, as a turn."""
 
-class ChatRecording(TurnRecording):
-    """Records a one-shot chat over a socket."""
-
-    def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
+    def __init__(
+        self, open_recorder: OpenRecorder[TurnBasedSessionRecorder], machine: RealtimeMachine
+    ) -> None:
         super().__init__(open_recorder)
-        self._began_s = 0.0
-        self._now_s = 0.0
+        self._machine = machine
+        self._request: TurnRequest | None = None  # of the turn under way
+        self._by_units: TurnRequest | None = None  # of the newest response by units
+        self._piece: tuple[str, bytes | None] | None = None  # of a unit, not recorded yet
+        self._turns = 0
+        self._turn_of: dict[str, int] = {}  # of the newest items without a transcript
 
     def _on_event(self, event: Event) -> None:
         self._now_s = event.at_s
-        if isinstance(event, Received) and isinstance(event.message, chat.ChatSocketRequest):
-            self._began_s = event.at_s
+        if isinstance(event, ItemTranscribed) and event.item_id in self._turn_of:
+            self._record_text(event.text, self._turn_of.pop(event.item_id))
+        self._piece = None
+        match event:
+            case AudioReady(pcm):
+                self._piece = ("", pcm)
+            case StepDone(result) if not result.is_listen:
+                self._piece = (result.text, result.audio_data)
+        if self._request is None or self.recorder is None:
+            return
+        self._record_piece()
+        match event:
+            case ChunkReady(chunk):
+                self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
+            case GenerateDone(text, stopped, stats):
+                self._end_turn(text, stats, is_whole=not stopped)
+            case TurnFailed():
+                self._end_turn("", TokenStats(), is_whole=False)
 
     def _on_effect(self, effect: Effect) -> None:
         match effect:
-            case Generate(chat.ChatSocketRequest() as request):
-                self._begin(chat_snapshot(request))
-                if self.recorder is not None:
-                    self.recorder.start_message_turn(0, request.messages[-1])
-            case Send(chat.ChatChunk() as chunk) if self.recorder is not None:
-                self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
-            case Send(chat.ChatDone() as done) if self.recorder is not None:
-                self.recorder.add_streaming_chunk(None, done.audio_data)
-                stats = TokenStats(
-                    input_tokens=done.input_tokens, generated_tokens=done.generated_tokens
-                )
-                timing = turn_timing((self._now_s - self._began_s) * MS_PER_S, stats)
-                self.recorder.end_turn(timing, interrupted=done.stopped, text=done.text)
+            case Generate(TurnRequest(is_outside=False) as request):
+                self._begin_turn(request)
+            case Send(RealtimeEvent(type="response.created")):
+                newest = self._machine.unit_request
+                if newest is not None and newest is not self._by_units:
+                    self._by_units = newest
+                    self._begin_turn(newest)
+                    self._record_piece()
+            case Send(RealtimeEvent(type="response.done", fields={"response": done})):
+                if self._request is not None and self._request is self._by_units:
+                    self._end_unit_turn(done)
+
+    def _record_piece(self) -> None:
+        piece, self._piece = self._piece, None
+        is_wanted = self._request is not None and self._request is self._by_units
+        if piece is not None and is_wanted and self.recorder is not None:
+            self.recorder.add_streaming_chunk(*piece)
+
+    def _begin_turn(self, request: TurnRequest) -> None:
+        recorder = self._begin({"system_prompt": request.system})
+        self._request, self._began_s = request, self._now_s
+        turn_index, self._turns = self._turns, self._turns + 1
+        last = request.turns[-1] if request.turns else None
+        said = last.content if last is not None and last.role == "user" else ()
+        text = "".join(part.text or "" for part in said)
+        sounds = [part.audio for part in said if part.audio is not None and part.audio.pcm]
+        if not sounds or last is None:
+            recorder.start_message_turn(turn_index, Message(role=Role.USER, content=text))
+            return
+        recorder.start_voice_turn(turn_index, to_pcm(model_samples(sounds[0])))
+        self._record_text(text, turn_index)
+        self._turn_of[last.key[0]] = turn_index
+        if len(self._turn_of) > LATE_MAX:
+            self._turn_of.pop(next(iter(self._turn_of)))
+
+    def _record_text(self, text: str, turn_index: int) -> None:
+        if text:
+            said = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
+            self._record_words(said)
+
+    def _end_unit_turn(self, done: Json) -> None:
+        parts = [part for item in done["output"] for part in item.get("content", ())]
+        text = "".join(part.get("transcript") or part.get("text") or "" for part in parts)
+        tokens = done["usage"]["output_token_details"]["text_tokens"]
+        stats = TokenStats(generated_tokens=tokens)
+        self._end_turn(text, stats, is_whole=done["status"] == "completed")
+
+    def _end_turn(self, text: str, stats: TokenStats, *, is_whole: bool) -> None:
+        request, self._request = self._request, None
+        assert request is not None and self.recorder is not None, "a turn is under way"
+        timing = turn_timing(self._elapsed_ms, stats, request.input_audio_ms)
+        self.recorder.end_turn(timing, interrupted=not is_whole, text=text)
 
 
 def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = None) -> TurnTiming:
@@ -271,7 +351,7 @@ def turn_timing(elapsed_ms: float, stats: TokenStats, speech_ms: int | None = No
 
 
 def duplex_snapshot(message: duplex.Prepare) -> Snapshot:
-    """Return the settings of a duplex session; the recorder takes sound out of them."""
+    """Return the settings of a duplex session; the recorder stores the audio as files."""
     return {
         "system_prompt": message.prefix_system_prompt,
         "ref_audio": {"ref_audio_base64": message.ref_audio_base64 or ""},

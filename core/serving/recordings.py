@@ -1,4 +1,4 @@
-"""The recordings of one worker: their ids, their recorders, and those a next turn may continue."""
+"""The recordings of a worker: ids, recorders, and open recordings of streaming conversations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from session_recorder import (
     generate_session_id,
 )
 
-OPEN_MAX: Final = 64  # ours: conversations between turns whose recording is still open
-OPEN_LIMIT_S: Final = 300.0  # ours: then the next turn begins another one
+OPEN_MAX: Final = 64  # ours: recordings that are open between turns
+OPEN_LIMIT_S: Final = 300.0  # ours: after that the next turn begins another recording
 PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
-"""How the ids of recordings begin that do not carry the session's. Source: service spec., 5.1."""
+"""Prefixes of recording ids without a session id. Source: docs/specification/service.md#5.1."""
 
 _Key = tuple[str, str]
 """A session's id and the secret of its owner."""
@@ -43,11 +43,11 @@ OnStopped = Callable[[RecordingStoppedError], None]
 
 
 class OpenRecording:
-    """The recording of a streaming conversation, open between its sockets.
+    """A session's recording; that of a streaming conversation stays open between its sockets.
 
     Attributes:
         recorder: None until there is something to record.
-        end: when its last socket left, and why; waiting for a next turn is no part of the chat.
+        end: when and why its last socket closed; the wait for another turn is not recorded.
     """
 
     def __init__(self, recording_id: str) -> None:
@@ -58,7 +58,7 @@ class OpenRecording:
         self._turns = 0
 
     def next_turn(self) -> int:
-        """Count one more turn and return its number, from 0."""
+        """Return the number of the next turn, from 0."""
         self._turns += 1
         return self._turns - 1
 
@@ -66,8 +66,8 @@ class OpenRecording:
 class Recordings:
     """Makes recorders; one object per worker.
 
-    Overflow: at most `OPEN_MAX` streaming recordings are open between sockets; the one used longest
-    ago is ended first, and each after `OPEN_LIMIT_S`.
+    Overflow: at most `OPEN_MAX` streaming recordings are open between sockets; the least recently
+    used is ended first, and each after `OPEN_LIMIT_S`.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Recordings:
         return TurnBasedSessionRecorder(recording_id, owner.kind, *common)
 
     def resume(self, owner: Owner) -> OpenRecording:
-        """Return the recording that a streaming session's next turn belongs to.
+        """Return the recording of a streaming session's next turn.
 
-        A session of the same id with another secret is a stranger's: it begins a recording.
+        A session with the same id and another secret belongs to another client, and begins one.
         """
         found = self._open.pop(_key(owner), None)
         if found is None:
@@ -116,7 +116,7 @@ class Recordings:
         return found
 
     def suspend(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
-        """Keep a streaming recording open for a while after its socket left."""
+        """Keep a streaming recording open for a while after its socket has closed."""
         if recording.recorder is None:
             return
         if not recording.recorder.is_recording:
@@ -132,9 +132,10 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Make readable what killed processes abandoned; return the ids. Blocks.
+        """Recover the recordings of killed processes, and start uploading; blocks.
 
-        From then on what is complete is uploaded, where there is a store.
+        Returns:
+            The ids of recovered recordings.
         """
         recovered = recover_all(self.data_dir)
         if self._uploader is not None:
@@ -142,16 +143,16 @@ class Recordings:
         return recovered
 
     def unsealed(self) -> list[ListedRecording]:
-        """Return the recordings that no object store has. Blocks."""
+        """Return the recordings that no object store has; blocks."""
         found = []
         for folder in recording_folders(self.data_dir):
             if not is_sealed(folder):
-                with suppress(OSError):  # it was deleted meanwhile
+                with suppress(OSError):  # it has been deleted
                     found.append(list_folder(folder))
         return found
 
     def close(self) -> None:
-        """End every recording and wait until all is written; blocks."""
+        """End every recording and wait until all data are written; blocks."""
         for key in list(self._open):
             self._end(key)
         self._threads.close()

@@ -1,6 +1,6 @@
-"""A session's socket that may break and be replaced by another one.
+"""A session's socket that survives the loss of its connection.
 
-What is sent is numbered and kept for a while, so that another socket continues where the last one
+Sent messages are numbered and retained, so that another socket can continue where the last one
 broke. Reads no message and knows no protocol.
 """
 
@@ -19,13 +19,13 @@ from core.schemas.queue import SessionResumed
 from core.serving.wire import Socket, SocketClosedError
 
 KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
-SEND_LIMIT_S: Final = 10.0  # ours: for a message to be taken; then the socket counts as broken
+SEND_LIMIT_S: Final = 10.0  # ours: a socket that accepts no message for so long is lost
 
 
 class SentMessages:
     """The newest messages of a session, numbered from 1.
 
-    Overflow: beyond `most_chars` the oldest are forgotten; the newest is always kept.
+    Overflow: beyond `most_chars` the oldest are dropped; the newest is always retained.
 
     Attributes:
         last_seq: number of the newest message, 0 before the first.
@@ -41,15 +41,14 @@ class SentMessages:
     def first_seq(self) -> int:
         return self.last_seq - len(self._texts) + 1
 
-    def add(self, text: str) -> str:
-        """Number a JSON object, keep it and return it."""
+    def add(self, text: str) -> None:
+        """Number a JSON object and retain it."""
         self.last_seq += 1
         numbered = f'{text[:-1]},"seq":{self.last_seq}}}'
         self._texts.append(numbered)
         self._chars += len(numbered)
         while self._chars > self._most_chars and len(self._texts) > 1:
             self._chars -= len(self._texts.popleft())
-        return numbered
 
     def get(self, seq: int) -> str:
         return self._texts[seq - self.first_seq]
@@ -57,12 +56,12 @@ class SentMessages:
 
 @dataclass(eq=False)
 class _Attached:
-    """One of the sockets a session has in its life.
+    """One of a session's successive sockets.
 
     Attributes:
-        gone: set when the session uses it no more.
-        is_lost: it broke.
-        is_sending: a task sends on it.
+        gone: set when the session no longer uses it.
+        is_lost: its connection broke.
+        is_sending: a task is sending on it.
     """
 
     socket: Socket
@@ -72,17 +71,17 @@ class _Attached:
 
 
 class ResumableSocket:
-    """A `Socket` that outlives the sockets it uses, one after the other.
+    """A `Socket` over successive connections of the same client.
 
-    One task receives, another one sends, and any number of them may bring a new socket.
+    One task receives, another one sends, and any number of them may attach a new socket.
     """
 
     def __init__(self, socket: Socket, grace_s: float, sent: SentMessages | None = None) -> None:
-        """Keep a session without a socket for `grace_s`."""
+        """A session without a socket is kept for `grace_s`."""
         self._grace_s = grace_s
         self._sent = sent or SentMessages()
         self._attached = _Attached(socket)
-        self._next_seq = 1  # of the message that the present socket gets next
+        self._next_seq = 1  # of the message that the present socket is sent next
         self._is_over = False
         self._lost_s = 0.0
         self._reading: asyncio.Timeout | None = None
@@ -90,7 +89,7 @@ class ResumableSocket:
         self._note_away: Callable[[bool], None] | None = None
 
     def watch(self, note_away: Callable[[bool], None]) -> None:
-        """Have it noted whenever the session loses its socket, and gets another one."""
+        """Set a callback for the loss of the socket (True) and its replacement (False)."""
         self._note_away = note_away
 
     @property
@@ -98,7 +97,7 @@ class ResumableSocket:
         return self._attached.is_lost and not self._is_over
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message, on whichever socket it comes; see `Socket`."""
+        """Return the next message of any of the sockets; see `Socket`."""
         while True:
             attached = self._attached
             if attached.is_lost:
@@ -107,7 +106,7 @@ class ResumableSocket:
             try:
                 return await self._receive_on(attached.socket)
             except TimeoutError:
-                continue  # it was replaced, or takes nothing any more
+                continue  # it was replaced, or accepts no more messages
             except SocketClosedError as error:
                 if attached is not self._attached:
                     continue
@@ -117,7 +116,7 @@ class ResumableSocket:
                 self._lose(attached)
 
     async def send(self, text: str) -> None:
-        """Keep a message, and send it if there is a socket; see `Socket`."""
+        """Retain a message, and send it if there is a socket; see `Socket`."""
         if self._is_over:
             raise SocketClosedError()
         self._sent.add(text)
@@ -131,19 +130,19 @@ class ResumableSocket:
             await attached.socket.close(code, reason)
 
     def end(self) -> None:
-        """Let no socket return any more."""
+        """Accept no further socket."""
         self._is_over = True
         self._attached.gone.set()
         self._returned.set()
 
-    async def go_on(self, socket: Socket, last_seq: int) -> None:
-        """Use another socket, until that is replaced, broken or closed.
+    async def resume(self, socket: Socket, last_seq: int) -> None:
+        """Continue on another socket until that one is replaced, lost or closed.
 
         The client has received messages up to `last_seq`. Raises `SessionExpiredError` if the
-        session is over, or its client has what was never sent.
+        session is over, or `last_seq` was never sent.
         """
         if last_seq > self._sent.last_seq:
-            self.end()  # such a client cannot be brought back into step
+            self.end()  # the client's state cannot be resynchronized
         if self._is_over:
             raise SessionExpiredError()
         before, attached = self._attached, _Attached(socket)
@@ -173,7 +172,7 @@ class ResumableSocket:
             self._reading = None
 
     async def _catch_up(self, greeting: str = "") -> None:
-        """Send what the present socket has not got; one task at a time does so for each."""
+        """Send what the present socket lacks; for each socket one task does so at a time."""
         attached = self._attached
         if attached.is_sending or attached.is_lost:
             return
@@ -199,7 +198,7 @@ class ResumableSocket:
         except (SocketClosedError, TimeoutError) as error:
             is_stalled = isinstance(error, TimeoutError)
             if is_stalled and attached is self._attached:
-                self._lose(attached)  # a socket that is closed is found out by who receives
+                self._lose(attached)  # `receive` notices a closed socket
 
     def _lose(self, attached: _Attached) -> None:
         attached.is_lost = True
@@ -211,7 +210,7 @@ class ResumableSocket:
         self._interrupt_reading()
 
     async def _wait_for_return(self) -> None:
-        """Wait for another socket; raises `SocketClosedError` if none came in time."""
+        """Wait for another socket; raises `SocketClosedError` after the grace period."""
         try:
             async with asyncio.timeout_at(self._lost_s + self._grace_s):
                 await self._returned.wait()

@@ -1,4 +1,4 @@
-"""The routes of a worker: each validates, calls the sessions or the runtime, and answers."""
+"""HTTP and WebSocket routes of a worker; the application's state holds its sessions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
 from fastapi.requests import HTTPConnection
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 from starlette.responses import StreamingResponse
 
 from core.audio import from_pcm
 from core.errors import AudioError, NotAvailableError, NotFoundError, OmniError, TooBigError
 from core.files import append
-from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import parse_message
 from core.schemas.limits import (
@@ -53,7 +51,7 @@ from recording.names import DIAGNOSTICS_FILE, OWNER_FILE, recording_folder
 from recording.store import FilesListed, StoredFile, file_answer, file_in, files_in
 
 BYTES: Final = "application/octet-stream"
-SOUND_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
+AUDIO_MAX_BYTES: Final = round(CHAT_AUDIO_MAX_S * INPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
 
 CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
 STOP_REQUEST: Final = TypeAdapter(StopRequest)
@@ -64,7 +62,9 @@ STOPS: Final = {
     "half_duplex": (SocketKind.HALF_DUPLEX, SocketKind.REALTIME),
     "duplex": (SocketKind.DUPLEX, SocketKind.LIVE),
 }
-"""The sockets of each stop route."""
+"""The kinds of sessions that each stop route ends replies of."""
+
+router: Final = APIRouter()
 
 
 def _sessions_of(connection: HTTPConnection) -> SessionServer:
@@ -75,107 +75,100 @@ def _sessions_of(connection: HTTPConnection) -> SessionServer:
 Sessions = Annotated[SessionServer, Depends(_sessions_of)]
 
 
-def worker_routes(registry: CollectorRegistry) -> APIRouter:
-    """Return every route of a worker; its sessions are in the application's state."""
-    router = APIRouter()
-    _add_state(router, registry)
-    _add_requests(router)
-    _add_recordings(router)
-    for name, kinds in STOPS.items():
-        _add_stop(router, name, kinds)
-    for kind in SocketKind:
-        _add_socket(router, kind)
-    return router
-
-
 async def error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, OmniError)
     content = {"detail": error.message, "code": error.code.value}
     return JSONResponse(content, error.http_status)
 
 
-def _add_state(router: APIRouter, registry: CollectorRegistry) -> None:
-    @router.get("/health")
-    async def health(request: Request, sessions: Sessions) -> WorkerHealth:
-        health = sessions.runtime.health()
-        if GATEWAY_MARK in request.scope:
-            return health
-        return health.model_copy(update={"current_session_id": None})
-
-    @router.get("/cache_info")
-    async def cache_info(sessions: Sessions) -> CacheStatus:
-        return sessions.runtime.cache_info()
-
-    @router.post("/clear_cache")
-    async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
-        done = await sessions.runtime.clear_cache()
-        if done is None:
-            response.status_code = HTTPStatus.CONFLICT
-            return ActionResult(success=False, message="A session is served now.")
-        return done
-
-    @router.get("/metrics")
-    async def metrics() -> Response:
-        return Response(exposition(registry), media_type=CONTENT_TYPE)
-
-    @router.post("/restart")
-    async def restart(sessions: Sessions) -> ActionResult:
-        sessions.restart()
-        return ActionResult(success=True, message="It ends when its sessions have ended.")
+# --- state ---
 
 
-def _add_requests(router: APIRouter) -> None:
-    @router.post("/chat")
-    async def chat(request: Request, sessions: Sessions) -> ChatResponse:
-        body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
-        asked = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
-        gone = asyncio.Event()
-        watching = asyncio.create_task(_watch(request, gone))
-        try:
-            secret = request.headers.get(SESSION_SECRET_HEADER, "")
-            return await sessions.chat(asked, gone, secret)
-        finally:
-            await end_task(watching)
-
-    @router.post("/transcribe")
-    async def transcribe(
-        request: Request,
-        sessions: Sessions,
-        language: str | None = None,
-        prompt: str = "",
-        temperature: float = 0.0,
-    ) -> Response:
-        sound = await _read(request, SOUND_MAX_BYTES)
-        options = TranscriptionOptions(language, prompt, temperature)
-        return await transcription(sessions.runtime, sound, options)
-
-    @router.post("/keeps")
-    async def keeps(request: Request, sessions: Sessions) -> ActionResult:
-        body = await _read(request, STOP_LIMIT_BYTES)
-        return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
+@router.get("/health")
+async def health(request: Request, sessions: Sessions) -> WorkerHealth:
+    health = sessions.runtime.health()
+    if GATEWAY_MARK in request.scope:
+        return health
+    return health.model_copy(update={"current_session_id": None})
 
 
-def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> None:
-    @router.post(f"/{name}/stop")
-    async def stop(request: Request, sessions: Sessions) -> ActionResult:
-        body = await _read(request, STOP_LIMIT_BYTES)
-        asked = parse_message(STOP_REQUEST, body) if body else StopRequest()
-        return sessions.stop(kinds, asked.session_id)
+@router.get("/cache_info")
+async def cache_info(sessions: Sessions) -> CacheStatus:
+    return sessions.runtime.cache_info()
 
 
-def _add_socket(router: APIRouter, kind: SocketKind) -> None:
-    @router.websocket(kind.path)
-    async def socket(
-        websocket: WebSocket,
-        sessions: Sessions,
-        session_id: str | None = None,
-        variant: str | None = None,
-    ) -> None:
-        await sessions.serve(websocket, kind, session_id, variant)
+@router.post("/clear_cache")
+async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
+    done = await sessions.runtime.clear_cache()
+    if done is None:
+        response.status_code = HTTPStatus.CONFLICT
+        return ActionResult(success=False, message="A session is served now.")
+    return done
+
+
+@router.post("/restart")
+async def restart(sessions: Sessions) -> ActionResult:
+    sessions.restart()
+    return ActionResult(success=True, message="It ends when its sessions have ended.")
+
+
+# --- requests and sessions ---
+
+
+@router.post("/chat")
+async def chat(request: Request, sessions: Sessions) -> ChatResponse:
+    body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
+    chat_request = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
+    gone = asyncio.Event()
+    watching = asyncio.create_task(_watch(request, gone))
+    try:
+        secret = request.headers.get(SESSION_SECRET_HEADER, "")
+        return await sessions.chat(chat_request, gone, secret)
+    finally:
+        await end_task(watching)
+
+
+@router.post("/transcribe")
+async def transcribe(
+    request: Request,
+    sessions: Sessions,
+    language: str | None = None,
+    prompt: str = "",
+    temperature: float = 0.0,
+) -> Response:
+    audio = await _read(request, AUDIO_MAX_BYTES)
+    options = TranscriptionOptions(language, prompt, temperature)
+    return await transcription(sessions.runtime, audio, options)
+
+
+@router.post("/keeps")
+async def keeps(request: Request, sessions: Sessions) -> ActionResult:
+    body = await _read(request, STOP_LIMIT_BYTES)
+    return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
+
+
+@router.post("/{name}/stop")
+async def stop(name: str, request: Request, sessions: Sessions) -> ActionResult:
+    if name not in STOPS:
+        raise NotFoundError()
+    body = await _read(request, STOP_LIMIT_BYTES)
+    stop_request = parse_message(STOP_REQUEST, body) if body else StopRequest()
+    return sessions.stop(STOPS[name], stop_request.session_id)
+
+
+@router.websocket("/ws/{kind}")
+async def socket(
+    websocket: WebSocket,
+    kind: SocketKind,
+    sessions: Sessions,
+    session_id: str | None = None,
+    variant: str | None = None,
+) -> None:
+    await sessions.serve(websocket, kind, session_id, variant)
 
 
 async def _read(request: Request, limit_bytes: int) -> bytes:
-    """Return a body; raises `TooBigError` once it is longer than the limit."""
+    """Return a request's body; raises `TooBigError` as soon as it exceeds the limit."""
     parts, size_bytes = [], 0
     async for part in request.stream():
         size_bytes += len(part)
@@ -192,18 +185,17 @@ async def _watch(request: Request, gone: asyncio.Event) -> None:
 
 
 async def transcription(
-    runtime: WorkerRuntime, sound: bytes, options: TranscriptionOptions
+    runtime: WorkerRuntime, audio: bytes, options: TranscriptionOptions
 ) -> StreamingResponse:
-    """Transcribe a recording, a line of JSON a passage; an error before the first is raised.
+    """Transcribe a recording to one line of JSON per passage; raises errors before the first.
 
-    `sound` holds little-endian float32 samples, mono, 16 kHz.
+    `audio` holds little-endian float32 samples, mono, 16 kHz.
     """
     if runtime.transcriber is None:
         raise NotAvailableError()
-    if not sound or len(sound) % SAMPLE_BYTES:
-        raise AudioError(f"The sound has {len(sound)} bytes; each sample has {SAMPLE_BYTES}.")
-    samples = from_pcm(sound)
-    found = passages_of(runtime.transcriber, runtime.detector, samples, options)
+    if not audio or len(audio) % SAMPLE_BYTES:
+        raise AudioError(f"The audio has {len(audio)} bytes; each sample has {SAMPLE_BYTES}.")
+    found = passages_of(runtime.transcriber, runtime.detector, from_pcm(audio), options)
     lines = _lines(await anext(found, None), found)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -227,44 +219,50 @@ async def _lines(
         yield TranscriptProblem(problem=error.message).to_json() + "\n"
 
 
+# --- recordings that no object store has yet; only the gateway may use these routes ---
+
+
 def _recordings_of(sessions: Sessions) -> Recordings:
     if sessions.recordings is None:
         raise NotFoundError("Nothing is recorded here.")
     return sessions.recordings
 
 
-Here = Annotated[Recordings, Depends(_recordings_of)]
+LocalRecordings = Annotated[Recordings, Depends(_recordings_of)]
 
 
-def _add_recordings(router: APIRouter) -> None:
-    """Add the routes to recordings that no object store has yet; only the gateway may use them."""
+@router.get("/recordings")
+async def recordings(here: LocalRecordings) -> RecordingPage:
+    found = await asyncio.to_thread(here.unsealed)
+    return page_of(found, 0, len(found))
 
-    @router.get("/recordings")
-    async def listed(recordings: Here) -> RecordingPage:
-        found = await asyncio.to_thread(recordings.unsealed)
-        return page_of(found, 0, len(found))
 
-    @router.get("/recordings/{recording_id}")
-    async def files(recording_id: str, recordings: Here) -> FilesListed:
-        found = await asyncio.to_thread(files_in, _folder(recordings, recording_id))
-        return FilesListed(sizes={one.name: one.size_bytes for one in found})
+@router.get("/recordings/{recording_id}")
+async def recording_files(recording_id: str, here: LocalRecordings) -> FilesListed:
+    found = await asyncio.to_thread(files_in, _folder(here, recording_id))
+    return FilesListed(sizes={one.name: one.size_bytes for one in found})
 
-    @router.get("/recordings/{recording_id}/files/{name:path}")
-    async def file(recording_id: str, name: str, request: Request, recordings: Here) -> Response:
-        folder = _folder(recordings, recording_id)
-        found = await asyncio.to_thread(_file, folder, name)
-        return file_answer(found, request.headers, BYTES)
 
-    @router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
-    async def diagnostic(recording_id: str, request: Request, recordings: Here) -> None:
-        line = await _read(request, MIB)
-        folder = _folder(recordings, recording_id)
-        if await asyncio.to_thread(is_live, folder):
-            await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
+@router.get("/recordings/{recording_id}/files/{name:path}")
+async def recording_file(
+    recording_id: str, name: str, request: Request, here: LocalRecordings
+) -> Response:
+    folder = _folder(here, recording_id)
+    found = await asyncio.to_thread(_file, folder, name)
+    return file_answer(found, request.headers, BYTES)
 
-    @router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
-    async def delete(recording_id: str, recordings: Here) -> None:
-        await asyncio.to_thread(delete_recording, _folder(recordings, recording_id))
+
+@router.post("/recordings/{recording_id}/diagnostics", status_code=HTTPStatus.NO_CONTENT)
+async def diagnostic(recording_id: str, request: Request, here: LocalRecordings) -> None:
+    line = await _read(request, MIB)
+    folder = _folder(here, recording_id)
+    if await asyncio.to_thread(is_live, folder):
+        await asyncio.to_thread(append, folder / DIAGNOSTICS_FILE, line)
+
+
+@router.delete("/recordings/{recording_id}", status_code=HTTPStatus.NO_CONTENT)
+async def delete(recording_id: str, here: LocalRecordings) -> None:
+    await asyncio.to_thread(delete_recording, _folder(here, recording_id))
 
 
 def _folder(recordings: Recordings, recording_id: str) -> Path:

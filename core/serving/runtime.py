@@ -1,6 +1,6 @@
-"""What the sessions of one worker share: the model, the threads, the slots, and keeping order.
+"""Shared resources of a worker's sessions: model, threads, slots, retained sessions, health.
 
-Made once per worker; handlers are given it. Knows no socket and no machine.
+One object per worker, passed to the handlers. Knows no socket and no machine.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ CAPABILITIES: Final = (
 )
 CLOSE_TRIES: Final = 2
 BOOT_ID_BYTES: Final = 8
-CACHE_ROOM_MIN: Final = 0.15  # ours: of the caches' memory, kept for the sessions there are
+FREE_CACHE_MIN: Final = 0.15  # ours: share of the cache memory reserved for running sessions
 
 
 @dataclass(frozen=True)
 class WorkLimits:
-    """How long things may take. Ours, but for the wait.
+    """Time limits of a worker's work. Ours, except `busy_wait_s`.
 
     Attributes:
-        busy_wait_s: for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
+        busy_wait_s: wait for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
         hang_limit_s: for a session's blocking call to end after `cancel`; then the session
             ends without it.
         engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
@@ -60,7 +60,7 @@ class WorkLimits:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a worker is called; `boot_id` tells its process from those before and after it."""
+    """A worker's name and GPU; `boot_id` identifies its process."""
 
     worker_id: str = "worker_0"
     gpu_id: int | None = None
@@ -70,11 +70,11 @@ class Identity:
 
 @dataclass
 class Progress:
-    """How far the worker has come, for its health.
+    """Progress of loading, and the state of the device.
 
     Attributes:
-        share: how much of loading is done, 0 to 1.
-        error: why loading failed, or what is wrong with the device.
+        share: share of loading that is done, 0 to 1.
+        error: why loading failed, or how the device has failed.
         memory_mb: used and total memory of the GPU, as last read.
         began_s: when the worker was created, `time.monotonic`.
     """
@@ -89,30 +89,21 @@ class Progress:
 
 @dataclass
 class _Loaded:
-    """What a worker works with, as far as it is loaded."""
+    """The loaded models."""
 
     backend: Backend
     detector: SileroVad
     transcriber: Transcriber | None = None
 
-    def close(self) -> None:
-        self.backend.close()
-        if self.transcriber is not None:
-            self.transcriber.close()
-
-
-def _no_transcriber(backend: Backend) -> None:
-    """Nothing transcribes."""
-
 
 class WorkerRuntime:
-    """The model and what its sessions share.
+    """The model and the other resources that a worker's sessions share.
 
     Attributes:
         engine: the model's thread.
-        slots: who occupies the worker.
-        store: conversations kept between turns.
-        is_draining: the program is about to end: nothing new may begin.
+        slots: leases of the sessions that occupy the worker.
+        store: conversations retained between turns.
+        is_draining: the program is shutting down: no session may begin.
     """
 
     def __init__(
@@ -121,12 +112,12 @@ class WorkerRuntime:
         slots: int,
         limits: WorkLimits | None = None,
         identity: Identity | None = None,
-        make_transcriber: Callable[[Backend], Transcriber | None] = _no_transcriber,
+        make_transcriber: Callable[[Backend], Transcriber | None] = lambda backend: None,
     ) -> None:
-        """Start the engine's thread; load nothing yet.
+        """Start the engine's thread, without loading.
 
-        Both functions are called on that thread, where importing a model's libraries, which takes
-        long, holds up no request.
+        Both functions are called on that thread, where the slow import of a model's libraries does
+        not block requests.
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
@@ -144,28 +135,24 @@ class WorkerRuntime:
 
     @property
     def backend(self) -> Backend:
-        """What makes conversations; raises `ModelError` before loading."""
-        if self._loaded is None:
-            raise ModelError("The worker is not loaded.")
-        return self._loaded.backend
+        """The loaded backend; raises `ModelError` before loading."""
+        return self._require_loaded().backend
 
     @property
     def detector(self) -> SileroVad:
-        """The detector of voice activity, for all sessions; raises as `backend`."""
-        if self._loaded is None:
-            raise ModelError("The worker is not loaded.")
-        return self._loaded.detector
+        """The voice activity detector of all sessions; raises as `backend`."""
+        return self._require_loaded().detector
 
     @property
     def transcriber(self) -> Transcriber | None:
-        """None if nothing transcribes, or nothing is loaded yet."""
+        """The transcriber; None without one, or before loading."""
         if self._loaded is None:
             return None
         return self._loaded.backend.own_transcriber or self._loaded.transcriber
 
     @property
     def error(self) -> str | None:
-        """Why the worker cannot work, if so; one session's failure is never a reason."""
+        """Why the worker has failed, or None; one session's failure is never a reason."""
         if self.progress.error is not None or not self.progress.is_loaded:
             return self.progress.error
         if self.slots.lost >= self.slots.count:
@@ -173,7 +160,7 @@ class WorkerRuntime:
         return self.engine.problem(self.limits.engine_limit_s)
 
     async def load(self) -> None:
-        """Load everything; a failure is kept for the worker's health, and the worker stays up."""
+        """Load all models; a failure is reported by the worker's health, and it keeps running."""
         try:
             await self.engine.call(self._load)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
@@ -194,11 +181,11 @@ class WorkerRuntime:
             await self.free(conversation.view)
 
     async def make_room(self) -> None:
-        """Free what was kept beside as many active sessions as there are now."""
+        """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 
     async def end(self, view: Mode | None, lease: Lease | None) -> None:
-        """Free a session's conversation, then its slot; in this order whatever happens."""
+        """Free a session's conversation, then its slot, whatever happens."""
         try:
             if view is not None:
                 await self.free(view)
@@ -209,7 +196,7 @@ class WorkerRuntime:
                 lease.give_back()
 
     async def free(self, view: Mode) -> None:
-        """Free a conversation; where that fails, its slot is lost, because its memory is."""
+        """Free a conversation; if that fails, its slot is lost with its memory."""
         for _ in range(CLOSE_TRIES):
             try:
                 await self.engine.free(view.cleanup)
@@ -219,14 +206,14 @@ class WorkerRuntime:
                 self._log.exception("close_failed")
             else:
                 return
-        self.threads.failures += 1  # so that the device is checked
+        self.threads.failures += 1  # the device will be checked
         self.slots.lost += 1
 
     # --- health ---
 
     @property
     def status(self) -> WorkerStatus:
-        """What the worker is doing, in one word; of several sessions the oldest counts."""
+        """The worker's status; with several sessions that of the oldest."""
         if self.error is not None:
             return WorkerStatus.ERROR
         if not self.progress.is_loaded:
@@ -274,32 +261,39 @@ class WorkerRuntime:
         kept = store.newest
         return CacheStatus(
             status=self.status,
-            note=f"{len(store)} conversations are kept for their next turn.",
+            note=f"{len(store)} conversations are retained for their next turn.",
             cached_hash=kept.history_hash if kept else None,
             kv_cache_length=kept.view.kv_cache_length if kept else 0,
         )
 
     async def clear_cache(self) -> ActionResult | None:
-        """Free what is kept between turns; None while a session holds a slot."""
+        """Free the retained conversations; return None, doing nothing, while a slot is held."""
         if not self.slots.is_free:
             return None
         kept = self.store.clear()
         await self.free_all(kept)
         await self._tidy_up()
-        return ActionResult(success=True, message=f"{len(kept)} conversations forgotten.")
+        return ActionResult(success=True, message=f"{len(kept)} conversations were freed.")
 
     # --- the end ---
 
     def close(self) -> None:
         """End the threads and processes; blocks a little."""
         if self._loaded is not None:
-            self._loaded.close()
+            self._loaded.backend.close()
+            if self._loaded.transcriber is not None:
+                self._loaded.transcriber.close()
         self.threads.close()
         self.engine.close()
 
+    def _require_loaded(self) -> _Loaded:
+        if self._loaded is None:
+            raise ModelError("The worker is not loaded.")
+        return self._loaded
+
     def _has_memory(self) -> bool:
-        """Whether there is memory for the cache of one session more."""
-        return self.engine.gauge.value >= CACHE_ROOM_MIN
+        """Whether there is memory for the cache of another session."""
+        return self.engine.gauge.value >= FREE_CACHE_MIN
 
     def _load(self) -> None:
         """On the engine's thread."""
@@ -316,7 +310,7 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
-        """Release unused memory, unless another session would wait meanwhile."""
+        """Release unused memory, unless that would delay another session."""
         if len(self.slots.owners) <= 1:
             await self.engine.free(self.backend.tidy)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)

@@ -1,6 +1,6 @@
-"""The HTTP server of a worker: whose requests it accepts, and how it shuts down.
+"""A worker's HTTP server: authentication of the gateway, and shutdown.
 
-Before it closes their sockets the server lets running sessions end.
+Before it closes their sockets, the server lets running sessions end.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from core.worker_tls import server_context
 from settings.sections import SecuritySettings
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
-"""A launcher has no secret, and nothing about a conversation is shown there."""
+"""The launcher has no secret; these paths reveal nothing about conversations."""
 
-GATEWAY_MARK: Final = "the gateway asked"  # key in a request's scope
+GATEWAY_MARK: Final = "minicpmo.from_gateway"  # key in a request's scope
 REFUSAL: Final = "The worker's secret is missing or wrong."
 
 
 class SecretGate:
-    """Admits the gateway to an application: it has the secret.
+    """ASGI middleware that admits requests with the worker's secret.
 
-    Without a secret whatever calls this machine by its own name is admitted.
+    Without a secret, it admits requests to a loopback host name.
     """
 
     def __init__(self, app: ASGIApp, secret: str | None) -> None:
@@ -51,7 +51,7 @@ class SecretGate:
         self._secret = secret.encode() if secret else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Forward a request, or refuse it."""
         if scope["type"] == "lifespan" or self._is_allowed(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -65,7 +65,7 @@ class SecretGate:
 
     def _is_allowed(self, scope: Scope) -> bool:
         headers = Headers(scope=scope)
-        if "origin" in headers:  # a page in a browser; no page is made for workers
+        if "origin" in headers:  # sent by a browser; no page uses workers
             return False
         if self._secret is None:
             is_gateway = is_loopback(_host_of(headers.get("host", "")))
@@ -74,7 +74,7 @@ class SecretGate:
             is_gateway = hmac.compare_digest(given.encode(), self._secret)
         if is_gateway:
             scope[GATEWAY_MARK] = True
-        if WORKER_SECRET_HEADER in headers:  # with another secret it must fail
+        if WORKER_SECRET_HEADER in headers:  # a wrong secret must fail
             return is_gateway
         return is_gateway or scope["path"] in OPEN_PATHS
 
@@ -87,15 +87,15 @@ def _host_of(netloc: str) -> str:
 
 
 def check_exposure(host: str, security: SecuritySettings) -> None:
-    """Raise `ValueError` if other machines reach the worker, which obeys all, without a secret."""
+    """Raise `ValueError` if other machines could reach the worker without a secret."""
     if security.worker_secret is None and not is_loopback(host):
         raise ValueError(
-            f"The worker would listen on {host} to everybody. Set security.worker_secret to the "
+            f"The worker would accept anyone on {host}. Set security.worker_secret to the "
             "same value here and at the gateway, or bind the worker to 127.0.0.1."
         )
 
 
-# A message a little too big is still read, so that its sender gets the reason.
+# Messages slightly above the limit are read, so that the sender receives an error.
 SOCKET_LIMIT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 SHUTDOWN_LIMIT_S: Final = 5  # for the last answers to be sent
 
@@ -104,7 +104,7 @@ class DrainingServer(uvicorn.Server):
     """Lets running sessions end before it closes their sockets."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, drain_limit_s: float) -> None:
-        """Let sessions continue for `drain_limit_s` after a stop was requested."""
+        """Sessions may continue for `drain_limit_s` after a stop was requested."""
         super().__init__(config)
         self._app = app
         self._drain_limit_s = drain_limit_s
@@ -130,23 +130,23 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, end at once at a later one."""
+        """Drain at the first signal; exit immediately at a later one."""
         is_hurry = self._signals.is_hurry(time.monotonic())
         if self._loop is not None and (is_hurry or self._draining is None):
             self._loop.call_soon_threadsafe(self.begin_drain)
 
     def begin_drain(self) -> None:
-        """Begin to shut down; called again, wait no longer."""
+        """Begin to shut down; a second call stops waiting for sessions."""
         if self._draining is not None or not self.started:
             self.should_exit = True
             return
         self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     def begin_restart(self) -> None:
-        """Begin to shut down as at a signal; the launcher starts the program again.
+        """Begin to shut down as after a signal; the launcher restarts the program.
 
         Raises:
-            ShuttingDownError: It is shutting down already.
+            ShuttingDownError: It is already shutting down.
         """
         if self._draining is not None or self.should_exit:
             raise ShuttingDownError()
@@ -164,7 +164,7 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
     """Return the server of a worker's application.
 
     Raises:
-        OSError, ValueError: The certificate can be neither read nor made, or not be signed.
+        OSError, ValueError: The certificate can be neither read nor created, or not be signed.
     """
     heartbeat_s, tls = settings.limits.heartbeat_s, server_context(settings)
     config = uvicorn.Config(
@@ -172,11 +172,11 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
         host=host,
         port=port,
         log_config=None,
-        ws="websockets-sansio",  # the one of uvicorn's that holds back too fast a sender
+        ws="websockets-sansio",  # uvicorn's only implementation with backpressure
         ws_max_size=SOCKET_LIMIT_BYTES,
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # between processes of ours it costs more than it saves
+        ws_per_message_deflate=False,  # between our own processes it costs more than it saves
         timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
         ssl_context_factory=(lambda *_: tls) if tls else None,
     )

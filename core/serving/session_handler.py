@@ -1,15 +1,15 @@
-"""What the effect handlers of all modes share: slots, interruptions, and the end.
+"""Base of the effect handlers: slots, interruption, cancellation and release.
 
 A handler maps a machine's effects to calls of the session's view. It counts the work that was
-requested and that has ended, so that an interruption concerns exactly the work that was requested
-before it, begun or not.
+requested and that has ended, so that an interruption applies exactly to the work requested before
+it, begun or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -50,15 +50,15 @@ T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound=Mode)
 
 Emit = Callable[[Event], Awaitable[None]]
-"""Posts an event to the machine; waits while the inbox is full."""
+"""Puts an event into the inbox, waiting while it is full."""
 
-SESSION: Final = "session"  # its id inside the view, which has one
+SESSION: Final = "session"  # id of the view's only session
 NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
 @dataclass
 class _Work:
-    """Counts of work effects; `interrupted` is the number of the one to be cut short."""
+    """Counts of work effects; `interrupted` is the number of the one that was interrupted."""
 
     requested: int = 0
     ended: int = 0
@@ -66,13 +66,13 @@ class _Work:
 
 
 class SessionHandler(ABC, Generic[ViewT]):
-    """Carries out what a machine asks of the engine, for one session.
+    """Carries out the engine effects of one session's machine.
 
-    `perform`, `prefetch` and `detect` run one effect at a time each, in order, and to their end.
-    What they raise ends the session: an `OmniError` with its own code, anything else as internal.
+    `perform`, `prefetch` and `detect` each run one effect at a time, in order, to its end. An
+    exception ends the session: an `OmniError` with its own code, any other as internal.
 
     Attributes:
-        turn_effects: those whose failure ends a turn; that of any other ends the session.
+        turn_effects: effects whose failure ends only the turn.
     """
 
     turn_effects: ClassVar[tuple[type[WorkEffect], ...]] = ()
@@ -81,13 +81,13 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._runtime = runtime
         self._owner = owner
         self._lease = lease
-        self._view: ViewT | None = None  # the conversation, if there is one now
+        self._view: ViewT | None = None  # the present conversation
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
         self._is_cancelled = False
-        self._feeding: asyncio.Task[Any] | None = None  # undone afterwards if it is cancelled
+        self._feeding: asyncio.Task[Any] | None = None  # a prefill that an interruption cancels
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
-        self._slot_wait: asyncio.Timeout | None = None  # while it waits for a slot
+        self._slot_wait: asyncio.Timeout | None = None  # while waiting for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
         self._transcripts: set[asyncio.Task[None]] = set()  # bounded by the transcriber's queue
 
@@ -98,17 +98,17 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- what the serve loop calls ---
 
     def expect(self) -> None:
-        """Count an effect that was requested; `perform` gets it after those before it."""
+        """Count a requested effect, which `perform` is given later."""
         self._work.requested += 1
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect and emit what its docstring promises."""
+        """Carry out one effect and emit the events that its docstring names."""
         try:
             if self._is_cancelled:
                 raise WorkCancelledError
             await self._perform(effect, emit)
         except WorkCancelledError:
-            for event in self._cancelled(effect):
+            if (event := self._cancelled(effect)) is not None:
                 await emit(event)
         except OmniError as error:
             if not isinstance(effect, self.turn_effects):
@@ -119,25 +119,34 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._work.ended += 1
 
     def expect_prefetch(self, effect: Prefetch) -> None:
-        """Take a `Prefetch` when it is requested; a `Step` may come before `prefetch` does."""
-        raise InternalError  # sessions without units prefetch nothing
+        """Register a `Prefetch` when it is requested; a `Step` may overtake `prefetch`."""
+        raise InternalError  # only duplex sessions prefetch
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        """Encode the pictures that `expect_prefetch` was given."""
+        """Encode the pictures registered by `expect_prefetch`."""
         raise InternalError
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Carry out voice activity detection; never on the event loop's thread."""
-        raise InternalError  # a session without a detector
+        """Run voice activity detection on a thread."""
+        raise InternalError  # the session has no detector
 
     def interrupt(self) -> None:
-        """Cut short, without waiting, the work that is requested now, if any."""
-        if self._work.requested > self._work.ended:
-            self._work.interrupted = self._work.requested
-            self._cut_short()
+        """Interrupt the work requested so far, without waiting.
+
+        A reply ends in order; a prefill is cancelled, and undone.
+        """
+        if self._work.requested == self._work.ended:
+            return
+        self._work.interrupted = self._work.requested
+        self._stop_waiting()
+        if self._view is not None:
+            self._view.stop()
+        if self._feeding is not None:
+            self._threads.cancelled.set()
+            self._feeding.cancel()
 
     def cancel(self) -> None:
-        """End running work, without waiting, at its next pass; a call that hangs is abandoned."""
+        """Cancel running work without waiting; a call that hangs is abandoned later."""
         self._is_cancelled = True
         self._stop_waiting()
         if self._view is not None:
@@ -148,10 +157,9 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._abandon)
 
     async def release(self) -> None:
-        """Free the conversation, then the slot; once, as the last call, when nothing runs."""
-        watch, self._hang_watch = self._hang_watch, None
-        if watch is not None:
-            watch.cancel()
+        """Free the conversation, then the slot; the last call, when no work runs."""
+        if self._hang_watch is not None:
+            self._hang_watch.cancel()
         for task in self._transcripts:
             task.cancel()
         await asyncio.gather(*self._transcripts, return_exceptions=True)
@@ -159,27 +167,29 @@ class SessionHandler(ABC, Generic[ViewT]):
         await self._runtime.end(self._view, lease)
 
     async def free_view(self) -> None:
-        """Free the conversation now, and keep the slot."""
+        """Free the conversation, but keep the slot."""
         view, self._view = self._view, None
         if view is not None:
             await self._runtime.free(view)
 
-    # --- for the modes ---
+    # --- for subclasses ---
 
     @abstractmethod
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect; one that is cancelled ends as `_cancelled` says."""
+        """Carry out one effect; `WorkCancelledError` ends it as `_cancelled` says."""
 
-    def _cancelled(self, effect: WorkEffect) -> Iterator[Event]:
+    def _cancelled(self, effect: WorkEffect) -> Event | None:
+        """Return the event that ends a cancelled effect."""
         match effect:
             case Prefill():
-                yield PrefillDone()
+                return PrefillDone()
             case Step():
-                yield NOT_FED
+                return NOT_FED
             case Finalize():
-                yield FinalizeDone(0.0, self.kv_tokens)
+                return FinalizeDone(0.0, self.kv_tokens)
             case Generate():
-                yield GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
+                return GenerateDone(stopped=True, kv_tokens=self.kv_tokens)
+        return None
 
     @property
     def _is_cut(self) -> bool:
@@ -187,7 +197,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
-        """Await a call of the view; `cancel` cancels it, and if it `feeds`, an interruption.
+        """Await a call of the view; `cancel` cancels it, and so does `interrupt` if it `feeds`.
 
         Raises:
             OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
@@ -238,10 +248,10 @@ class SessionHandler(ABC, Generic[ViewT]):
         *,
         is_undone: bool = True,
     ) -> None:
-        """Await a call that feeds `count` messages, and emit the events that describe it.
+        """Await a call that feeds `count` messages and returns their text; emit its events.
 
-        The order matters: clients expect `prepared` as the next message after `prepare`. The call
-        returns the text fed; if `is_undone`, an interruption cancels it, and it is undone.
+        The order matters: clients expect `prepared` as the next message after `prepare`. If
+        `is_undone`, an interruption cancels the call.
         """
         before = view.kv_cache_length
         prompt = await self._call(call, feeds=is_undone)
@@ -253,7 +263,7 @@ class SessionHandler(ABC, Generic[ViewT]):
     async def _reply(
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
-        """Emit a reply's pieces as they come and return its end; raises as `_call`."""
+        """Emit a reply's chunks and return its outcome; raises as `_call`."""
 
         async def emit_chunks() -> None:
             async with aclosing(reply):
@@ -265,7 +275,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return view.reply_end
 
     async def _take_slot(self) -> None:
-        """Take a slot unless one is held; raises `WorkerBusyError` if none is free in time."""
+        """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
         if self._lease is not None:
             return
         if self._is_cut:
@@ -278,15 +288,6 @@ class SessionHandler(ABC, Generic[ViewT]):
             raise WorkCancelledError from error
         finally:
             self._slot_wait = None
-
-    def _cut_short(self) -> None:
-        """End a reply under way in order; cancel a prefill, which is undone."""
-        self._stop_waiting()
-        if self._view is not None:
-            self._view.stop()
-        if self._feeding is not None:
-            self._threads.cancelled.set()
-            self._feeding.cancel()
 
     def _cancel_calls(self) -> None:
         self._threads.cancelled.set()

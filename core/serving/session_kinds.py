@@ -1,4 +1,4 @@
-"""The kinds of sessions: what each accepts, its limits, and how one is put together."""
+"""The kinds of sessions: paths, limits, and how a session's connection is assembled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import structlog
 
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
+from core.metrics import WorkerMetrics
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.detection_queue import HalfDuplexLimits
 from core.protocols.duplex import DuplexMachine
@@ -44,17 +45,16 @@ from core.serving.observers import (
     LogObserver,
     MetricsObserver,
     Observer,
-    WorkerMetrics,
+    TraceObserver,
 )
 from core.serving.openai_clients import GptLiveCodec, live_machine
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
-from core.serving.realtime_recording import RealtimeRecording
 from core.serving.recording_observer import (
-    ChatRecording,
     DuplexRecording,
-    HalfDuplexRecording,
+    RealtimeRecording,
     Snapshot,
     StreamingRecording,
+    TurnRecording,
     chat_snapshot,
     turn_timing,
 )
@@ -62,7 +62,6 @@ from core.serving.recordings import OnStopped, OpenRecording, Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.slots import Lease, Owner
-from core.serving.trace_observer import TraceObserver
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, SoundLimits, Wire
 from core.telemetry import Tracing
@@ -70,11 +69,11 @@ from session_recorder import EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
 VARIANTS: Final = {"omni": RequestType.OMNI_DUPLEX, "audio": RequestType.AUDIO_DUPLEX}
-"""What the gateway calls the two kinds of duplex in an address."""
+"""Values of the gateway's `variant` query parameter."""
 
 
 class SocketKind(StrEnum):
-    """What a path is for."""
+    """The WebSocket paths of a worker."""
 
     STREAMING = "streaming"
     CHAT = "chat"
@@ -84,16 +83,12 @@ class SocketKind(StrEnum):
     REALTIME = "realtime"
 
     @property
-    def path(self) -> str:
-        return f"/ws/{self.value}"
-
-    @property
     def is_live(self) -> bool:
-        """It occupies the worker from the first moment to the last, not turn by turn."""
+        """The session holds a slot from beginning to end, not turn by turn."""
         return self not in (SocketKind.STREAMING, SocketKind.CHAT)
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
-        """Return the request type; of duplex the gateway's variant says it, else the session id."""
+        """Return the request type; for duplex by the gateway's variant, else by the session id."""
         match self:
             case SocketKind.STREAMING:
                 return RequestType.STREAMING
@@ -109,111 +104,80 @@ class SocketKind(StrEnum):
 
 @dataclass(frozen=True)
 class SessionRules:
-    """The limits of sessions.
+    """The configured limits of sessions."""
 
-    Attributes:
-        endpoints: what each kind of socket accepts.
-        sounds: how long audio may be.
-        frames: what a camera picture may be.
-        streaming, chat, half_duplex, duplex, realtime: limits of the machines.
-        resume_grace_s: how long a live session waits for its lost client.
-    """
+    limits: LimitSettings
+    duplex: DuplexSettings
+    half_duplex: HalfDuplexSettings
 
-    endpoints: dict[SocketKind, Endpoint]
-    sounds: SoundLimits
-    frames: PictureLimits
-    streaming: StreamingLimits
-    chat: ChatLimits
-    half_duplex: HalfDuplexLimits
-    duplex: DuplexLimits
-    realtime: RealtimeLimits
-    resume_grace_s: float
+    @property
+    def sounds(self) -> SoundLimits:
+        limits = self.limits
+        return SoundLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
 
-    @classmethod
-    def of(
-        cls, limits: LimitSettings, duplex: DuplexSettings, half_duplex: HalfDuplexSettings
-    ) -> SessionRules:
-        chat_bytes = limits.chat_message_bytes
-        live_bytes = (limits.prepare_bytes, limits.live_message_bytes)
-        sounds = SoundLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
-        turns = _with_defaults(wire.HALF_DUPLEX.parse, half_duplex)
-        return cls(
-            endpoints={
-                kind: Endpoint(parse, *sizes, sounds)
-                for kind, parse, sizes in (
-                    (SocketKind.STREAMING, wire.STREAMING.parse, (chat_bytes, chat_bytes)),
-                    (SocketKind.CHAT, wire.CHAT.parse, (chat_bytes, chat_bytes)),
-                    (SocketKind.HALF_DUPLEX, turns, live_bytes),
-                    (SocketKind.DUPLEX, wire.DUPLEX.parse, live_bytes),
-                )
-            }
-            | {SocketKind.REALTIME: wire.REALTIME},
-            sounds=sounds,
-            frames=replace(
-                FRAME_LIMITS, max_bytes=limits.frame_max_bytes, max_side_px=limits.frame_max_side_px
-            ),
-            streaming=StreamingLimits(max_kv_tokens=duplex.max_kv_tokens),
-            chat=ChatLimits(),
-            half_duplex=HalfDuplexLimits(
-                max_session_s=half_duplex.max_session_s, max_kv_tokens=duplex.max_kv_tokens
-            ),
-            duplex=DuplexLimits(
-                pause_timeout_s=duplex.pause_timeout,
-                max_session_s=duplex.max_session_s,
-                max_kv_tokens=duplex.max_kv_tokens,
-                max_backlog_chunks=duplex.max_backlog_chunks,
-                max_frames_per_chunk=duplex.max_frames_per_chunk,
-                frame_grace_s=duplex.frame_grace_ms / MS_PER_S,
-            ),
-            realtime=RealtimeLimits(
-                max_session_s=half_duplex.max_session_s, max_kv_tokens=duplex.max_kv_tokens
-            ),
-            resume_grace_s=limits.resume_grace_s,
-        )
+    @property
+    def frames(self) -> PictureLimits:
+        max_bytes, max_side_px = self.limits.frame_max_bytes, self.limits.frame_max_side_px
+        return replace(FRAME_LIMITS, max_bytes=max_bytes, max_side_px=max_side_px)
 
-    def within(self, context_tokens: int | None) -> SessionRules:
-        """Return the same for a model whose context may be shorter than what is configured."""
-        if context_tokens is None:
-            return self
-        most = min(context_tokens, self.duplex.max_kv_tokens)
-        return replace(
-            self,
-            streaming=replace(self.streaming, max_kv_tokens=most),
-            half_duplex=replace(self.half_duplex, max_kv_tokens=most),
-            duplex=replace(self.duplex, max_kv_tokens=most),
-            realtime=replace(self.realtime, max_kv_tokens=most),
+    def endpoint(self, kind: SocketKind) -> Endpoint:
+        chat_bytes = self.limits.chat_message_bytes
+        live_bytes = (self.limits.prepare_bytes, self.limits.live_message_bytes)
+        match kind:
+            case SocketKind.STREAMING:
+                return Endpoint(wire.STREAMING.parse, chat_bytes, chat_bytes, self.sounds)
+            case SocketKind.CHAT:
+                return Endpoint(wire.CHAT.parse, chat_bytes, chat_bytes, self.sounds)
+            case SocketKind.HALF_DUPLEX:
+                parse = _with_defaults(wire.HALF_DUPLEX.parse, self.half_duplex)
+                return Endpoint(parse, *live_bytes, self.sounds)
+            case SocketKind.DUPLEX:
+                return Endpoint(wire.DUPLEX.parse, *live_bytes, self.sounds)
+            case SocketKind.LIVE:
+                return GptLiveCodec().endpoint()
+            case SocketKind.REALTIME:
+                return wire.REALTIME
+
+    def max_kv_tokens(self, context_tokens: int | None) -> int:
+        """Return the longest conversation of a model with a context of so many tokens."""
+        most = self.duplex.max_kv_tokens
+        return most if context_tokens is None else min(most, context_tokens)
+
+    def duplex_limits(self, max_kv_tokens: int) -> DuplexLimits:
+        duplex = self.duplex
+        return DuplexLimits(
+            pause_timeout_s=duplex.pause_timeout,
+            max_session_s=duplex.max_session_s,
+            max_kv_tokens=max_kv_tokens,
+            max_backlog_chunks=duplex.max_backlog_chunks,
+            max_frames_per_chunk=duplex.max_frames_per_chunk,
+            frame_grace_s=duplex.frame_grace_ms / MS_PER_S,
         )
 
 
 def _with_defaults(
     parse: Callable[[str], ClientMessage], defaults: HalfDuplexSettings
 ) -> Callable[[str], ClientMessage]:
-    """Let a `prepare` take what it does not say from the configuration."""
+    """Fill the fields that a `prepare` leaves out from the configuration."""
 
     def parse_with_defaults(text: str) -> ClientMessage:
         message = parse(text)
         if not isinstance(message, half_duplex.Prepare):
             return message
-        return message.model_copy(update={"config": filled_in(message.config, defaults)})
+        config = message.config
+        vad = defaults.vad.model_copy(update=config.vad.model_dump(exclude_unset=True))
+        session = config.session
+        if "timeout_s" not in session.model_fields_set:
+            session = half_duplex.SessionConfig(timeout_s=defaults.timeout_s)
+        config = config.model_copy(update={"vad": vad, "session": session})
+        return message.model_copy(update={"config": config})
 
     return parse_with_defaults
 
 
-def filled_in(
-    config: half_duplex.HalfDuplexConfig, defaults: HalfDuplexSettings
-) -> half_duplex.HalfDuplexConfig:
-    """Return a client's settings with what it left out as configured."""
-    said = config.vad.model_dump(include=config.vad.model_fields_set)
-    vad = defaults.vad.model_copy(update=said)
-    session = config.session
-    if "timeout_s" not in session.model_fields_set:
-        session = half_duplex.SessionConfig(timeout_s=defaults.timeout_s)
-    return config.model_copy(update={"vad": vad, "session": session})
-
-
 @dataclass(frozen=True, eq=False)
 class SessionBuilder:
-    """Makes the connections of sessions; None for `recordings` or `tracing` makes none."""
+    """Assembles the connections of sessions; `recordings` and `tracing` are optional."""
 
     runtime: WorkerRuntime
     rules: SessionRules
@@ -228,25 +192,20 @@ class SessionBuilder:
 
         `socket` is accepted; a live session has a `lease`.
         """
-        continued, recording_id = None, None
-        if self.recordings is not None and kind is SocketKind.STREAMING:
-            continued = self.recordings.resume(owner)
-            recording_id = continued.recording_id
-        elif self.recordings is not None:
-            recording_id = self.recordings.new_id(owner.kind, owner.session_id)
+        open_recording = self._open_recording(kind, owner)
+        recording_id = open_recording.recording_id if open_recording else None
         names = SessionIds(owner.session_id, recording_id, owner.secret or None)
-        machine = self._machine(kind, names, owner)
-        handler = self._handler(kind, owner, lease)
-        log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
+        machine, handler = self._machine_and_handler(kind, names, owner, lease)
 
         def warn(problem: OmniError) -> None:
             connection.notice(problem)
 
-        recording = self._recording(kind, owner, names, continued, warn, machine)
-        is_live = kind is SocketKind.LIVE
-        endpoint = GptLiveCodec().endpoint() if is_live else self.rules.endpoints[kind]
+        recording: list[Observer] = []
+        if open_recording is not None:
+            recording = [self._recording(kind, owner, open_recording, machine, warn)]
+        log = structlog.stdlib.get_logger(SESSION_LOG).bind(mode=owner.kind.value)
         connection = Connection(
-            Wire(socket, endpoint),
+            Wire(socket, self.rules.endpoint(kind)),
             machine,
             handler,
             [LogObserver(log), *self._observers(machine, owner, recording)],
@@ -255,25 +214,6 @@ class SessionBuilder:
         owner.machine_status = lambda: machine.status
         owner.kv_tokens = lambda: handler.kv_tokens
         return connection
-
-    def _observers(
-        self, machine: Machine, owner: Owner, recording: list[Observer]
-    ) -> list[Observer]:
-        """Return what counts and records a session; the duplex machine inside another is shown."""
-        measuring: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
-        if (measured := self.runtime.slots.measured) is not None:
-            measuring.append(CapacityObserver(measured.units, owner.session_id))
-        if isinstance(machine, RealtimeMachine):  # its client is sent no result of a unit
-            measuring += [
-                InnerObserver(machine, each, _is_of_unit, closes=False) for each in measuring
-            ]
-        if self.tracing is not None:
-            measuring.append(TraceObserver(self.tracing, owner))
-        if not isinstance(machine, GptLiveMachine):
-            return [*measuring, *recording]
-        measuring = [InnerObserver(machine, each) for each in measuring]
-        recording = [InnerObserver(machine, each, lambda _: machine.is_kept) for each in recording]
-        return [*measuring, *recording]
 
     def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
         """Record a chat over HTTP; return the recording's id."""
@@ -290,77 +230,100 @@ class SessionBuilder:
         recorder.finalize(EndReason.STOPPED)
         return recording_id
 
-    def _machine(self, kind: SocketKind, names: SessionIds, owner: Owner) -> Machine:
-        rules = self.rules
+    def _machine_and_handler(
+        self, kind: SocketKind, names: SessionIds, owner: Owner, lease: Lease | None
+    ) -> tuple[Machine, SessionHandler[Any]]:
+        runtime, rules = self.runtime, self.rules
+        count = runtime.backend.count_tokens
+        kv_tokens = rules.max_kv_tokens(runtime.backend.context_tokens)
+        transcribes = runtime.transcriber is not None
         match kind:
             case SocketKind.STREAMING:
-                return StreamingMachine(names, rules.streaming)
+                limits = StreamingLimits(max_kv_tokens=kv_tokens)
+                return StreamingMachine(names, limits), StreamingHandler(runtime, owner)
             case SocketKind.CHAT:
-                return ChatMachine(names, rules.chat)
+                return ChatMachine(names, ChatLimits()), ChatHandler(runtime, owner)
+        assert lease is not None, "a live session holds a slot"
+        max_session_s = rules.half_duplex.max_session_s
+        match kind:
             case SocketKind.HALF_DUPLEX:
-                return HalfDuplexMachine(names, rules.half_duplex)
-            case SocketKind.DUPLEX:
-                return DuplexMachine(names, rules.duplex, self.runtime.backend.count_tokens)
-            case SocketKind.LIVE:
-                count = self.runtime.backend.count_tokens
-                writes = self.runtime.transcriber is not None
-                return live_machine(names, rules.duplex, owner.model, count, transcribes=writes)
+                by_turns = HalfDuplexLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
+                return HalfDuplexMachine(names, by_turns), HalfDuplexHandler(runtime, owner, lease)
             case SocketKind.REALTIME:
                 start = realtime_start(
-                    owner.model,
-                    is_beta=owner.is_beta,
-                    can_transcribe=self.runtime.transcriber is not None,
+                    owner.model, is_beta=owner.is_beta, can_transcribe=transcribes
                 )
-                count = self.runtime.backend.count_tokens
-                return RealtimeMachine(names, start, rules.realtime, count)
+                realtime = RealtimeLimits(max_session_s=max_session_s, max_kv_tokens=kv_tokens)
+                machine: Machine = RealtimeMachine(names, start, realtime, count)
+                return machine, RealtimeHandler(runtime, owner, lease, rules.frames)
+            case SocketKind.LIVE:
+                machine = live_machine(
+                    names,
+                    rules.duplex_limits(kv_tokens),
+                    owner.model,
+                    count,
+                    transcribes=transcribes,
+                )
+            case _:
+                machine = DuplexMachine(names, rules.duplex_limits(kv_tokens), count)
+        return machine, DuplexHandler(runtime, owner, lease, rules.frames)
 
-    def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
-        runtime = self.runtime
-        match kind:
-            case SocketKind.STREAMING:
-                return StreamingHandler(runtime, owner)
-            case SocketKind.CHAT:
-                return ChatHandler(runtime, owner)
-        assert lease is not None, "a live session has its slot"
-        if kind is SocketKind.HALF_DUPLEX:
-            return HalfDuplexHandler(runtime, owner, lease)
-        if kind is SocketKind.REALTIME:
-            return RealtimeHandler(runtime, owner, lease, self.rules.frames)
-        return DuplexHandler(runtime, owner, lease, self.rules.frames)
+    # --- observers ---
+
+    def _observers(
+        self, machine: Machine, owner: Owner, recording: list[Observer]
+    ) -> list[Observer]:
+        """Return the observers of a session; most observe the duplex machine inside GPT-Live's."""
+        measuring: list[Observer] = [MetricsObserver(self.metrics, owner.kind.value)]
+        if (measured := self.runtime.slots.measured) is not None:
+            measuring.append(CapacityObserver(measured.units, owner.session_id))
+        if isinstance(machine, RealtimeMachine):  # it sends its client no unit results
+            measuring += [
+                InnerObserver(machine, each, _is_of_unit, closes=False) for each in measuring
+            ]
+        if self.tracing is not None:
+            trace = self.tracing.call(owner.session_id, owner.secret)
+            measuring.append(TraceObserver(trace, owner.kind.value, is_root=not owner.secret))
+        if not isinstance(machine, GptLiveMachine):
+            return [*measuring, *recording]
+        measuring = [InnerObserver(machine, each) for each in measuring]
+        recording = [InnerObserver(machine, each, lambda _: machine.is_kept) for each in recording]
+        return [*measuring, *recording]
+
+    def _open_recording(self, kind: SocketKind, owner: Owner) -> OpenRecording | None:
+        if self.recordings is None:
+            return None
+        if kind is SocketKind.STREAMING:
+            return self.recordings.resume(owner)
+        return OpenRecording(self.recordings.new_id(owner.kind, owner.session_id))
 
     def _recording(
         self,
         kind: SocketKind,
         owner: Owner,
-        names: SessionIds,
-        continued: OpenRecording | None,
-        on_stopped: OnStopped,
+        recording: OpenRecording,
         machine: Machine,
-    ) -> list[Observer]:
-        recordings, recording_id = self.recordings, names.recording_session_id
-        if recordings is None or recording_id is None:
-            return []
-        turns = partial(recordings.turns, recording_id, owner, on_stopped)
+        on_stopped: OnStopped,
+    ) -> Observer:
+        assert self.recordings is not None
+        place = (recording.recording_id, owner, on_stopped)
+        turns = partial(self.recordings.turns, *place)
         match kind:
-            case SocketKind.CHAT:
-                return [ChatRecording(turns)]
-            case SocketKind.HALF_DUPLEX:
-                return [HalfDuplexRecording(turns)]
+            case SocketKind.CHAT | SocketKind.HALF_DUPLEX:
+                return TurnRecording(turns)
             case SocketKind.REALTIME:
                 assert isinstance(machine, RealtimeMachine)
-                return [RealtimeRecording(turns, machine)]
+                return RealtimeRecording(turns, machine)
             case SocketKind.DUPLEX | SocketKind.LIVE:
-                begin = partial(recordings.duplex, recording_id, owner, on_stopped)
-                return [DuplexRecording(begin)]
-        assert continued is not None, "streaming recordings can be continued"
+                return DuplexRecording(partial(self.recordings.duplex, *place))
 
         def resumed(snapshot: Snapshot) -> TurnBasedSessionRecorder:
-            if continued.recorder is None:
-                continued.recorder = turns(snapshot)
-            return continued.recorder
+            if recording.recorder is None:
+                recording.recorder = turns(snapshot)
+            return recording.recorder
 
-        suspend = partial(recordings.suspend, owner, continued)
-        return [StreamingRecording(resumed, suspend, continued.next_turn)]
+        suspend = partial(self.recordings.suspend, owner, recording)
+        return StreamingRecording(resumed, suspend, recording.next_turn)
 
 
 def _is_of_unit(event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""The sessions of one worker, over sockets and HTTP, from their acceptance to their end."""
+"""Sessions of a worker over WebSockets and HTTP, from acceptance to end."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
+from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     LAST_SEQ,
@@ -34,7 +35,6 @@ from core.schemas.queue import (
 )
 from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.connection import Connection
-from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
 from core.serving.resumable import ResumableSocket
 from core.serving.runtime import WorkerRuntime
@@ -42,7 +42,6 @@ from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler
 from core.serving.wire import (
-    REALTIME,
     Socket,
     SocketClosedError,
     StarletteSocket,
@@ -53,10 +52,10 @@ from core.telemetry import Tracing
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
-UNNAMED: Final = "direct"  # how the ids of sessions begin that came without one
-CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to be gone
+UNNAMED: Final = "direct"  # prefix of generated session ids
+CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to end
 DRAIN_POLL_S: Final = 0.05
-END_LIMIT_S: Final = 10.0  # ours: for sessions to end once they are asked to
+END_LIMIT_S: Final = 10.0  # ours: for sessions to end after they were shut down
 
 
 @dataclass(eq=False)
@@ -64,8 +63,8 @@ class _Live:
     """A socket that is being served.
 
     Attributes:
-        gone: set when the socket is served no more.
-        resumable: lets another socket of its owner's continue; None: none may.
+        gone: set when it is no longer served.
+        resumable: lets another socket of its owner continue, if the client requested that.
     """
 
     kind: SocketKind
@@ -76,7 +75,11 @@ class _Live:
 
 
 class SessionServer:
-    """The sessions of one worker; `begin_restart` is None where nothing restarts the program."""
+    """Serves the sessions of a worker.
+
+    Attributes:
+        begin_restart: shuts the program down to be restarted; None if nothing restarts it.
+    """
 
     def __init__(
         self,
@@ -86,24 +89,25 @@ class SessionServer:
         recordings: Recordings | None,
         tracing: Tracing | None = None,
     ) -> None:
-        """Without `recordings` nothing is recorded, without `tracing` no spans are made."""
+        """`recordings` and `tracing` are optional."""
         self.runtime = runtime
+        self.recordings = recordings
         self.begin_restart: Callable[[], None] | None = None
         self._rules = rules
         self._metrics = metrics
-        metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
-        self.recordings = recordings
-        self._tracing = tracing
+        metrics.watch("capacity", lambda: runtime.slots.capacity)
+        metrics.watch("engine_seconds", lambda: runtime.engine.heartbeat.worked_s)
+        self._builder = SessionBuilder(runtime, rules, metrics, recordings, tracing)
         self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
 
-    # --- its life ---
+    # --- start and shutdown ---
 
     async def load(self) -> None:
         await self.runtime.load()
-        self._metrics.model_is_loaded(self.runtime.progress.is_loaded)
+        self._metrics.loaded.set(self.runtime.progress.is_loaded)
 
     async def recover(self) -> None:
         """Make the recordings of killed processes readable."""
@@ -117,13 +121,13 @@ class SessionServer:
             self._log.info("recordings_recovered", count=len(recovered))
 
     def restart(self) -> None:
-        """Begin to end, to be started again; raises `NotSupervisedError` if nothing would do so."""
+        """Begin a restart; raises `NotSupervisedError` if nothing would start the worker again."""
         if self.begin_restart is None or not self.runtime.identity.is_supervised:
             raise NotSupervisedError()
         self.begin_restart()
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse new sessions; let running ones end by themselves, or end them after a limit."""
+        """Refuse new sessions, wait for running ones, and end them after a limit."""
         self.runtime.is_draining = True
         self._log.info("draining", sessions=len(self._live), limit_s=limit_s)
         await self._wait_until_empty(limit_s)
@@ -135,7 +139,7 @@ class SessionServer:
         await self._wait_until_empty(END_LIMIT_S)
 
     async def close(self) -> None:
-        """Free everything and finish the recordings."""
+        """Finish the recordings and end the runtime."""
         self.runtime.is_draining = True
         if self.recordings is not None:
             await asyncio.to_thread(self.recordings.close)
@@ -148,8 +152,8 @@ class SessionServer:
     ) -> None:
         """Serve one socket from its acceptance to its end.
 
-        A worker that is not ready refuses the handshake, so that the gateway can try another one.
-        `variant` is the kind of duplex that the gateway names.
+        A worker that is not ready denies the handshake, so that the gateway can try another one.
+        `variant` is the kind of duplex, if the gateway names it.
         """
         try:
             self._check_open()
@@ -168,27 +172,26 @@ class SessionServer:
                 query = websocket.query_params
                 if LAST_SEQ in query:
                     kept = self._resumable(kind, name, owner.secret)
-                    await kept.go_on(socket, read_seq(query[LAST_SEQ]))
+                    await kept.resume(socket, read_seq(query[LAST_SEQ]))
                     return
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
                     if RESUMABLE in query:
-                        live.resumable = ResumableSocket(socket, self._rules.resume_grace_s)
+                        live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
                     await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                endpoint = self._rules.endpoints.get(kind, REALTIME)
-                await refuse(socket, error, endpoint.write)
+                await refuse(socket, error, self._rules.endpoint(kind).write)
 
     async def chat(
         self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
     ) -> ChatResponse:
-        """Answer one request over HTTP, until `gone` is set; `secret` is the recording's owner's.
+        """Answer one HTTP request; `gone` cancels it, `secret` is the recording's owner's.
 
         Raises:
-            OmniError: There is no answer.
+            OmniError: The request failed.
         """
         self._check_open()
         self._rules.sounds.check(request)
@@ -202,11 +205,11 @@ class SessionServer:
         finally:
             await await_end(asyncio.create_task(_end_chat(leaving, handler)))
             self._chats.discard(handler)
-        recorded = self._builder().record_chat(owner, request, response)
+        recorded = self._builder.record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
-        """Stop the replies of sessions of these kinds; without an id, of all."""
+        """Stop the reply of a session of these kinds; without an id, of all of them."""
         found = [
             live
             for (kind, name), live in self._live.items()
@@ -220,7 +223,7 @@ class SessionServer:
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
 
     def keeps(self, session: KeptSession) -> bool:
-        """Return whether a session can continue over another socket of its client."""
+        """Return whether a session can be resumed over another socket of its client."""
         try:
             self._resumable(session.kind, session.session_id, session.session_secret)
         except SessionExpiredError:
@@ -239,7 +242,7 @@ class SessionServer:
         return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
-        """Wait for running turns; disconnect idle clients."""
+        """Wait for running turns, and disconnect idle clients."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
         asked: set[_Live] = set()
@@ -261,7 +264,7 @@ class SessionServer:
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
-        """Be the session's only socket; raises `SessionInUseError` if another does not end."""
+        """Claim the session's id; raises `SessionInUseError` if another socket keeps it."""
         key, loop = (kind, owner.session_id), asyncio.get_running_loop()
         deadline_s = loop.time() + CLAIM_WAIT_S
         while (other := self._live.get(key)) is not None:
@@ -279,14 +282,14 @@ class SessionServer:
             self._session_ended.set()
 
     async def _take_slot(self, kind: SocketKind, owner: Owner) -> Lease | None:
-        """Take the slot of a live session; the others take one for each turn."""
+        """Take the slot of a live session; other sessions take one for each turn."""
         if not kind.is_live:
             return None
         return await self.runtime.slots.take(owner, self.runtime.limits.busy_wait_s)
 
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
-            live.connection = self._builder().build(socket, live.kind, live.owner, lease)
+            live.connection = self._builder.build(socket, live.kind, live.owner, lease)
             if live.resumable is not None:
                 live.resumable.watch(live.connection.note_away)
             await live.connection.serve()
@@ -294,15 +297,11 @@ class SessionServer:
             if live.resumable is not None:
                 live.resumable.end()
             if lease is not None:
-                lease.give_back()  # the release has done so, unless it was never reached
-
-    def _builder(self) -> SessionBuilder:
-        rules = self._rules.within(self.runtime.backend.context_tokens)
-        return SessionBuilder(self.runtime, rules, self._metrics, self.recordings, self._tracing)
+                lease.give_back()  # if the connection has not done so
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Refuse the handshake, with the error."""
+    """Deny the handshake with the error."""
     body = ErrorMessage.of(error).model_dump(mode="json")
     await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
@@ -310,7 +309,7 @@ async def deny(websocket: WebSocket, error: OmniError) -> None:
 async def refuse(
     socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
 ) -> None:
-    """Send the error, and close."""
+    """Send the error, then close the socket."""
     try:
         await socket.send(write(ErrorMessage.of(error)))
     except SocketClosedError:

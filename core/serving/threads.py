@@ -1,8 +1,7 @@
-"""Thread pools for blocking calls: decoding, and detection of speech.
+"""Thread pools for blocking calls: decoding and voice activity detection.
 
-An unexpected failure comes back as one of our errors. A call that hangs is abandoned when its
-session has ended: it keeps its thread and nothing else. Pictures and videos are decoded by other
-processes.
+An unexpected failure becomes a project error. A call that hangs is abandoned when its session has
+ended: it keeps its thread and nothing else. Pictures and videos are decoded in other processes.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ def decode_media(
         raise PictureError("It could not be decoded.") from error
 
 
-SPARE_THREADS: Final = 2  # beyond one per slot: a session that ends while the next one begins
+SPARE_THREADS: Final = 2  # beyond one per slot: one session may end while the next one begins
 DETECTION_THREADS: Final = 2  # a chunk of audio takes milliseconds
-HANGING_MAX: Final = 8  # ours: abandoned calls that still run; further ones keep their sessions
+HANGING_MAX: Final = 8  # ours: abandoned calls that still run; more keep their sessions
 
 
 class Pool:
-    """A bounded number of threads, beyond those that calls abandoned still hold."""
+    """A bounded number of threads, not counting those held by abandoned calls."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -63,25 +62,25 @@ class Pool:
         self._threads = ThreadPoolExecutor(size, name)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` on a thread, in the context of the caller."""
+        """Run `work` on a thread, in the caller's context."""
         return self._threads.submit(contextvars.copy_context().run, work)
 
     def renew(self) -> None:
-        """Continue with fresh threads, because one of them hangs; the old finish their queue."""
+        """Start new threads, because one hangs; the old ones finish their queue."""
         self._threads.shutdown(wait=False)
         self._threads = ThreadPoolExecutor(self._size, self._name)
 
     def close(self) -> None:
-        """End the threads once they are done, without waiting for them."""
+        """End the threads after their current calls, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class ThreadPools:
-    """A worker's thread pools; what waits for a thread is bounded by the sessions there are.
+    """A worker's thread pools; the number of sessions bounds the calls that wait for a thread.
 
     Attributes:
         failures: unexpected failures since the device was last checked.
-        calls: for blocking calls of a session.
+        calls: for blocking calls of sessions.
         detection: for voice activity detection.
     """
 
@@ -95,8 +94,8 @@ class ThreadPools:
     def abandon(self, job: Future[T], pool: Pool) -> bool:
         """Abandon a call on one of the pools; one that has not begun is cancelled.
 
-        Overflow: beyond `HANGING_MAX` a call keeps its session, and that its slot, until it ends;
-        then this returns False.
+        Overflow: beyond `HANGING_MAX` this returns False, and the call keeps its session and slot
+        until it ends.
         """
         if job.cancel():
             return True
@@ -122,31 +121,31 @@ class SessionThreads:
     """The `Threads` of one session's view.
 
     Attributes:
-        cancelled: set while the work under way is cancelled; it ends where it asks.
+        cancelled: set to cancel the work under way, which polls it.
     """
 
     def __init__(self, pools: ThreadPools, media: MediaProcesses | None) -> None:
-        """Use the worker's pools; without `media` the calling thread decodes pictures."""
+        """Without `media`, pictures are decoded on the calling thread."""
         self.cancelled = threading.Event()
         self._pools = pools
         self._media = media
         self._abandoning: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread; cancelled, this still waits until that has ended or is abandoned.
+        """Run `work` on a thread; if cancelled, wait until it has ended or is abandoned.
 
         Raises:
             OmniError: it failed; an unexpected failure is a `GenerationFailedError`.
-            WorkCancelledError: the session has ended without it.
+            WorkCancelledError: it was abandoned.
         """
         return await self._run(self._pools.calls, work)
 
     async def detect(self, work: Callable[[], T]) -> T:
-        """Run speech detection on a thread of its own; raises as `run`."""
+        """Run voice activity detection on a thread; raises as `run`."""
         return await self._run(self._pools.detection, work)
 
     def abandon(self) -> None:
-        """Wait for no thread any more: the one under way hangs."""
+        """Stop waiting for the call under way, which hangs."""
         if not self._abandoning.done():
             self._abandoning.set_result(None)
 
@@ -185,7 +184,7 @@ class SessionThreads:
                 if self._pools.abandon(job, pool):
                     done.cancel()
                     raise asyncio.CancelledError if was_cancelled else WorkCancelledError
-                waiting = {done}  # too many were abandoned: this one is waited for
+                waiting = {done}  # too many calls were abandoned
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The handlers of conversations by turns: chat, streaming, and voice chat (half duplex)."""
+"""Handlers of conversations by turns: chat, streaming and half duplex."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SESSION, Emit, SessionHandler, turn_done
 from core.serving.slots import Conversation, Lease, Owner
 
-# What a half-duplex client gets that says nothing about the model's part. Source: the published
-# example of a `prepare`.
+# Defaults of a half-duplex `prepare`. Source: the published example of one.
 VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
 DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 
@@ -41,7 +40,7 @@ class ChatHandler(SessionHandler[ChatMode]):
     turn_effects = (Prefill, Generate)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Answer a request at once; `cancel` ends it, and `release` must follow."""
+        """Answer a request in one call; `release` must follow."""
         self.expect()
         try:
             view = await self._open()
@@ -58,7 +57,7 @@ class ChatHandler(SessionHandler[ChatMode]):
             case Generate(ChatSocketRequest() as request):
                 await self._generate(request, emit)
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def _open(self) -> ChatMode:
         runtime = self._runtime
@@ -87,7 +86,7 @@ class ChatHandler(SessionHandler[ChatMode]):
 
 
 def without_paths(request: ChatRequest) -> ChatRequest:
-    """Drop paths of the server's files: a worker opens none that a client names."""
+    """Drop server paths: a worker opens no file that a client names."""
     if not request.tts.server_paths:
         return request
     tts = request.tts.model_copy(update={"ref_audio_path": None, "output_path": None})
@@ -95,9 +94,9 @@ def without_paths(request: ChatRequest) -> ChatRequest:
 
 
 class StreamingHandler(SessionHandler[StreamingMode]):
-    """Carries out the effects of `/ws/streaming`; holds a slot during turns only.
+    """Carries out the effects of `/ws/streaming`.
 
-    Each turn finds the conversation that it continues.
+    It holds a slot only during a turn; each turn looks up the conversation that it continues.
     """
 
     turn_effects = (Prefill, Generate)
@@ -105,7 +104,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
     def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         super().__init__(runtime, owner)
         self._conversation: Conversation | None = None  # during a turn
-        self._latest: Conversation | None = None  # of this socket; kept, or evicted meanwhile
+        self._latest: Conversation | None = None  # of this socket; retained, or evicted since
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -118,14 +117,14 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             case Retain():
                 await self._retain()
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
         conversation = await self._find(message, is_first)
         if conversation is None:
             await emit(CacheMissed())
             return
-        work = self._feed_messages(conversation, message)  # cancelled, the machine rolls it back
+        work = self._feed_messages(conversation, message)  # if cancelled, the machine rolls it back
         await self._feed(conversation.view, work, len(message.messages), emit)
         if message.speech:
             self._in_background(self._transcribe_speech(message.speech, emit))
@@ -137,15 +136,13 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         return await conversation.view.feed_request(request_of(message))
 
     async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
-        def join() -> bytes:  # it was fed, so it can be decoded
-            return b"".join(map(b64decode, speech))
-
-        pcm = await self._threads.run(join)
+        # It was fed, so it is valid Base64.
+        pcm = await self._threads.run(lambda: b"".join(map(b64decode, speech)))
         segment = Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
         await self._transcribe(segment, emit)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
-        """Return the conversation these messages belong to; None if it was evicted."""
+        """Return the conversation that these messages continue; None if it was evicted."""
         runtime = self._runtime
         if is_first and runtime.is_draining:
             raise ShuttingDownError()
@@ -189,7 +186,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         if end.is_begun:
             conversation.add_reply(end.text)
         else:
-            await self._roll_back()  # without a reply the turn is no part of the history
+            await self._roll_back()  # without a reply the turn is not part of the history
         stats = TokenStats(generated_tokens=end.generated_tokens)
         await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
@@ -203,7 +200,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
 
     async def _retain(self) -> None:
         runtime, conversation = self._runtime, self._conversation
-        for task in self._transcripts:  # of a turn that was cut short
+        for task in self._transcripts:  # of an interrupted turn
             task.cancel()
         if conversation is not None:
             history_hash = await self._threads.run(conversation.settle)
@@ -228,7 +225,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
 
 
 def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
-    """Return a wire message as a request to a view, without paths, as `without_paths`."""
+    """Return a wire message as a request to a view, without server paths."""
     config = message.streaming or StreamingConfig()
     if message.streaming is None and message.tts is not None:
         config = StreamingConfig(tts_sampling=message.tts.sampling)
@@ -267,7 +264,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             case Rollback():
                 await self._roll_back()
             case _:
-                raise AssertionError(f"{effect} is no part of this protocol")
+                raise AssertionError(f"{effect} does not belong to this protocol")
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         detector = self._detector
@@ -312,7 +309,7 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         added = max(0, view.kv_cache_length - before)
         fed = TokenStats(cached_tokens=before, input_tokens=added)
         if self._is_cut:
-            view.stop()  # feeding has cleared an earlier one
+            view.stop()  # feeding has cleared an earlier stop
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
         await emit(turn_done(view, fed, end))

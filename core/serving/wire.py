@@ -1,6 +1,6 @@
-"""One client's socket: what it sends, parsed and in order, and what is sent to it.
+"""A client's WebSocket: parsing and size checks of its messages, the inbox, and sending.
 
-Every message has a size limit, every send a time limit. No rules of a protocol.
+Every message has a size limit, every send a timeout. Knows no protocol's rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -54,20 +54,20 @@ class Socket(Protocol):
     """An accepted WebSocket. One task receives, another one sends."""
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message, bytes if it is binary; raises `SocketClosedError`."""
+        """Return the next message, bytes if it is binary; raises `SocketClosedError`."""
 
     async def send(self, text: str) -> None:
-        """Send, waiting while the peer reads slowly; raises `SocketClosedError`."""
+        """Send a message, waiting for a slow peer; raises `SocketClosedError`."""
 
     async def close(self, code: int, reason: str) -> None:
-        """Close; harmless if it is closed already."""
+        """Close the socket; harmless if it is closed."""
 
 
 class StarletteSocket:
     """Starlette's WebSocket as a `Socket`.
 
     ASGI has no pings: the server sends them (uvicorn: `ws_ping_interval`, `ws_ping_timeout`) and
-    ends the socket when none is answered, which ends `receive`.
+    closes the socket of a peer that does not answer, which ends `receive`.
     """
 
     def __init__(self, websocket: WebSocket) -> None:
@@ -79,10 +79,9 @@ class StarletteSocket:
         event = await self._websocket.receive()
         if event["type"] != "websocket.receive":
             code = event.get("code") or NO_STATUS
-            # uvicorn's code for a peer that vanished; no peer of ours closes without one.
-            raise SocketClosedError(
-                VANISHED if code == NO_STATUS else code, event.get("reason") or ""
-            )
+            # uvicorn's code for a lost peer; our own peers never close without a code.
+            code = VANISHED if code == NO_STATUS else code
+            raise SocketClosedError(code, event.get("reason") or "")
         text: str | None = event.get("text")
         payload: bytes | None = event.get("bytes")
         return text if text is not None else payload or b""
@@ -93,7 +92,7 @@ class StarletteSocket:
         try:
             await self._websocket.send_text(text)
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
-            # Servers differ in what they raise when the peer has disconnected meanwhile.
+            # Servers differ in what they raise after the peer has disconnected.
             raise SocketClosedError(reason=str(error)) from error
 
     async def close(self, code: int, reason: str) -> None:
@@ -102,7 +101,7 @@ class StarletteSocket:
         try:
             await self._websocket.close(code, reason)
         except (WebSocketDisconnect, OSError, RuntimeError):
-            return  # the peer has closed it meanwhile
+            return  # the peer has closed it
 
 
 VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
@@ -119,14 +118,14 @@ class SoundLimits:
     def check(self, message: object) -> None:
         """Raise `AudioTooLongError`, naming field and limit, if any audio is too long."""
         if self == SoundLimits():
-            return  # the models have checked these limits
+            return  # the message models check the default limits
         for name, sound, limit_s in self._sounds(message):
             most = audio_bytes(limit_s) if isinstance(sound, bytes) else audio_chars(limit_s)
             if len(sound) > most:
                 raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
 
     def _sounds(self, part: object) -> Iterator[tuple[str, str | bytes, float]]:
-        """Yield field, samples or Base64, and limit of all audio in a part of a message."""
+        """Yield the field, samples or Base64, and limit of all audio in a part of a message."""
         if isinstance(part, AudioContent):
             yield "data", part.data, self.item_s
         elif isinstance(part, list):
@@ -142,20 +141,20 @@ class SoundLimits:
                     yield name, value, self.voice_s
 
 
-SEND_LIMIT_S: Final = 20.0  # ours: a client that takes no message for so long counts as lost
+SEND_LIMIT_S: Final = 20.0  # ours: a client that accepts no message for so long is lost
 EVENT_ID_BYTES: Final = 10
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What one path accepts.
+    """Message format and limits of one path.
 
     Attributes:
         parse: text to message; raises an `OmniError`.
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
-        sounds: how long audio may be.
+        sounds: longest audio.
         write: message to text.
     """
 
@@ -170,13 +169,13 @@ class Endpoint:
         return max(self.prepare_bytes, self.message_bytes)
 
     def read(self, text: str) -> ClientMessage:
-        """Return the message that a text is; raises an `OmniError`, also if its audio is long."""
+        """Parse a text and check the length of its audio; raises an `OmniError`."""
         message = self.parse(text)
         self.sounds.check(message)
         return message
 
     def event_of(self, raw: str | bytes, size_bytes: int, at_s: float) -> Received | Rejected:
-        """Return the event of a client's message: what it says, or why it cannot be used."""
+        """Return the event of a client's message, `Rejected` if it cannot be used."""
         try:
             if isinstance(raw, bytes):
                 raise BinaryMessageError()
@@ -194,30 +193,22 @@ def _check_size(size_bytes: int, most_bytes: int) -> None:
         raise TooBigError(f"The message has {size_bytes} bytes; {most_bytes} are allowed.")
 
 
-STREAMING: Final = Endpoint(
-    partial(parse_message, TypeAdapter(streaming.WorkerClientMessage)),
-    CHAT_SOCKET_LIMIT_BYTES,
-    CHAT_SOCKET_LIMIT_BYTES,
-)
-CHAT: Final = Endpoint(
-    partial(parse_message, TypeAdapter(chat.ClientMessage)),
-    CHAT_SOCKET_LIMIT_BYTES,
-    CHAT_SOCKET_LIMIT_BYTES,
-)
-HALF_DUPLEX: Final = Endpoint(
-    partial(parse_message, TypeAdapter(half_duplex.ClientMessage)),
-    PREPARE_LIMIT_BYTES,
-    LIVE_SOCKET_LIMIT_BYTES,
-)
-DUPLEX: Final = Endpoint(
-    partial(parse_message, TypeAdapter(duplex.ClientMessage)),
-    PREPARE_LIMIT_BYTES,
-    LIVE_SOCKET_LIMIT_BYTES,
-)
+def _endpoint(messages: Any, prepare_bytes: int, message_bytes: int) -> Endpoint:
+    """Return the endpoint of a union of messages, which no type annotation can express."""
+    parse = partial(parse_message, TypeAdapter[ClientMessage](messages))
+    return Endpoint(parse, prepare_bytes, message_bytes)
+
+
+CHAT_BYTES: Final = (CHAT_SOCKET_LIMIT_BYTES, CHAT_SOCKET_LIMIT_BYTES)
+LIVE_BYTES: Final = (PREPARE_LIMIT_BYTES, LIVE_SOCKET_LIMIT_BYTES)
+STREAMING: Final = _endpoint(streaming.WorkerClientMessage, *CHAT_BYTES)
+CHAT: Final = _endpoint(chat.ClientMessage, *CHAT_BYTES)
+HALF_DUPLEX: Final = _endpoint(half_duplex.ClientMessage, *LIVE_BYTES)
+DUPLEX: Final = _endpoint(duplex.ClientMessage, *LIVE_BYTES)
 
 
 def spelled_as_event(message: ServerMessage) -> str:
-    """Return a message as JSON, an error or warning of ours in OpenAI's form."""
+    """Return a message as JSON; errors and warnings become events in OpenAI's form."""
     if isinstance(message, ErrorMessage | WarningMessage):
         return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
     return message.to_json()
@@ -229,10 +220,10 @@ REALTIME: Final = Endpoint(
 
 
 class Inbox:
-    """The events of one connection in order: its client's messages, and whatever else happens.
+    """The ordered events of one connection: client messages, engine results, timers.
 
-    Overflow: at `max_events` or `max_bytes` of messages the client's socket is not read and
-    handlers wait; a single message of any size fits, and what is posted never waits.
+    Overflow: beyond `max_events`, or `max_bytes` of messages, the client's socket is not read and
+    handlers wait; a single message of any size fits, and `post` never waits.
     """
 
     def __init__(self, max_events: int, max_bytes: int) -> None:
@@ -241,26 +232,26 @@ class Inbox:
         self._entries: deque[tuple[Event, int]] = deque()
         self._size_bytes = 0
         self._is_closed = False
-        self._turn = asyncio.Lock()  # a fair one: those who wait for room get it in order
+        self._turn = asyncio.Lock()  # fair, so that waiting callers add in order
         self._arrived = asyncio.Event()
         self._left = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many events wait."""
+        """Number of waiting events."""
         return len(self._entries)
 
     async def read(self, socket: Socket, endpoint: Endpoint) -> None:
-        """Put the client's messages in, until its socket raises `SocketClosedError`."""
+        """Add the client's messages until its socket raises `SocketClosedError`."""
         while True:
             raw = await socket.receive()
-            if isinstance(raw, bytes) or raw.isascii():  # encoding a long text takes time
+            if isinstance(raw, bytes) or raw.isascii():  # encoding a long text is slow
                 size_bytes = len(raw)
             else:
                 size_bytes = len(raw.encode())
             await self.put(endpoint.event_of(raw, size_bytes, loop_time_s()), size_bytes)
 
     async def put(self, event: Event, size_bytes: int = 0) -> None:
-        """Add an event, waiting for room; once closed, return without adding."""
+        """Add an event, waiting while the inbox is full; once closed, drop it."""
         async with self._turn:
             while not (self._is_closed or self._has_room(size_bytes)):
                 self._left.clear()
@@ -268,7 +259,7 @@ class Inbox:
             self._add(event, size_bytes)
 
     def post(self, event: Event) -> None:
-        """Add an event at once, room or not."""
+        """Add an event at once, even beyond the limits."""
         self._add(event, 0)
 
     async def get(self) -> Event:
@@ -281,7 +272,7 @@ class Inbox:
         return event
 
     def close(self) -> None:
-        """Add nothing any more; what waits for room is dropped."""
+        """Accept no more events; those that wait to be added are dropped."""
         self._is_closed = True
         self._left.set()
 
@@ -299,12 +290,12 @@ class Inbox:
 
 
 class Wire:
-    """What is sent to a client whose socket is open, lost, or closed; never raises.
+    """Sends to a client whose socket may be lost or closed; never raises.
 
     Attributes:
-        socket: the client's, accepted.
-        endpoint: what it accepts.
-        is_lost: nothing can be sent any more.
+        socket: the client's accepted socket.
+        endpoint: message format and limits.
+        is_lost: no more messages can be sent.
     """
 
     def __init__(
@@ -318,7 +309,7 @@ class Wire:
         self._sending: asyncio.Timeout | None = None
 
     async def send(self, message: ServerMessage) -> None:
-        """Send a message; a client that cannot be sent to in time is lost."""
+        """Send a message; a client that does not accept it in time is lost."""
         if self.is_lost:
             return
         if isinstance(message, duplex.Result):
@@ -333,7 +324,7 @@ class Wire:
             self.lose(str(error) or "the client does not read")
 
     async def close(self, effect: Close) -> None:
-        """Close the socket if it is open; a peer that does not answer is not waited for long."""
+        """Close the socket if it is open, waiting `SEND_LIMIT_S` at most for the peer."""
         if self._is_closed:
             return
         self.is_lost = True
@@ -344,7 +335,7 @@ class Wire:
         self._is_closed = True
 
     def lose(self, reason: str, *, is_closed: bool = False) -> Disconnected:
-        """Send nothing any more, not even what is being sent; return the event of it."""
+        """Stop sending, abort a send under way, and return the `Disconnected` event."""
         self.is_lost = True
         self._is_closed = self._is_closed or is_closed
         if self._sending is not None and not self._sending.expired():
@@ -353,21 +344,21 @@ class Wire:
 
 
 def loop_time_s() -> float:
-    """Return the running event loop's time, by which events are dated."""
+    """Return the running event loop's time, which dates all events."""
     return asyncio.get_running_loop().time()
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended."""
+    """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def await_end(task: asyncio.Task[None]) -> None:
-    """Await a task to its end, however often the caller is cancelled meanwhile.
+    """Await a task to its end even if the caller is cancelled, once or repeatedly.
 
     Raises:
-        asyncio.CancelledError: Afterwards, if the caller was cancelled.
+        asyncio.CancelledError: After the task has ended, if the caller was cancelled.
     """
     was_cancelled = False
     while not task.done():

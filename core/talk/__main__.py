@@ -1,4 +1,4 @@
-"""Command line of `python -m core.talk`; exit code 2 and one sentence for what cannot be used."""
+"""Command line of `python -m core.talk`; unusable input is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNUSABLE_INPUT = 2  # exit code
 
 
 class Mode(StrEnum):
-    """How the conversation is held."""
+    """Mode of the conversation."""
 
     DUPLEX = "duplex"
     HALF_DUPLEX = "half_duplex"
@@ -44,9 +44,9 @@ app = typer.Typer(add_completion=False)
 def talk(
     checkpoint: Annotated[str, typer.Option(help="Checkpoint folder or hub id.")],
     out: Annotated[Path, typer.Option(help="Stereo WAV to write: you left, the model right.")],
-    mode: Annotated[Mode, typer.Option(help="How the conversation is held.")] = Mode.DUPLEX,
-    audio: Annotated[Path | None, typer.Option(help="Sound file the model hears.")] = None,
-    video: Annotated[Path | None, typer.Option(help="Film it sees, one picture a second.")] = None,
+    mode: Annotated[Mode, typer.Option(help="Mode of the conversation.")] = Mode.DUPLEX,
+    audio: Annotated[Path | None, typer.Option(help="Audio file to feed.")] = None,
+    video: Annotated[Path | None, typer.Option(help="Video to feed, one picture a second.")] = None,
     frames: Annotated[Path | None, typer.Option(help="Folder of pictures, one a second.")] = None,
     voice: Annotated[
         Path | None, typer.Option(help="Recording of the voice to speak with.")
@@ -60,7 +60,7 @@ def talk(
     text_only: Annotated[bool, typer.Option("--text-only", help="No speech.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
 ) -> None:
-    """Hold a whole conversation on a file at full speed and write both voices on one clock."""
+    """Hold a conversation with a recorded file as fast as possible; write both voices in sync."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         given = read_inputs(audio, video, frames, voice, max_duration_s=max_minutes * 60)
@@ -90,7 +90,7 @@ def talk(
 
 
 def _choose_threads(processor: UnifiedProcessor, threads: int | None) -> None:
-    """Toy tensors gain nothing from a second thread, and lose much where cores are shared."""
+    """Use one thread for toy models, which a second thread only slows down."""
     is_toy = bool(processor.model.model.config.model_variant)
     if threads is not None or is_toy:
         torch.set_num_threads(threads or 1)
@@ -120,7 +120,7 @@ def _print_summary(console: Console, summary: dict[str, Any], out: Path, duratio
 
 
 def _check_writable(*paths: Path | None) -> None:
-    """Find out before the model is loaded that a result has nowhere to go."""
+    """Check the output folders before the model is loaded."""
     for path in paths:
         if path is not None and not path.absolute().parent.is_dir():
             _refuse(f"There is no folder {path.absolute().parent} to write {path.name} to.")

@@ -1,4 +1,4 @@
-"""A whole conversation on a file: its input, each mode's run over it, and what is reported."""
+"""A conversation with a recorded file: its input, a run in each mode, and the report."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Row:
     """One unit, turn or reply; times in milliseconds unless the name says otherwise.
 
     Attributes:
-        at_s: second of the input at which it was answered.
+        at_s: position in the input, in seconds.
         action: "listen" or "speak".
-        speech_s: length of what was said.
-        starts_at_s: when it is heard; None for silence.
-        prefill_ms: reading the input.
-        llm_ms: deciding and writing.
-        tts_ms: drawing speech codes.
-        token2wav_ms: codes to sound.
-        answer_ms: the three together, where they overlap and are not timed one by one.
+        speech_s: duration of the speech.
+        starts_at_s: when it starts to play; None for silence.
+        prefill_ms: feeding the input.
+        llm_ms: decision and text.
+        tts_ms: speech codes.
+        token2wav_ms: codes to waveform.
+        answer_ms: the last three together, where they overlap and are not timed separately.
         finalize_ms: closing the unit.
         kv_tokens: tokens in the cache afterwards.
     """
@@ -67,7 +67,7 @@ class Row:
     kv_tokens: int = 0
 
 
-WIDE = 110  # terminal columns that hold the time of every stage
+WIDE = 110  # terminal columns for the times of all stages
 
 _COLUMNS = {
     "read": "prefill_ms",
@@ -81,9 +81,9 @@ _COLUMNS = {
 
 
 def make_table(rows: Sequence[Row], *, noun: str, width: int) -> Table:
-    """Lay rows out for a terminal; columns in which nothing happened are left out.
+    """Format rows for a terminal, without columns that are zero.
 
-    `noun` is what one row is, such as "unit"; a terminal of small `width` gets totals only.
+    `noun` names a row, such as "unit"; a terminal below `WIDE` columns shows only totals.
     """
     table = Table(caption="times in milliseconds", header_style="bold", pad_edge=False)
     table.add_column(noun, justify="right", no_wrap=True)
@@ -133,7 +133,7 @@ def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
 
 
 class Timeline:
-    """Where everything said is placed; times are seconds of the input."""
+    """Places speech on the input's timeline."""
 
     def __init__(self, user: FloatArray) -> None:
         self._user = resample(user, INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ)
@@ -147,7 +147,7 @@ class Timeline:
     def place(self, waveform: FloatArray, ready_at_s: float) -> float:
         """Add speech, float32 [T] at 24 kHz, that was ready at `ready_at_s`.
 
-        Returns when it starts to be heard, in seconds: then, or when the speech before has ended.
+        Returns the time at which it starts: immediately, or after the speech before it.
         """
         start = max(self._free_from, round(ready_at_s * OUTPUT_SAMPLE_RATE_HZ))
         self._spoken.append((start, waveform))
@@ -155,7 +155,7 @@ class Timeline:
         return start / OUTPUT_SAMPLE_RATE_HZ
 
     def cut(self, at_s: float) -> None:
-        """Silence what would be heard after `at_s`: the model was interrupted."""
+        """Drop speech after `at_s`, when the model was interrupted."""
         end = round(at_s * OUTPUT_SAMPLE_RATE_HZ)
         self._spoken = [(start, wave[: end - start]) for start, wave in self._spoken if start < end]
         self._free_from = min(self._free_from, end)
@@ -194,7 +194,7 @@ class TalkInput:
         return len(self.sound) / INPUT_SAMPLE_RATE_HZ
 
     def second(self, index: int) -> tuple[FloatArray, list[Image.Image]]:
-        """Return second `index` of sound, padded with silence to a whole one, and its picture."""
+        """Return second `index` of the audio, padded with silence, and its picture."""
         start = index * INPUT_SAMPLE_RATE_HZ
         piece = self.sound[start : start + INPUT_SAMPLE_RATE_HZ]
         padded = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
@@ -210,10 +210,10 @@ def read_inputs(
     *,
     max_duration_s: float,
 ) -> TalkInput:
-    """Read and check everything a conversation needs.
+    """Read and check the input of a conversation.
 
-    Without `audio` the video's sound is taken; the pictures of `frames` are shown one a second
-    in the order of their names. Raises `OmniError`, one sentence for a person.
+    Without `audio`, the video's audio is used; the pictures in `frames` follow each other every
+    second in the order of their names. Raises `OmniError`.
     """
     pictures: tuple[Image.Image, ...] = ()
     sound: FloatArray | None = None
@@ -226,7 +226,7 @@ def read_inputs(
     if audio is not None:
         sound = read_audio(audio, max_duration_s=max_duration_s)
     if sound is None:
-        raise PictureMissingError("Give a sound file with --audio or a film with --video.")
+        raise PictureMissingError("Give an audio file with --audio or a video with --video.")
     check_audible(sound)
     spoken = None if voice is None else read_audio(voice, max_duration_s=MAX_VOICE_S)
     return TalkInput(sound, pictures, spoken)
@@ -242,11 +242,11 @@ def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
 
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
-VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it
+VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send
 SESSION: Final = "talk"
 
 
-REST_S: Final = 15  # silent seconds a duplex conversation continues while the model still speaks
+REST_S: Final = 15  # seconds of silence that are fed at the end while the model still speaks
 
 
 @dataclass
@@ -376,10 +376,10 @@ class Conversation:
         )
 
     def _segments(self) -> Iterator[tuple[FloatArray, float]]:
-        """Cut the sound at its pauses: segments of speech, and the second each one ended at."""
+        """Split the audio into segments of speech, each with the second at which it ended."""
         detector = StreamingVAD(STREAMING_OPTIONS)
         sound = self.given.sound
-        tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # lets a last segment end
+        tail = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)  # ends the last segment
         padded = np.concatenate((sound, tail))
         for start in range(0, len(padded), VAD_CHUNK_SAMPLES):
             segment = detector.feed(padded[start : start + VAD_CHUNK_SAMPLES])
@@ -387,6 +387,6 @@ class Conversation:
                 yield segment.samples, (start + VAD_CHUNK_SAMPLES) / INPUT_SAMPLE_RATE_HZ
 
     def _frame_at(self, ended_at_s: float) -> tuple[Image.Image, ...]:
-        """The picture on show when a segment ended."""
+        """Return the picture that was shown when a segment ended."""
         shown = min(int(ended_at_s), len(self.given.frames))
         return self.given.frames[max(shown - 1, 0) : shown]

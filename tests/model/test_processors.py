@@ -117,7 +117,7 @@ def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
     ("changes", "sentence"),
     [
         ({"model_path": "/nowhere"}, "no folder"),
-        ({"device": "gpu7"}, "no device"),
+        ({"device": "gpu7"}, "not a device"),
         ({"pt_path": "/nowhere.pt"}, "nowhere.pt"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from core.audio import to_pcm
-from core.metrics import exposition, new_registry
+from core.metrics import WorkerMetrics, exposition, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
 from core.protocols.events import AudioReady, Event, Received, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
@@ -17,7 +17,7 @@ from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone
-from core.serving.observers import MetricsObserver, WorkerMetrics
+from core.serving.observers import MetricsObserver
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner

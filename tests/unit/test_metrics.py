@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry
 
-from core.errors import ErrorCode
+from core.errors import AudioError, ErrorCode
 from core.metrics import (
     CONTENT_TYPE,
     GatewayMetrics,
+    WorkerMetrics,
     exposition,
     new_registry,
 )
-from core.schemas.duplex import Result
+from core.protocols.effects import Generate, Send
+from core.protocols.events import ChunkReady, FinalizeDone, Opened, Received
+from core.schemas import streaming
+from core.schemas.common import TokenStats
+from core.schemas.duplex import Prepare, Result
+from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
-from core.serving.observers import WorkerMetrics
+from core.serving.observers import MetricsObserver
 
 MODE = {"mode": "omni_duplex"}
 
@@ -116,14 +124,13 @@ def test_gateway(registry: CollectorRegistry) -> None:
 
 
 def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
-    metrics = WorkerMetrics(registry)
-    metrics.unit(
-        "omni_duplex",
-        result(cost_llm_ms=250, wall_clock_ms=400, prefill_ms=90, n_tokens=4, kv_cache_length=700),
-        is_late=False,
+    observer = MetricsObserver(WorkerMetrics(registry), "omni_duplex")
+    first = result(
+        cost_llm_ms=250, wall_clock_ms=400, prefill_ms=90, n_tokens=4, kv_cache_length=700
     )
-    metrics.unit("omni_duplex", result(wall_clock_ms=1200, n_tokens=2), is_late=True)
-    metrics.finalized("omni_duplex", 37)
+    second = result(wall_clock_ms=1200, n_tokens=2)
+    observer.observe(Received(Prepare()), [])
+    observer.observe(FinalizeDone(finalize_ms=37), [Send(first), Send(second)])
     stage = "omni_worker_unit_stage_seconds"
     assert value(registry, f"{stage}_sum", **MODE, stage="wall") == pytest.approx(1.6)
     assert value(registry, f"{stage}_bucket", **MODE, stage="wall", le="1.0") == 1
@@ -134,19 +141,20 @@ def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
 
 
 def test_worker_sessions_turns_and_problems(registry: CollectorRegistry) -> None:
-    metrics = WorkerMetrics(registry)
-    metrics.model_is_loaded(True)
-    metrics.session_opened("streaming")
-    metrics.received("streaming", 500)
-    metrics.first_chunk("streaming", 300)
-    metrics.turn("streaming", 2_000, 40)
-    metrics.problem("streaming", ErrorCode.BAD_AUDIO, is_fatal=True)
-    metrics.session_closed("streaming", 9)
+    observer = MetricsObserver(WorkerMetrics(registry), "streaming")
+    observer.observe(Opened(at_s=1.0), [])
+    request = Generate(streaming.Generate())
+    observer.observe(Received(streaming.Generate(), at_s=2.0, size_bytes=500), [request])
+    chunk, stats = streaming.Chunk(chunk_index=0), TokenStats(generated_tokens=40)
+    done = streaming.Done(session_id="s", token_stats=stats, elapsed_ms=2_000)
+    failed = ErrorMessage.of(AudioError())
+    observer.observe(ChunkReady(chunk, at_s=2.3), [Send(chunk), Send(done), Send(failed)])
+    asyncio.run(observer.close())
     mode = {"mode": "streaming"}
-    assert value(registry, "omni_worker_model_loaded") == 1
     assert value(registry, "omni_worker_sessions", **mode) == 0
+    assert value(registry, "omni_worker_session_seconds_sum", **mode) == pytest.approx(1.3)
     assert value(registry, "omni_worker_received_bytes_total", **mode) == 500
-    assert value(registry, "omni_worker_first_chunk_seconds_sum", **mode) == 0.3
+    assert value(registry, "omni_worker_first_chunk_seconds_sum", **mode) == pytest.approx(0.3)
     assert value(registry, "omni_worker_turn_seconds_sum", **mode) == 2
     assert value(registry, "omni_worker_generated_tokens_total", **mode) == 40
     problem = {**mode, "code": "bad_audio", "fatal": "true"}

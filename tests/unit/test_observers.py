@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from core.errors import BadPayloadError, ErrorCode, GenerationFailedError
-from core.metrics import new_registry
+from core.errors import BadPayloadError, GenerationFailedError
+from core.metrics import WorkerMetrics
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
     ChunkReady,
@@ -28,10 +28,10 @@ from core.protocols.machine import SessionIds
 from core.protocols.streaming import TABLE as STREAMING_TABLE
 from core.protocols.streaming import StreamingMachine
 from core.schemas.common import TokenStats
-from core.schemas.duplex import AudioChunk, Prepare, Result
+from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
+from core.serving.observers import LogObserver, MetricsObserver, Observer
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
 NAMES = SessionIds("id_1")
@@ -89,43 +89,23 @@ def test_the_log_tells_who_left_and_what_failed() -> None:
         assert told in [line["event"] for line in capture.entries]
 
 
-class Counters(WorkerMetrics):
-    """Keeps every call."""
+class Metrics(WorkerMetrics):
+    """Metrics whose samples a test reads."""
 
-    def __init__(self) -> None:
-        super().__init__(new_registry())
-        self.calls: list[tuple[Any, ...]] = []
+    def __init__(self, mode: str) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        super().__init__(self.registry)
+        self.mode = mode
 
-    def session_opened(self, mode: str) -> None:
-        self.calls.append(("opened", mode))
-
-    def session_closed(self, mode: str, duration_s: float) -> None:
-        self.calls.append(("closed", mode, duration_s))
-
-    def received(self, mode: str, size_bytes: int) -> None:
-        self.calls.append(("received", size_bytes))
-
-    def problem(self, mode: str, code: ErrorCode, *, is_fatal: bool) -> None:
-        self.calls.append(("problem", code.value, is_fatal))
-
-    def unit(self, mode: str, result: Result, *, is_late: bool) -> None:
-        self.calls.append(("unit", result.wall_clock_ms, is_late))
-
-    def finalized(self, mode: str, finalize_ms: float) -> None:
-        self.calls.append(("finalized", finalize_ms))
-
-    def first_chunk(self, mode: str, wait_ms: float) -> None:
-        self.calls.append(("first_chunk", wait_ms))
-
-    def turn(self, mode: str, elapsed_ms: float, generated_tokens: int) -> None:
-        self.calls.append(("turn", elapsed_ms, generated_tokens))
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"omni_worker_{name}", {"mode": self.mode, **labels})
 
 
 def test_duplex_units_are_counted() -> None:
-    counters = Counters()
+    metrics = Metrics("omni_duplex")
     watch(
         Scene(DuplexMachine(NAMES), TABLE, DUPLEX),
-        MetricsObserver(counters, "omni_duplex"),
+        MetricsObserver(metrics, "omni_duplex"),
         (Opened(), 0.0),
         (Received(CHUNK, size_bytes=9), 0.0),
         (Received(Prepare(), size_bytes=20), 0.0),
@@ -137,27 +117,23 @@ def test_duplex_units_are_counted() -> None:
         (LISTEN, 1.5),
         (EngineFailed(GenerationFailedError()), 2.0),
     )
-    assert counters.calls == [
-        ("opened", "omni_duplex"),
-        ("received", 9),
-        ("problem", "not_prepared", False),
-        ("received", 20),
-        ("received", 9),
-        ("unit", 500.0, False),
-        ("finalized", 37.0),
-        ("received", 9),
-        ("unit", 1_500.0, True),
-        ("problem", "generation_failed", True),
-        ("closed", "omni_duplex", 4.0),
-    ]
+    assert metrics.sample("sessions") == 0
+    assert metrics.sample("session_seconds_sum") == 4.0
+    assert metrics.sample("received_bytes_total") == 9 + 20 + 9 + 9
+    assert metrics.sample("problems_total", code="not_prepared", fatal="false") == 1
+    assert metrics.sample("problems_total", code="generation_failed", fatal="true") == 1
+    assert metrics.sample("unit_stage_seconds_sum", stage="wall") == 0.5 + 1.5
+    assert metrics.sample("unit_stage_seconds_count", stage="wall") == 2
+    assert metrics.sample("unit_stage_seconds_sum", stage="finalize") == 0.037
+    assert metrics.sample("late_units_total") == 1
 
 
 def test_turns_are_counted() -> None:
-    counters = Counters()
+    metrics = Metrics("streaming")
     history = {"type": "prefill", "messages": [{"role": "user", "content": "Hello"}]}
     watch(
         Scene(StreamingMachine(NAMES), STREAMING_TABLE, STREAMING),
-        MetricsObserver(counters, "streaming"),
+        MetricsObserver(metrics, "streaming"),
         (Opened(), 0.0),
         (Received(STREAMING.validate_python(history)), 0.0),
         (PrefillDone(), 0.5),
@@ -166,6 +142,7 @@ def test_turns_are_counted() -> None:
         (ChunkReady(StreamingChunk(chunk_index=1)), 0.25),
         (GenerateDone(token_stats=TokenStats(generated_tokens=7)), 0.0),
     )
-    assert ("first_chunk", 250.0) in counters.calls
-    assert ("turn", 1_000.0, 7) in counters.calls
-    assert [name for name, *_ in counters.calls].count("first_chunk") == 1
+    assert metrics.sample("first_chunk_seconds_sum") == 0.25
+    assert metrics.sample("first_chunk_seconds_count") == 1
+    assert metrics.sample("turn_seconds_sum") == 1.0
+    assert metrics.sample("generated_tokens_total") == 7

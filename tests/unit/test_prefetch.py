@@ -143,7 +143,7 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
         made.emitted.clear()
         yield made
         await handler.release()
-        assert len(handler._prefetch) == 0 and runtime.slots.is_free
+        assert not handler._prefetch._entries and runtime.slots.is_free
     finally:
         runtime.close()
 
@@ -173,11 +173,13 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
 
         add(inline=1, separate=2)
         add(inline=1, separate=3)
-        assert len(looks) == 2, "those of the dropped chunk are dropped, the budget is used up"
+        assert len(looks._entries) == 2, (
+            "those of the dropped chunk are dropped, the budget is used up"
+        )
         _, step = units.begin_next(0.0)
         assert step is not None and len(step.frames) == 4
         assert await looks.take(step.frames) == [None] * 4
-        assert len(looks) == 0
+        assert not looks._entries
 
     asyncio.run(scenario())
 
@@ -189,7 +191,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
             assert made.emitted == [Prefetched()]
             assert await made.step(A) == [FakeEncodedPicture(1)]
             assert made.talk.looks == [20]
-            assert len(made.handler._prefetch) == 0, "a unit takes it along"
+            assert not made.handler._prefetch._entries, "a unit takes it along"
 
     asyncio.run(scenario())
 
@@ -200,7 +202,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
 )
 def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -> None:
     settings = Settings.model_validate({"limits": limit})
-    rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+    rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
 
     async def scenario() -> None:
         async with bench(rules.frames) as made:
@@ -317,7 +319,7 @@ def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
             effect = made.ask(A)
             await made.encode_ahead(dropped=[A, B])
             await made.handler.prefetch(effect, made.emit)
-            assert len(made.handler._prefetch) == 0
+            assert not made.handler._prefetch._entries
             assert made.talk.looks == [20, 30], "what was dropped before its turn is not looked at"
 
     asyncio.run(scenario())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.serving.runtime import CACHE_ROOM_MIN
+from core.serving.runtime import FREE_CACHE_MIN
 from MiniCPMO45.engine.kv_cache import KvStore
 from MiniCPMO45.engine.session import (
     LAST_FREE,
@@ -72,7 +72,7 @@ def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> N
     store = KvStore(SHAPE, rope, device=torch.device("cpu"), dtype=torch.float32, pages=pages)
     talks, waited = [], 0
     for second in range(400):
-        if second % 2 == 0 and store.free_share < CACHE_ROOM_MIN:
+        if second % 2 == 0 and store.free_share < FREE_CACHE_MIN:
             waited += 1
         elif second % 2 == 0:
             kv = store.open()
@@ -88,7 +88,7 @@ def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> N
                 del window.units[:count]
             assert kv.length == window.tokens
     assert len(talks) > 10 and waited > 10
-    assert LAST_FREE < CACHE_ROOM_MIN < SHRINK_BELOW
+    assert LAST_FREE < FREE_CACHE_MIN < SHRINK_BELOW
     assert pages * store.page_tokens > 0.9 * LEAST_TOKENS * len(talks), "shares stay useful"
     assert max(kv.length for kv, _ in talks) < SHAPE.max_position_embeddings
     held = sum(kv.capacity for kv, _ in talks) // store.page_tokens

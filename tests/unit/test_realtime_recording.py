@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.schemas.common import Message
-from core.serving.realtime_recording import RealtimeRecording
+from core.serving.recording_observer import RealtimeRecording
 from tests.fakes.realtime_scene import RealtimeScene
 
 

@@ -81,11 +81,11 @@ def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> Non
             if random.random() < 0.3:  # it comes back, whether its former socket broke or not
                 heard += peer.seqs
                 peer = Peer(random.choice([None, 0, 1, 2, 5]))
-                going_on.append(asyncio.create_task(socket.go_on(peer, len(heard))))
+                going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
                 await settle()
         heard += peer.seqs
         last = Peer()
-        going_on.append(asyncio.create_task(socket.go_on(last, len(heard))))
+        going_on.append(asyncio.create_task(socket.resume(last, len(heard))))
         await settle(200)
         assert heard + last.seqs == list(range(1, 61))
         last.says.put_nowait("hello")
@@ -103,7 +103,7 @@ def test_what_is_no_longer_kept_is_told() -> None:
         for _ in range(10):
             await socket.send(json.dumps({"text": "x" * 20}))
         peer = Peer()
-        going_on = asyncio.create_task(socket.go_on(peer, 2))
+        going_on = asyncio.create_task(socket.resume(peer, 2))
         await settle()
         greeting = peer.heard[0]
         assert greeting["last_seq"] == 10
@@ -125,7 +125,7 @@ def test_a_goodbye_ends_it(code: int) -> None:
             await socket.receive()
         assert closed.value.code == code
         with pytest.raises(SessionExpiredError):
-            await socket.go_on(Peer(), 0)
+            await socket.resume(Peer(), 0)
 
     run(test)
 
@@ -139,7 +139,7 @@ def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
             await socket.receive()
         assert not socket.is_away
         with pytest.raises(SessionExpiredError):
-            await socket.go_on(Peer(), 0)
+            await socket.resume(Peer(), 0)
 
     run(test)
 
@@ -148,7 +148,7 @@ def test_ten_thousand_breaks_leave_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()
-            going_on = asyncio.create_task(socket.go_on(peer, 1))
+            going_on = asyncio.create_task(socket.resume(peer, 1))
             await settle(3)
             peer.break_off()
             await going_on

@@ -20,7 +20,7 @@ SPOKEN = [{"role": "user", "content": [{"type": "audio", "data": SECOND}]}]
 
 def rules(**sections: object) -> SessionRules:
     settings = Settings.model_validate(sections)
-    return SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+    return SessionRules(settings.limits, settings.duplex, settings.half_duplex)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_other_kinds_are_what_they_are() -> None:
     assert SocketKind.CHAT.request_type("adx_1", "omni") is RequestType.CHAT
     assert SocketKind.STREAMING.request_type("x", None) is RequestType.STREAMING
     assert SocketKind.HALF_DUPLEX.request_type("x", None) is RequestType.HALF_DUPLEX_AUDIO
-    live = [kind.path for kind in SocketKind if kind.is_live]
-    assert live == ["/ws/half_duplex", "/ws/duplex", "/ws/live", "/ws/realtime"]
+    live = [kind for kind in SocketKind if kind.is_live]
+    assert live == ["half_duplex", "duplex", "live", "realtime"]
 
 
 def test_limits_come_from_the_configuration() -> None:
@@ -54,10 +54,11 @@ def test_limits_come_from_the_configuration() -> None:
         duplex={"pause_timeout": 7, "max_session_s": 9, "frame_grace_ms": 50},
         half_duplex={"max_session_s": 11},
     )
-    endpoint = made.endpoints[SocketKind.DUPLEX]
+    endpoint = made.endpoint(SocketKind.DUPLEX)
     assert (endpoint.prepare_bytes, endpoint.message_bytes) == (5_000, 4_000)
-    assert (made.duplex.pause_timeout_s, made.duplex.max_session_s) == (7, 9)
-    assert made.duplex.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
+    limits = made.duplex_limits(made.max_kv_tokens(None))
+    assert (limits.pause_timeout_s, limits.max_session_s) == (7, 9)
+    assert limits.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
 
 
 @pytest.mark.parametrize(
@@ -84,22 +85,21 @@ def test_sounds_are_as_short_as_configured(
 ) -> None:
     limits = {"chunk_max_s": 0.5, "reference_max_s": 0.5, "chat_audio_max_s": 0.5}
     text = json.dumps(message)
-    assert rules().endpoints[kind].read(text)
+    assert rules().endpoint(kind).read(text)
     with pytest.raises(AudioTooLongError, match=rf"^{field}: .* 0\.5 s"):
-        rules(limits=limits).endpoints[kind].read(text)
+        rules(limits=limits).endpoint(kind).read(text)
 
 
-def test_a_model_that_remembers_less_is_asked_for_less() -> None:
+def test_a_short_model_context_shortens_conversations() -> None:
     made = rules()
-    assert made.within(None) is made
-    small = made.within(1_000)
-    assert {small.duplex.max_kv_tokens, small.streaming.max_kv_tokens} == {1_000}
-    assert made.within(100_000).half_duplex.max_kv_tokens == made.half_duplex.max_kv_tokens
+    configured = made.duplex.max_kv_tokens
+    assert made.max_kv_tokens(None) == made.max_kv_tokens(1_000_000) == configured
+    assert made.max_kv_tokens(1_000) == made.duplex_limits(1_000).max_kv_tokens == 1_000
 
 
 def prepared(made: SessionRules, config: object) -> half_duplex.HalfDuplexConfig:
     text = json.dumps({"type": "prepare", "config": config})
-    message = made.endpoints[SocketKind.HALF_DUPLEX].read(text)
+    message = made.endpoint(SocketKind.HALF_DUPLEX).read(text)
     assert isinstance(message, half_duplex.Prepare)
     return message.config
 

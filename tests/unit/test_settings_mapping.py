@@ -7,12 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import BaseModel
 
-from core.processors.content import (
-    RENAMED,
-    duplex_settings,
-    generation_settings,
-    speech_sampling,
-)
+from core.processors.content import RENAMED, override
 from core.schemas.common import GenerationConfig, TTSSamplingParams
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import TurnGenerationConfig
@@ -55,7 +50,7 @@ def test_every_wire_field_is_a_setting_of_the_same_default(
 
 def test_the_documented_duplex_defaults() -> None:
     """Source: docs/specification/service.md#2.5.2."""
-    settings = duplex_settings(DuplexConfig())
+    settings = override(DuplexSettings(), DuplexConfig())
     assert settings == DuplexSettings()
     assert (settings.force_listen_count, settings.max_new_speak_tokens_per_chunk) == (3, 20)
     assert (settings.temperature, settings.top_k, settings.top_p) == (0.7, 20, 0.8)
@@ -79,7 +74,7 @@ def _other(value: object) -> object:
 @pytest.mark.parametrize("name", sorted(set(DuplexConfig.model_fields) - ONE_VALUE))
 def test_every_duplex_setting_arrives(name: str) -> None:
     wanted = _other(vars(DuplexConfig())[name])
-    settings = duplex_settings(DuplexConfig.model_validate({name: wanted}))
+    settings = override(DuplexSettings(), DuplexConfig.model_validate({name: wanted}))
     assert vars(settings)[name] == wanted
     assert replace(settings, **{name: vars(DuplexSettings())[name]}) == DuplexSettings()
 
@@ -87,29 +82,29 @@ def test_every_duplex_setting_arrives(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(GenerationConfig.model_fields))
 def test_every_generation_setting_arrives(name: str) -> None:
     wanted = _other(vars(GenerationConfig())[name])
-    settings = generation_settings(GenerationConfig.model_validate({name: wanted}))
+    settings = override(GenerationSettings(), GenerationConfig.model_validate({name: wanted}))
     assert vars(settings)[RENAMED.get(name, name)] == wanted
 
 
 @pytest.mark.parametrize("name", sorted(set(TTSSamplingParams.model_fields)))
 def test_every_speech_setting_arrives(name: str) -> None:
     wanted = _other(vars(TTSSamplingParams())[name])
-    sampling = speech_sampling(TTSSamplingParams.model_validate({name: wanted}))
+    sampling = override(SpeechSampling(), TTSSamplingParams.model_validate({name: wanted}))
     assert vars(sampling)[name] == wanted
-    assert speech_sampling(None) == SpeechSampling()
+    assert override(SpeechSampling(), None) == SpeechSampling()
 
 
 def test_what_the_wire_does_not_name_stays_the_operators() -> None:
     window = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=7)
     base = DuplexSettings(window=window, force_listen_count=9, tts_top_k=25)
-    settings = duplex_settings(DuplexConfig(), base)
+    settings = override(base, DuplexConfig())
     assert (settings.window, settings.tts_top_k) == (window, 25)
     assert settings.force_listen_count == 3, "never an earlier session's value"
-    kept = generation_settings(GenerationConfig(), GenerationSettings(enable_thinking=True))
+    kept = override(GenerationSettings(enable_thinking=True), GenerationConfig())
     assert kept.enable_thinking
 
 
 def test_unknown_keys_have_no_effect() -> None:
     config = DuplexConfig.model_validate({"window": "context", "colour": "red"})
     assert config.unknown_keys == ("colour", "window")
-    assert duplex_settings(config) == DuplexSettings()
+    assert override(DuplexSettings(), config) == DuplexSettings()

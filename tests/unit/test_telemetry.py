@@ -29,9 +29,7 @@ from core.protocols.events import (
 from core.protocols.machine import SessionIds
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.schemas.queue import RequestType
-from core.serving.slots import Owner
-from core.serving.trace_observer import TraceObserver
+from core.serving.observers import TraceObserver
 from core.telemetry import BATCH_MAX, INSTALL, WAITING_MAX, CallIds, Tracing, open_tracing
 from settings.sections import TelemetrySettings
 from tests.fakes.scenes import DUPLEX, Scene, audio
@@ -56,8 +54,7 @@ def spans_of(*events: tuple[Event, float], secret: str = "") -> list[Any]:
     """The spans of a duplex session, each event so long after the one before."""
     exporter = memory.InMemorySpanExporter()
     tracing = Tracing("worker", "worker_0", exporter)
-    owner = Owner("id_1", RequestType.OMNI_DUPLEX, secret=secret)
-    observer = TraceObserver(tracing, owner)
+    observer = TraceObserver(tracing.call("id_1", secret), "omni_duplex", is_root=not secret)
     scene = Scene(DuplexMachine(SessionIds("id_1")), TABLE, DUPLEX)
     for event, after_s in events:
         scene.tell(event, after_s)

@@ -21,7 +21,7 @@ from core.schemas.queue import UserTranscript
 from core.serving import duplex_handler
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import FakeBackend, FakeTimes, FakeTranscriber
-from core.serving.recording_observer import HalfDuplexRecording
+from core.serving.recording_observer import TurnRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.turn_handlers import HalfDuplexHandler
 from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
@@ -156,7 +156,7 @@ def test_a_recording_keeps_the_words_and_where_they_began() -> None:
             self.kept.append(event)
 
     recorder: Any = Recorder()
-    observer = HalfDuplexRecording(lambda snapshot: recorder)
+    observer = TurnRecording(lambda snapshot: recorder)
     observer.recorder = recorder
     said = UserTranscript(text="Hello.", start_ms=500, duration_ms=1_000)
     observer.observe(Transcribed(SAID, "Hello."), [Send(said)])

@@ -151,7 +151,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         view = self._view
         if view is None:  # else the conversation restarts in the same view
-            await self._runtime.make_room()
+            await self._runtime.evict_surplus()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
         if message.barge_in is not None and self._detector is None:
             self._detector = BargeInDetector(message.barge_in, self._runtime.detector)

@@ -180,7 +180,7 @@ class WorkerRuntime:
         for conversation in conversations:
             await self.free(conversation.view)
 
-    async def make_room(self) -> None:
+    async def evict_surplus(self) -> None:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 

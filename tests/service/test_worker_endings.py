@@ -276,7 +276,7 @@ def test_half_open(impatient_bench: Bench, name: str) -> None:
     asyncio.run(scenario())
 
 
-def test_bad_sound_ends_a_session_with_its_code(bench: Bench) -> None:
+def test_invalid_audio_ends_a_session_with_its_code(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         await talk.say("audio_chunk", audio="AAAA")
         await talk.hear_all()
@@ -286,7 +286,7 @@ def test_bad_sound_ends_a_session_with_its_code(bench: Bench) -> None:
     assert heard[0]["code"] == "bad_audio" and heard[-1]["code"] == 1007
 
 
-def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
+def test_a_message_beyond_the_socket_limit_is_not_read(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         with suppress(ConnectionClosed):
             # In fragments, so that this client goes on answering pings while it sends.
@@ -297,7 +297,7 @@ def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
     assert words(heard) == ["closed"] and heard[-1]["code"] == 1009
 
 
-def test_sound_of_a_pause_is_lost_with_one_warning(bench: Bench) -> None:
+def test_audio_during_a_pause_is_dropped_with_one_warning(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         for message in (CHUNK, CHUNK):
             await talk.socket.send(json.dumps(message))

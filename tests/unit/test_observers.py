@@ -47,7 +47,7 @@ def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> Non
     asyncio.run(observer.close())
 
 
-def test_the_log_tells_how_a_session_went() -> None:
+def test_the_course_of_a_session_is_logged() -> None:
     capture = LogCapture()
     log = structlog.wrap_logger(
         None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
@@ -75,7 +75,7 @@ def test_the_log_tells_how_a_session_went() -> None:
     assert (closed["close_code"], closed["cause"], closed["duration_s"]) == (1007, "rejected", 2.0)
 
 
-def test_the_log_tells_who_left_and_what_failed() -> None:
+def test_disconnects_and_failures_are_logged() -> None:
     for event, told in (
         (Disconnected("reset"), "client_gone"),
         (EngineFailed(GenerationFailedError()), "engine_failed"),

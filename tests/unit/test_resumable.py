@@ -65,7 +65,7 @@ async def settle(rounds: int = 20) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> None:
+def test_every_message_arrives_once_and_in_order(seed: int) -> None:
     random = Random(seed)
 
     async def test() -> None:
@@ -97,7 +97,7 @@ def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> Non
     run(test)
 
 
-def test_what_is_no_longer_kept_is_told() -> None:
+def test_dropped_messages_are_reported() -> None:
     async def test() -> None:
         socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
         for _ in range(10):
@@ -116,7 +116,7 @@ def test_what_is_no_longer_kept_is_told() -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1003, 1008, 4000])
-def test_a_goodbye_ends_it(code: int) -> None:
+def test_a_normal_close_ends_the_session(code: int) -> None:
     async def test() -> None:
         peer = Peer()
         socket = ResumableSocket(peer, GRACE_S)
@@ -130,7 +130,7 @@ def test_a_goodbye_ends_it(code: int) -> None:
     run(test)
 
 
-def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
+def test_a_session_expires_after_the_grace_period() -> None:
     async def test() -> None:
         peer = Peer()
         socket = ResumableSocket(peer, 0.001)
@@ -144,7 +144,7 @@ def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
     run(test)
 
 
-def test_ten_thousand_breaks_leave_nothing() -> None:
+def test_ten_thousand_reconnects_leak_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()

@@ -158,7 +158,8 @@ class SessionServer:
         try:
             self._check_open()
         except OmniError as error:
-            await deny(websocket, error)
+            body = ErrorMessage.of(error).model_dump(mode="json")
+            await websocket.send_denial_response(JSONResponse(body, error.http_status))
             return
         await websocket.accept()
         socket = StarletteSocket(websocket)
@@ -299,12 +300,6 @@ class SessionServer:
                 live.resumable.end()
             if lease is not None:
                 lease.give_back()  # if the connection has not done so
-
-
-async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Deny the handshake with the error."""
-    body = ErrorMessage.of(error).model_dump(mode="json")
-    await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
 
 async def refuse(

@@ -1,4 +1,4 @@
-"""A worker from the start of its program to the end, and who is let in."""
+"""Start and shutdown of a worker, and its admission of clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = "loading by steps"
 
 
 class BrokenBackend(FakeBackend):
-    """Cannot be loaded."""
+    """Fails to load."""
 
     def load(self, engine: Engine, report: Report) -> None:
         raise ModelError("There is no checkpoint in /nowhere.")
@@ -67,7 +67,7 @@ def test_a_worker_that_cannot_load_keeps_running_and_reports_why(
 
 
 class StepwiseBackend(FakeBackend):
-    """Loads a step when it may."""
+    """Loads step by step under the test's control."""
 
     def __init__(self) -> None:
         super().__init__()

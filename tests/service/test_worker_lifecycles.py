@@ -1,4 +1,4 @@
-"""A duplex session of a worker from the first message to the last, every field."""
+"""A worker's duplex session from first to last message, with every field."""
 
 from __future__ import annotations
 

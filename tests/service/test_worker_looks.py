@@ -1,4 +1,4 @@
-"""A worker with the real model at toy size: pictures that come ahead of their chunk."""
+"""Prefetch of pictures in a worker with a toy-size model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAME = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "visi
 
 
 class Encoding:
-    """Counts the slices that an executor encodes, and lets it take its time."""
+    """Counts the slices that an executor encodes, and slows it down."""
 
     def __init__(self, backend: RealBackend) -> None:
         self.slices = 0
@@ -78,7 +78,7 @@ def second(index: int) -> str:
 
 
 async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
-    """A unit for each picture; what was answered."""
+    """Run a unit for each picture; return the answers."""
     results = []
     async with client.talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)

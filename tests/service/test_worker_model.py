@@ -1,4 +1,4 @@
-"""A worker with the real model at toy size: caches, rollback, sessions side by side, no leak."""
+"""A worker with a toy-size model: caches, rollback, concurrent sessions, no leak."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def worker(
 
 @pytest.fixture(autouse=True)
 def nothing_stays_in_memory(worker: RunningWorker, backend: RealBackend) -> Iterator[None]:
-    """After each test no cache is held but those kept for a next turn."""
+    """Check that each test leaves only the caches retained for a next turn."""
     yield
     client = Client(worker.port)
     asyncio.run(client.idle())
@@ -221,7 +221,7 @@ def test_a_failing_session_does_not_disturb_another(
 def test_a_broken_pass_is_repeated_for_each_session_alone(
     worker: RunningWorker, backend: RealBackend, failing: Failing
 ) -> None:
-    """What one conversation breaks, the other ones do not notice."""
+    """A conversation that breaks a pass does not disturb the others."""
 
     async def scenario() -> None:
         client = Client(worker.port)

@@ -1,4 +1,4 @@
-"""Who occupies a worker, who has to wait, who is refused; stopping from outside, and the end."""
+"""Slots of a worker: waiting, refusal, stopping over HTTP, and release."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fake_worker(
 
 
 async def begin(talk: Talk, kind: str) -> None:
-    """Say the first word that needs the worker."""
+    """Send the first message that needs a slot."""
     match kind:
         case "streaming":
             await talk.say("prefill", messages=[USER], clear_kv_cache=True)
@@ -97,7 +97,7 @@ def test_a_waiting_session_is_served_when_a_slot_is_free(tmp_path: Path, kind: s
 def test_a_client_that_leaves_while_waiting_leaks_nothing(
     tmp_path: Path, kind: str, notices: bool
 ) -> None:
-    """The socket of a live session is read from its lease on, which then ends at once."""
+    """A live session's socket is read once it has its lease, which then ends at once."""
     with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
         slots = worker.runtime.slots
 
@@ -201,7 +201,7 @@ def test_a_reply_is_stopped_over_http(tmp_path: Path) -> None:
 
 
 async def speak_a_turn(talk: Talk) -> None:
-    """Say something to a half-duplex session, and fall silent."""
+    """Send speech to a half-duplex session, then silence."""
     await talk.prepared(config={"vad": {"min_silence_duration_ms": 100}})
     for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND]), SILENCE):
         await talk.say("audio_chunk", audio=sound)

@@ -1,4 +1,4 @@
-"""`python worker.py` as a process: its flags, its signals, and how it ends."""
+"""`python worker.py` as a process: flags, signals and exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sound of OpenAI's clients: any cutting gives the same stream, silence stays silence."""
+"""Audio of OpenAI's clients: chunking does not change the stream, silence stays silence."""
 
 from __future__ import annotations
 

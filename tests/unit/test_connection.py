@@ -1,4 +1,4 @@
-"""The serve loop with a fake client, engine and clock: nothing leaks, whatever happens when."""
+"""The serve loop with a fake client, engine and clock: nothing leaks at any incident."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_repeated_cancellation() -> None:
     run(test)
 
 
-# --- the order of things ---
+# --- order ---
 
 
 def test_the_result_is_sent_before_finalize_begins() -> None:

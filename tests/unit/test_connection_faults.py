@@ -1,4 +1,4 @@
-"""The serve loop when something raises that never should."""
+"""The serve loop with unexpected exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fakes.stages import (
     run,
 )
 
-# --- what nobody expected ---
+# --- unexpected exceptions ---
 
 
 @pytest.mark.parametrize("error", [GenerationFailedError(), RuntimeError("out of memory")])
@@ -52,7 +52,7 @@ def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
 
 
 class Broken(DuplexMachine):
-    """A machine with a mistake in it."""
+    """A machine with a bug."""
 
     def handle(self, event: Event) -> list[Effect]:
         if event.kind == "interrupt":

@@ -1,4 +1,4 @@
-"""The serve loop against slow clients, slow engines, and messages that cannot be."""
+"""The serve loop with slow clients, slow engines and invalid messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.fakes.stages import (
     run,
 )
 
-# --- messages that cannot be ---
+# --- invalid messages ---
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
     run(test)
 
 
-# --- a slow side ---
+# --- slow clients and engines ---
 
 
 def test_a_full_inbox_applies_backpressure() -> None:

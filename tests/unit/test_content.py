@@ -1,4 +1,4 @@
-"""Content on the wire becomes what the model's processor takes."""
+"""Wire content is converted for the model's processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the user's sound becomes a segment, and what breaks the model off; a scripted model."""
+"""Segments of the user's speech, and barge-in, with a scripted voice detector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND = 16_000
 
 
 class Loudness(SileroVad):
-    """Takes what is loud for speech."""
+    """A detector that classifies loud windows as speech."""
 
     def __init__(self) -> None:
         """Load nothing."""
@@ -26,7 +26,7 @@ class Loudness(SileroVad):
 
 
 def sound(*pieces_ms: int) -> np.ndarray:
-    """Silence and speech in turn, ms each, silence first."""
+    """Return alternating silence and speech, ms each, silence first."""
     parts = [
         np.full(16 * length, LOUD if index % 2 else 0.0, np.float32)
         for index, length in enumerate(pieces_ms)
@@ -82,7 +82,7 @@ def test_a_burst_is_suspected_then_confirmed_or_discarded() -> None:
         listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
         found: list[Happening] = []
         for length_ms, is_loud in pieces:
-            for _ in range(length_ms // 32):  # as it comes from a microphone
+            for _ in range(length_ms // 32):  # as from a microphone
                 found += listener.detect(sound(0, 32) if is_loud else sound(32))
         return [type(event).__name__ for event in found]
 

@@ -1,4 +1,4 @@
-"""Sound that is sent ahead of its unit's result: only to those who ask, and nothing of it twice."""
+"""Early audio is sent before the unit's result, only on request, and nothing twice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_early_audio_of_an_ending_session_is_dropped() -> None:
 
 
 async def speak(message: Prepare) -> list[Event]:
-    """What the engine says until a unit of the fake model is spoken."""
+    """Return the events of a spoken unit of the fake model."""
     runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)
     await runtime.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
@@ -100,7 +100,7 @@ def test_a_unit_has_a_deadline() -> None:
 
 
 class Recorder:
-    """Keeps results as a recorder would."""
+    """A recorder that keeps the audio of results."""
 
     def __init__(self) -> None:
         self.sounds: list[bytes] = []

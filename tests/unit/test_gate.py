@@ -1,4 +1,4 @@
-"""Who may ask a worker for what."""
+"""Authentication at a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox keeps the order, holds senders up, and lets everybody go when it is closed."""
+"""The inbox keeps the order, applies backpressure, and releases waiting callers when closed."""
 
 from __future__ import annotations
 

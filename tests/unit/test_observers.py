@@ -40,7 +40,7 @@ LISTEN = StepDone(DuplexGenerateResult(is_listen=True))
 
 
 def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> None:
-    """Tell events, each so long after the one before, under an observer's eyes."""
+    """Pass events to an observer, each so long after the one before."""
     for event, after_s in events:
         scene.tell(event, after_s)
         observer.observe(scene.told, scene.effects)

@@ -1,4 +1,4 @@
-"""The recording of a chat stays open for a next turn; the wait is no part of the chat."""
+"""A chat's recording stays open for the next turn, and the wait is not recorded."""
 
 from __future__ import annotations
 

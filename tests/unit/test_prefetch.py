@@ -1,4 +1,4 @@
-"""Pictures looked at ahead of their unit: seen once, never lost, and nothing of them stays."""
+"""Pictures are prefetched once, never lost, and freed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BROKEN = Frame(3, base64.b64encode(b"no picture").decode())
 
 
 class Uncompared(str):
-    """Data of a picture, megabytes in real life."""
+    """A picture's data, which must not be compared."""
 
     __hash__ = str.__hash__
 
@@ -55,7 +55,7 @@ class Uncompared(str):
 
 
 class Watched(FakeDuplexView):
-    """Notes what it looks at and what its units get; a look may be made to wait, or to fail."""
+    """Records prefetches and units; a prefetch may be made to wait or to fail."""
 
     def __init__(self, threads: Threads) -> None:
         super().__init__(INSTANT, threads)
@@ -66,7 +66,7 @@ class Watched(FakeDuplexView):
         self.fails = False
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeEncodedPicture:
-        """Prefetch, when it may."""
+        """Prefetch once the test allows it."""
         self.looks.append(picture.width)
         await self.may_look.wait()
         if self.fails:
@@ -81,7 +81,7 @@ class Watched(FakeDuplexView):
 
 
 class WatchedBackend(FakeBackend):
-    """One conversation that is watched."""
+    """Opens one recorded conversation."""
 
     def __init__(self) -> None:
         super().__init__(INSTANT)
@@ -93,7 +93,7 @@ class WatchedBackend(FakeBackend):
 
 
 class Bench:
-    """A handler with its two lanes, and what it emitted."""
+    """A handler with its two queues and emitted events."""
 
     def __init__(self, handler: DuplexHandler, backend: WatchedBackend) -> None:
         self.handler, self._backend = handler, backend
@@ -107,7 +107,7 @@ class Bench:
         self.emitted.append(event)
 
     def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Prefetch:
-        """Ask for a look as the serve loop does; the lane begins with it later."""
+        """Request a prefetch as the serve loop does; it begins later."""
         effect = Prefetch(frames, tuple(dropped))
         self.handler.expect_prefetch(effect)
         return effect
@@ -116,7 +116,7 @@ class Bench:
         await self.handler.prefetch(self.ask(*frames, dropped=dropped), self.emit)
 
     async def step(self, *frames: Frame, max_slices: int | None = None) -> list[Any]:
-        """Run a unit; return the pictures that the model got."""
+        """Run a unit; return the pictures that the model was given."""
         chunk = AudioChunk(audio=CHUNK, max_slice_nums=max_slices)
         self.handler.expect()
         await self.handler.perform(Step(chunk, frames, 0, due_s=1.0), self.emit)
@@ -129,7 +129,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
-    """Have a prepared handler for the block; it holds nothing at the end."""
+    """Yield a prepared handler; it holds nothing at the end."""
     backend = WatchedBackend()
     runtime = WorkerRuntime(lambda: backend, 1)
     await runtime.load()

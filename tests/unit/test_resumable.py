@@ -1,4 +1,4 @@
-"""A socket that breaks anywhere and is replaced: no message lost, none twice, nothing left."""
+"""A socket that breaks at any point and is replaced: no message lost, none twice, no leak."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Raw = dict[str, Any]
 
 
 class Peer:
-    """The other end of one socket: hears until it breaks, which it may do after any message."""
+    """The peer of one socket, which may break after any message."""
 
     def __init__(self, breaks_after: int | None = None) -> None:
         self.heard: list[Raw] = []
@@ -78,7 +78,7 @@ def test_every_message_arrives_once_and_in_order(seed: int) -> None:
             await socket.send(json.dumps({"type": "result", "n": count}))
             if random.random() < 0.5:
                 await settle()
-            if random.random() < 0.3:  # it comes back, whether its former socket broke or not
+            if random.random() < 0.3:  # it reconnects, whether its former socket broke or not
                 heard += peer.seqs
                 peer = Peer(random.choice([None, 0, 1, 2, 5]))
                 going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
@@ -165,7 +165,7 @@ def test_ten_thousand_reconnects_leak_nothing() -> None:
         before = len(gc.get_objects())
         await breaks(socket, 10_000)
         gc.collect()
-        assert len(gc.get_objects()) - before < 1_000  # one object a break would be a leak
+        assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
         assert len(asyncio.all_tasks()) == tasks
         socket.end()
         with pytest.raises(SocketClosedError):

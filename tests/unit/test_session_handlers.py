@@ -1,4 +1,4 @@
-"""Which work a signal means, begun or not; and that slots are given back, after the caches."""
+"""Signals apply to the right work, begun or not; slots are released after the caches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def soon(is_true: Callable[[], bool]) -> None:
 
 
 class Bench:
-    """A handler, and what it emitted."""
+    """A handler and its emitted events."""
 
     def __init__(self, runtime: WorkerRuntime) -> None:
         self.runtime = runtime
@@ -61,7 +61,7 @@ class Bench:
         self.emitted.append(event)
 
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
-        """Ask for work as the serve loop does: it is expected at once and begins a little later."""
+        """Request work as the serve loop does: expected at once, begun later."""
         for _ in effects:
             self.handler.expect()
         return asyncio.create_task(self._carry_out(effects))
@@ -71,7 +71,7 @@ class Bench:
             await self.handler.perform(effect, self.emit)
 
     async def do(self, *effects: WorkEffect) -> Event | None:
-        """Have effects carried out; return the last event."""
+        """Carry out effects; return the last event."""
         for effect in effects:
             await self.ask(effect)
         return self.emitted[-1] if self.emitted else None
@@ -79,7 +79,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
-    """Have a handler for the block; its slot is free at the end."""
+    """Yield a handler; its slot is free at the end."""
     runtime = WorkerRuntime(lambda: backend, slots, WorkLimits(**limits))
     await runtime.load()
     made = Bench(runtime)
@@ -116,7 +116,7 @@ def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
 
 
 def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
-    """Clients of the documented protocols take the next message for `prepared`."""
+    """Clients of the documented protocols expect `prepared` as the next message."""
 
     class Forgetful(FakeStreamingView):
         def take_notices(self) -> list[OmniError]:
@@ -135,7 +135,7 @@ def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
 
 
 def test_an_interruption_applies_to_the_last_requested_work() -> None:
-    """Not the bookkeeping before it, which still runs."""
+    """Not to the finalize before it, which still runs."""
 
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK)) as made:
@@ -184,7 +184,7 @@ def test_a_cancelled_session_frees_everything() -> None:
 
 
 class Broken(FakeStreamingView):
-    """Fails while it is fed, or answers."""
+    """Fails while it is fed, or while it answers."""
 
     fails_at = "reply"
 
@@ -202,7 +202,7 @@ class Broken(FakeStreamingView):
 
 
 class BrokenBackend(FakeBackend):
-    """Conversations that fail, on a device that may be broken, too."""
+    """Opens failing conversations on a device that may be broken."""
 
     def __init__(self) -> None:
         super().__init__(QUICK)
@@ -248,7 +248,7 @@ def test_the_device_is_checked_after_a_failure(is_broken: bool) -> None:
 
 
 class Stubborn(FakeStreamingView):
-    """Is fed until it is released, whatever it is told."""
+    """Ignores cancellation until the test releases it."""
 
     def __init__(self, threads: Threads, go_on: threading.Event) -> None:
         super().__init__(QUICK, threads)
@@ -265,7 +265,7 @@ class Stubborn(FakeStreamingView):
 
 
 class StubbornBackend(FakeBackend):
-    """Conversations that hang."""
+    """Opens conversations that hang."""
 
     def __init__(self) -> None:
         super().__init__(QUICK)
@@ -278,7 +278,7 @@ class StubbornBackend(FakeBackend):
 
 
 async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
-    """Begin work that hangs, and have it told to end."""
+    """Begin work that hangs, and cancel it."""
     work = made.ask(FEED)
     await soon(lambda: bool(backend.talks) and backend.talks[-1].begun.is_set())
     made.handler.cancel()

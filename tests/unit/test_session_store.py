@@ -1,4 +1,4 @@
-"""Conversations between turns: found by what they contain, bounded, least recently used first."""
+"""Conversations retained between turns: found by history hash, bounded, evicted by age."""
 
 from __future__ import annotations
 

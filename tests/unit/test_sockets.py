@@ -1,4 +1,4 @@
-"""Starlette's WebSocket behind our own contract, over a scripted ASGI server."""
+"""Starlette's WebSocket as a `Socket`, over a scripted ASGI server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECT = {"type": "websocket.connect"}
 
 
 class Server:
-    """The other side of ASGI."""
+    """A scripted ASGI server."""
 
     def __init__(self, *incoming: dict[str, Any]) -> None:
         self.incoming = [CONNECT, *incoming]

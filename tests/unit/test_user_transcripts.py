@@ -1,4 +1,4 @@
-"""`user_transcript` of half and full duplex: who asks for it gets it, and nobody waits for it."""
+"""`user_transcript` of half and full duplex: sent on request, without delaying a reply."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_full_duplex_detects_segments_only_for_transcripts(wants: bool) -> None:
 
 
 class Gated(FakeTranscriber):
-    """Answers when it may."""
+    """Answers once the test allows it."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()

@@ -230,28 +230,14 @@ class ChatView(TurnView):
 
     # --- the conversation ---
 
-    async def respond(
-        self,
-        request: ChatRequest,
-        max_new_tokens: int | None = None,
-        do_sample: bool | None = None,
-        generate_audio: bool | None = None,
-    ) -> ChatResponse:
-        """Answer a request in a session of its own, which is freed afterwards.
-
-        `max_new_tokens`, `do_sample` and `generate_audio` replace the request's values.
-        """
+    async def respond(self, request: ChatRequest) -> ChatResponse:
+        """Answer a request in a separate session, which is freed afterwards."""
         started_s = time.perf_counter()
-        speaks = request.tts.enabled if generate_audio is None else generate_audio
-        question = await self._decode(request, speaks)
+        question = await self._decode(request)
         settings = question.settings
-        if max_new_tokens is not None:
-            settings = replace(settings, max_new_tokens=max_new_tokens)
-        if do_sample is not None:
-            settings = replace(settings, do_sample=do_sample)
         session = await self._start(ONE_SHOT_SESSION)
         try:
-            if speaks:
+            if settings.generate_audio:
                 await self._open_voice(session, question.voice)
             steps = self.context.model.streaming.reply(
                 session, question.messages, settings, question.options
@@ -277,7 +263,7 @@ class ChatView(TurnView):
             ContextFullError: the history is longer than `max_inp_length`; nothing was run.
             BadPayloadError: a part of a message cannot be used.
         """
-        question = await self._decode(request, request.tts.enabled)
+        question = await self._decode(request)
         settings = question.settings
         if request.tts.ref_audio_data:
             self._check_voices(question.voice)
@@ -300,17 +286,11 @@ class ChatView(TurnView):
             return self.stream_reply(session_id, self._drawing)
         return self._whole(session_id)
 
-    def chat(
-        self,
-        request: ChatRequest,
-        max_new_tokens: int | None = None,
-        do_sample: bool | None = None,
-        generate_audio: bool | None = None,
-    ) -> ChatResponse:
+    def chat(self, request: ChatRequest) -> ChatResponse:
         """Run `respond`; an error is reported in the response."""
         started_s = time.perf_counter()
         try:
-            return run_inline(self.respond(request, max_new_tokens, do_sample, generate_audio))
+            return run_inline(self.respond(request))
         except OmniError as error:
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
@@ -333,7 +313,8 @@ class ChatView(TurnView):
         )
         yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=wave)
 
-    async def _decode(self, request: ChatRequest, speaks: bool) -> _Question:
+    async def _decode(self, request: ChatRequest) -> _Question:
+        speaks = request.tts.enabled
         base = GenerationSettings(
             enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,

@@ -130,11 +130,7 @@ class Timers:
 
 
 class _EffectQueues:
-    """Carries out the handler's effects on three queues, then its release.
-
-    Each queue carries out one effect at a time, in order. An exception becomes an event, and so
-    does a time of `stall_limit_s` without an event.
-    """
+    """Carries out the handler's effects on three queues, then its release."""
 
     def __init__(
         self,
@@ -144,22 +140,14 @@ class _EffectQueues:
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         self.handler = handler
-        self._inbox = inbox
-        self._stall_limit_s = stall_limit_s
         self._log = log
+        self._shared = (inbox, stall_limit_s, log)
         # One more than effects, for the None that ends a queue.
         self.work: asyncio.Queue[WorkEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.prefetching: asyncio.Queue[Prefetch | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.detecting: asyncio.Queue[DetectorEffect | None] = asyncio.Queue(QUEUED_MAX + 1)
         self.released = asyncio.Event()
         self.is_ending = False
-
-    def cancel(self) -> None:
-        """Cancel running work without an effect of the machine."""
-        try:
-            self.handler.cancel()
-        except Exception:
-            self._log.exception("cancel_failed")
 
     def end(self) -> None:
         """Release once all requested effects are carried out."""
@@ -171,9 +159,9 @@ class _EffectQueues:
     async def run(self) -> None:
         try:
             await asyncio.gather(
-                self._carry_out(self.work, self.handler.perform),
-                self._carry_out(self.prefetching, self.handler.prefetch),
-                self._carry_out(self.detecting, self.handler.detect),
+                carry_out(self.work, self.handler.perform, *self._shared),
+                carry_out(self.prefetching, self.handler.prefetch, *self._shared),
+                carry_out(self.detecting, self.handler.detect, *self._shared),
             )
             await self.handler.release()
         except Exception:
@@ -181,45 +169,52 @@ class _EffectQueues:
         finally:
             self.released.set()
 
-    async def _carry_out(
-        self,
-        effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type
-        perform: Callable[[Any, Emit], Awaitable[None]],
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        watch: asyncio.TimerHandle | None = None
 
-        def rewind() -> None:
-            nonlocal watch
-            if watch is not None:
-                watch.cancel()
-            watch = loop.call_later(self._stall_limit_s, stalled)
+async def carry_out(
+    effects: asyncio.Queue[Any],  # Any: each queue has effects of its own type
+    perform: Callable[[Any, Emit], Awaitable[None]],
+    inbox: Inbox,
+    stall_limit_s: float,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Carry out effects one at a time, in order, until a None.
 
-        def stalled() -> None:
-            self._log.error("engine_stalled", limit_s=self._stall_limit_s)
-            error = GenerationFailedError("The engine does not answer.")
-            self._inbox.post(EngineFailed(error, at_s=loop.time()))
+    An exception becomes an event, and so does a time of `stall_limit_s` without an event.
+    """
+    loop = asyncio.get_running_loop()
+    watch: asyncio.TimerHandle | None = None
 
-        async def emit(event: Event) -> None:
-            if watch is not None:  # a background task may emit after the effect has ended
-                rewind()
-            await self._inbox.put(replace(event, at_s=loop.time()))
+    def rewind() -> None:
+        nonlocal watch
+        if watch is not None:
+            watch.cancel()
+        watch = loop.call_later(stall_limit_s, stalled)
 
-        while (effect := await effects.get()) is not None:
+    def stalled() -> None:
+        log.error("engine_stalled", limit_s=stall_limit_s)
+        error = GenerationFailedError("The engine does not answer.")
+        inbox.post(EngineFailed(error, at_s=loop.time()))
+
+    async def emit(event: Event) -> None:
+        if watch is not None:  # a background task may emit after the effect has ended
             rewind()
-            try:
-                await perform(effect, emit)
-            except WorkCancelledError:
-                self._log.info("engine_effect_cancelled", effect=type(effect).__name__)
-            except OmniError as error:
-                await emit(EngineFailed(error))
-            except Exception:
-                self._log.exception("engine_effect_failed", effect=type(effect).__name__)
-                await emit(EngineFailed(InternalError()))
-            finally:
-                assert watch is not None
-                watch.cancel()
-                watch = None
+        await inbox.put(replace(event, at_s=loop.time()))
+
+    while (effect := await effects.get()) is not None:
+        rewind()
+        try:
+            await perform(effect, emit)
+        except WorkCancelledError:
+            log.info("engine_effect_cancelled", effect=type(effect).__name__)
+        except OmniError as error:
+            await emit(EngineFailed(error))
+        except Exception:
+            log.exception("engine_effect_failed", effect=type(effect).__name__)
+            await emit(EngineFailed(InternalError()))
+        finally:
+            assert watch is not None
+            watch.cancel()
+            watch = None
 
 
 @dataclass
@@ -368,8 +363,11 @@ class Connection:
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")
-        if not self._queues.is_ending:
-            self._queues.cancel()
+        try:
+            if not self._queues.is_ending:  # the machine has not cancelled the work
+                self.handler.cancel()
+        except Exception:
+            self.log.exception("cancel_failed")
         self._timers.stop_all()
         self._inbox.close()
         self._queues.end()

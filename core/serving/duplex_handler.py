@@ -151,7 +151,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         view = self._view
         if view is None:  # else the conversation restarts in the same view
-            await self._runtime.make_room()
+            await self._runtime.evict_surplus()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
         if message.barge_in is not None and self._detector is None:
             self._detector = BargeInDetector(message.barge_in, self._runtime.detector)
@@ -180,10 +180,7 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         view = self._view
         assert view is not None, "the session is prepared"
         samples = check_pcm(effect.chunk.audio)
-        pictures, problems = await self._pictures(effect, encoded)
-        for problem in problems:
-            await emit(EngineWarning(problem))
-
+        pictures = await self._pictures(view, effect, encoded, emit)
         if self._writer is None and effect.client_format is not None:
             self._writer = ReplyWriter(effect.client_format)
         writer = self._writer
@@ -244,25 +241,22 @@ class DuplexHandler(SessionHandler[DuplexMode]):
         await emit(Prefetched())
 
     async def _pictures(
-        self, effect: Step, encoded: list[Encoded | None]
-    ) -> tuple[list[Any], list[PictureError]]:
-        """Return the model's input for each picture, and the problems of those left out."""
-        assert self._view is not None, "the session is prepared"
-        limit = self._slice_limit(self._view, effect.chunk.max_slice_nums)
-        pictures: list[Any] = []  # Any: decoded, or of the model's own type
-        problems: list[PictureError] = []
+        self, view: DuplexMode, effect: Step, encoded: list[Encoded | None], emit: Emit
+    ) -> list[Any]:  # Any: decoded, or of the model's own type
+        """Return the model's input for each picture; emit the problems of those left out."""
+        limit = self._slice_limit(view, effect.chunk.max_slice_nums)
+        pictures: list[Any] = []
         for frame, found in zip(effect.frames, encoded, strict=True):
-            if isinstance(found, PictureError):
-                problems.append(found)
-            elif found is not None and found.max_slices == limit:
-                pictures.append(found)
-            else:
+            if found is None or (not isinstance(found, PictureError) and found.max_slices != limit):
                 try:
-                    decode = partial(self._decode, frame.data)
-                    pictures.append(await self._threads.run(decode))
+                    found = await self._threads.run(partial(self._decode, frame.data))
                 except PictureError as error:
-                    problems.append(error)
-        return pictures, problems
+                    found = error
+            if isinstance(found, PictureError):
+                await emit(EngineWarning(found))
+            else:
+                pictures.append(found)
+        return pictures
 
     def _decode(self, data: str) -> Any:
         return decode_wire_picture(data, allowed=self._frame_limits)

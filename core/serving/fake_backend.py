@@ -120,11 +120,7 @@ class FakeBackend:
         self.times = times or FakeTimes()
         self.unit_s_by_sessions: dict[int, float] = {}
 
-    def free_share(self) -> float:
-        return 1.0
-
     def load(self, engine: Engine, report: Report) -> None:
-        engine.watch(self.free_share)
         for step in range(LOAD_STEPS):
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)

@@ -158,7 +158,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
 
     async def _answer(self, request: TurnRequest, emit: Emit) -> None:
         try:
-            if self._is_cut:
+            if self._is_interrupted:
                 raise WorkCancelledError
             view, missing = await self._continued(request)
             fed = await self._feed_turns(view, request, missing, emit)
@@ -182,9 +182,9 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         """Answer in a separate conversation, which ends with the reply."""
         conversation = self._view
         try:
-            if self._is_cut:
+            if self._is_interrupted:
                 raise WorkCancelledError
-            await self._runtime.make_room()
+            await self._runtime.evict_surplus()
             self._view = view = self._runtime.backend.open_streaming(self._threads)
             fed = await self._feed_turns(view, request, _all_turns(request), emit)
             end = await self._say(view, request, emit)
@@ -200,8 +200,6 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         await emit(done)
 
     async def _say(self, view: StreamingMode, request: TurnRequest, emit: Emit) -> ReplyEnd:
-        if self._is_cut:
-            view.stop()  # feeding has cleared an earlier stop
         writer, output = ReplyWriter(request.output.format), request.output
 
         async def emit_written(event: Event) -> None:
@@ -236,7 +234,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
                 self._fed = self._fed[:marked]
                 return view, turns[marked:]
         await self._drop_cache()
-        await self._runtime.make_room()
+        await self._runtime.evict_surplus()
         self._view = view = self._runtime.backend.open_streaming(self._threads)
         return view, turns
 
@@ -248,7 +246,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
         messages = await self._threads.run(lambda: [_message(turn, request) for turn in turns])
         if not messages:
             return TokenStats(cached_tokens=before)
-        asked = StreamingRequest(
+        feed = StreamingRequest(
             session_id=SESSION,
             messages=messages,
             generation=GenerationConfig(max_new_tokens=request.max_tokens, **_drawn(request)),
@@ -256,7 +254,7 @@ class RealtimeHandler(SessionHandler[StreamingMode]):
             omni_mode=True,
             use_tts_template=request.output.speaks,
         )
-        await self._call(view.feed_request(asked), feeds=True)
+        await self._call(view.feed_request(feed), feeds=True)
         for problem in view.take_notices():
             await emit(EngineWarning(problem))
         fed = max(0, view.kv_cache_length - before)

@@ -7,9 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
@@ -21,10 +20,10 @@ from recording.records import EndLine
 from recording.recovery import recover_all
 from recording.uploads import Uploader, is_sealed
 from session_recorder import (
-    DuplexSessionRecorder,
     EndReason,
     RecorderOptions,
     RecorderThreads,
+    SessionRecorder,
     TurnBasedSessionRecorder,
     generate_recording_id,
     generate_session_id,
@@ -35,6 +34,7 @@ OPEN_LIMIT_S: Final = 300.0  # ours: after that the next turn begins another rec
 PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 """Prefixes of recording ids without a session id. Source: docs/specification/service.md#5.1."""
 
+RecorderT = TypeVar("RecorderT", bound=SessionRecorder)
 _Key = tuple[str, str]
 """A session's id and the secret of its owner."""
 
@@ -91,17 +91,28 @@ class Recordings:
             return generate_session_id(PREFIXES[kind])
         return generate_recording_id(session_id, datetime.now(UTC))
 
-    def duplex(
-        self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
-    ) -> DuplexSessionRecorder:
-        common = self._common(owner, on_stopped, snapshot)
-        return DuplexSessionRecorder(recording_id, owner.kind, *common)
+    def open(
+        self,
+        recorder: Callable[[str, RequestType, str, Snapshot, Path, RecorderOptions], RecorderT],
+        recording_id: str,
+        owner: Owner,
+        on_stopped: OnStopped,
+        snapshot: Snapshot,
+    ) -> RecorderT:
+        """Begin a recording with a recorder of the given class."""
+        loop = asyncio.get_running_loop()
 
-    def turns(
-        self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
-    ) -> TurnBasedSessionRecorder:
-        common = self._common(owner, on_stopped, snapshot)
-        return TurnBasedSessionRecorder(recording_id, owner.kind, *common)
+        def report(error: RecordingStoppedError) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(on_stopped, error)
+
+        options = RecorderOptions(
+            self._threads,
+            report,
+            min_free_gb=self._min_free_gb,
+            owner_secret=owner.secret or None,
+        )
+        return recorder(recording_id, owner.kind, self._worker_id, snapshot, self.data_dir, options)
 
     def resume(self, owner: Owner) -> OpenRecording:
         """Return the recording of a streaming session's next turn.
@@ -167,23 +178,6 @@ class Recordings:
             recording.expiry.cancel()
         if recording.recorder is not None:
             recording.recorder.finalize(recording.end)
-
-    def _common(
-        self, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
-    ) -> tuple[str, Snapshot, Path, RecorderOptions]:
-        loop = asyncio.get_running_loop()
-
-        def report(error: RecordingStoppedError) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(partial(on_stopped, error))
-
-        options = RecorderOptions(
-            self._threads,
-            report,
-            min_free_gb=self._min_free_gb,
-            owner_secret=owner.secret or None,
-        )
-        return self._worker_id, snapshot, self.data_dir, options
 
 
 def _key(owner: Owner) -> _Key:

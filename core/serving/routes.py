@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Final
@@ -43,7 +44,6 @@ from core.serving.server import GATEWAY_MARK
 from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
 from core.serving.transcribers import passages_of
-from core.serving.wire import end_task
 from core.transcription import Passage, TranscriptionOptions
 from recording.folder import is_live
 from recording.listing import RecordingPage, delete_recording, page_of
@@ -119,13 +119,8 @@ async def restart(sessions: Sessions) -> ActionResult:
 async def chat(request: Request, sessions: Sessions) -> ChatResponse:
     body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
     chat_request = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
-    gone = asyncio.Event()
-    watching = asyncio.create_task(_watch(request, gone))
-    try:
-        secret = request.headers.get(SESSION_SECRET_HEADER, "")
-        return await sessions.chat(chat_request, gone, secret)
-    finally:
-        await end_task(watching)
+    secret = request.headers.get(SESSION_SECRET_HEADER, "")
+    return await sessions.chat(chat_request, partial(_disconnected, request), secret)
 
 
 @router.post("/transcribe")
@@ -178,10 +173,9 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def _watch(request: Request, gone: asyncio.Event) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    gone.set()
 
 
 async def transcription(

@@ -164,12 +164,10 @@ class WorkerRuntime:
         try:
             await self.engine.call(self._load)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
-        except OmniError as error:
-            self._log.exception("load_failed")
-            self.progress.error = error.message
         except Exception as error:
             self._log.exception("load_failed")
-            self.progress.error = f"{type(error).__name__}: {error}"
+            is_known = isinstance(error, OmniError)
+            self.progress.error = str(error) if is_known else f"{type(error).__name__}: {error}"
         else:
             if self.slots.measured is not None:
                 self.slots.measured.expect(self.backend.unit_s_by_sessions)
@@ -180,7 +178,7 @@ class WorkerRuntime:
         for conversation in conversations:
             await self.free(conversation.view)
 
-    async def make_room(self) -> None:
+    async def evict_surplus(self) -> None:
         """Free the retained conversations that exceed the capacity left by active sessions."""
         await self.free_all(self.store.make_room(len(self.slots.owners)))
 

@@ -192,7 +192,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         return None
 
     @property
-    def _is_cut(self) -> bool:
+    def _is_interrupted(self) -> bool:
         """The work under way was interrupted or cancelled."""
         return self._is_cancelled or self._work.interrupted == self._work.ended + 1
 
@@ -203,7 +203,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             OmniError: It failed; an unexpected failure is a `GenerationFailedError`.
             WorkCancelledError: It was cancelled.
         """
-        if self._is_cancelled or (feeds and self._is_cut):
+        if self._is_cancelled or (feeds and self._is_interrupted):
             call.close()
             raise WorkCancelledError
         task = asyncio.ensure_future(call)
@@ -264,6 +264,8 @@ class SessionHandler(ABC, Generic[ViewT]):
         self, view: TurnMode, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
     ) -> ReplyEnd:
         """Emit a reply's chunks and return its outcome; raises as `_call`."""
+        if self._is_interrupted:
+            view.stop()  # feeding has cleared an earlier stop
 
         async def emit_chunks() -> None:
             async with aclosing(reply):
@@ -278,7 +280,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Take a slot unless one is held; raises `WorkerBusyError` after a while."""
         if self._lease is not None:
             return
-        if self._is_cut:
+        if self._is_interrupted:
             raise WorkCancelledError
         runtime = self._runtime
         try:

@@ -65,7 +65,7 @@ from core.serving.slots import Lease, Owner
 from core.serving.turn_handlers import ChatHandler, HalfDuplexHandler, StreamingHandler
 from core.serving.wire import Endpoint, Socket, SoundLimits, Wire
 from core.telemetry import Tracing
-from session_recorder import EndReason, TurnBasedSessionRecorder
+from session_recorder import DuplexSessionRecorder, EndReason, TurnBasedSessionRecorder
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
 VARIANTS: Final = {"omni": RequestType.OMNI_DUPLEX, "audio": RequestType.AUDIO_DUPLEX}
@@ -221,7 +221,9 @@ class SessionBuilder:
             return None
         recording_id = self.recordings.new_id(RequestType.CHAT, "")
         snapshot = chat_snapshot(request)
-        recorder = self.recordings.turns(recording_id, owner, lambda problem: None, snapshot)
+        recorder = self.recordings.open(
+            TurnBasedSessionRecorder, recording_id, owner, lambda problem: None, snapshot
+        )
         recorder.start_message_turn(0, request.messages[-1])
         if response.audio_data:
             recorder.save_ai_audio_turn(0, response.audio_data)
@@ -307,7 +309,7 @@ class SessionBuilder:
     ) -> Observer:
         assert self.recordings is not None
         place = (recording.recording_id, owner, on_stopped)
-        turns = partial(self.recordings.turns, *place)
+        turns = partial(self.recordings.open, TurnBasedSessionRecorder, *place)
         match kind:
             case SocketKind.CHAT | SocketKind.HALF_DUPLEX:
                 return TurnRecording(turns)
@@ -315,7 +317,7 @@ class SessionBuilder:
                 assert isinstance(machine, RealtimeMachine)
                 return RealtimeRecording(turns, machine)
             case SocketKind.DUPLEX | SocketKind.LIVE:
-                return DuplexRecording(partial(self.recordings.duplex, *place))
+                return DuplexRecording(partial(self.recordings.open, DuplexSessionRecorder, *place))
 
         def resumed(snapshot: Snapshot) -> TurnBasedSessionRecorder:
             if recording.recorder is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from starlette.responses import JSONResponse
@@ -158,7 +158,8 @@ class SessionServer:
         try:
             self._check_open()
         except OmniError as error:
-            await deny(websocket, error)
+            body = ErrorMessage.of(error).model_dump(mode="json")
+            await websocket.send_denial_response(JSONResponse(body, error.http_status))
             return
         await websocket.accept()
         socket = StarletteSocket(websocket)
@@ -177,7 +178,10 @@ class SessionServer:
                 owner.model = query.get("model", "")
                 owner.is_beta = query.get("beta") == "1"
                 async with self._claimed(kind, owner) as live:
-                    lease = await self._take_slot(kind, owner)
+                    lease: Lease | None = None
+                    if kind.is_live:  # the others take a slot for each turn
+                        busy_wait_s = self.runtime.limits.busy_wait_s
+                        lease = await self.runtime.slots.take(owner, busy_wait_s)
                     if RESUMABLE in query:
                         live.resumable = ResumableSocket(socket, self._rules.limits.resume_grace_s)
                     await self._converse(live.resumable or socket, live, lease)
@@ -186,9 +190,14 @@ class SessionServer:
                 await refuse(socket, error, self._rules.endpoint(kind).write)
 
     async def chat(
-        self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
+        self,
+        request: ChatRequest,
+        disconnected: Callable[[], Coroutine[Any, Any, None]],
+        secret: str = "",
     ) -> ChatResponse:
-        """Answer one HTTP request; `gone` cancels it, `secret` is the recording's owner's.
+        """Answer one HTTP request; the return of `disconnected` cancels it.
+
+        `secret` is that of the recording's owner.
 
         Raises:
             OmniError: The request failed.
@@ -198,7 +207,7 @@ class SessionServer:
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         handler = ChatHandler(self.runtime, owner)
         owner.kv_tokens = lambda: handler.kv_tokens
-        leaving = asyncio.create_task(_cancel_when(gone, handler))
+        leaving = asyncio.create_task(_cancel_after(disconnected(), handler))
         self._chats.add(handler)
         try:
             response = await handler.respond(request)
@@ -211,13 +220,12 @@ class SessionServer:
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
         """Stop the reply of a session of these kinds; without an id, of all of them."""
         found = [
-            live
+            live.connection
             for (kind, name), live in self._live.items()
             if kind in kinds and session_id in (None, name) and live.connection is not None
         ]
-        for live in found:
-            if live.connection is not None:
-                live.connection.request_stop()
+        for connection in found:
+            connection.request_stop()
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
@@ -281,12 +289,6 @@ class SessionServer:
             live.gone.set()
             self._session_ended.set()
 
-    async def _take_slot(self, kind: SocketKind, owner: Owner) -> Lease | None:
-        """Take the slot of a live session; other sessions take one for each turn."""
-        if not kind.is_live:
-            return None
-        return await self.runtime.slots.take(owner, self.runtime.limits.busy_wait_s)
-
     async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
             live.connection = self._builder.build(socket, live.kind, live.owner, lease)
@@ -298,12 +300,6 @@ class SessionServer:
                 live.resumable.end()
             if lease is not None:
                 lease.give_back()  # if the connection has not done so
-
-
-async def deny(websocket: WebSocket, error: OmniError) -> None:
-    """Deny the handshake with the error."""
-    body = ErrorMessage.of(error).model_dump(mode="json")
-    await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
 
 async def refuse(
@@ -322,6 +318,6 @@ async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:
     await handler.release()
 
 
-async def _cancel_when(gone: asyncio.Event, handler: ChatHandler) -> None:
-    await gone.wait()
+async def _cancel_after(disconnected: Awaitable[None], handler: ChatHandler) -> None:
+    await disconnected
     handler.cancel()

@@ -64,8 +64,8 @@ class ChatHandler(SessionHandler[ChatMode]):
         if runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
-        await runtime.make_room()
-        if self._is_cut:
+        await runtime.evict_surplus()
+        if self._is_interrupted:
             raise WorkCancelledError
         self._view = view = runtime.backend.open_chat(self._threads)
         return view
@@ -78,8 +78,6 @@ class ChatHandler(SessionHandler[ChatMode]):
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the request was fed"
-        if self._is_cut:
-            view.stop()
         end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
         stats = TokenStats(generated_tokens=end.generated_tokens)
         await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
@@ -151,7 +149,7 @@ class StreamingHandler(SessionHandler[StreamingMode]):
             await self._drop()
         if self._conversation is None:
             self._use(self._recall(message))
-            await runtime.make_room()
+            await runtime.evict_surplus()
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
@@ -177,8 +175,6 @@ class StreamingHandler(SessionHandler[StreamingMode]):
         conversation = self._conversation
         assert conversation is not None, "nothing was prefilled"
         view = conversation.view
-        if self._is_cut:
-            view.stop()
         try:
             end = await self._reply(view, view.reply(SESSION, request), emit)
         except WorkCancelledError:
@@ -280,9 +276,9 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
             await self._threads.detect(detector.reset)
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
-        if self._is_cut:
+        if self._is_interrupted:
             raise WorkCancelledError
-        await self._runtime.make_room()
+        await self._runtime.evict_surplus()
         self._view = view = self._runtime.backend.open_half_duplex(self._threads)
         self._transcribes = message.transcribe
         self._detector = TurnDetector(message.config.vad, self._runtime.detector)
@@ -308,8 +304,6 @@ class HalfDuplexHandler(SessionHandler[HalfDuplexMode]):
         await self._call(view.feed_segment(from_pcm(segment.pcm)))
         added = max(0, view.kv_cache_length - before)
         fed = TokenStats(cached_tokens=before, input_tokens=added)
-        if self._is_cut:
-            view.stop()  # feeding has cleared an earlier stop
         end = await self._reply(view, view.answer(sets_rollback_point=False), emit)
         view.clear_rollback_point()
         await emit(turn_done(view, fed, end))

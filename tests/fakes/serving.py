@@ -1,4 +1,4 @@
-"""A socket and an engine for the serve loop: everything that may go wrong can be asked for."""
+"""Fakes of a socket and a handler for the serve loop, with injectable faults."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _drop(logger: object, name: str, event: structlog.typing.EventDict) -> NoRet
 QUIET: structlog.stdlib.BoundLogger = structlog.wrap_logger(
     None, processors=[_drop], wrapper_class=structlog.stdlib.BoundLogger
 )
-"""A log nobody reads."""
+"""A log that drops all events."""
 
 
 class FakeSocket:
-    """A client that says what the test says.
+    """A client controlled by the test.
 
     Attributes:
-        sent: what was sent to it, parsed.
+        sent: parsed messages sent to it.
         closes: (code, reason) of every close.
     """
 
@@ -70,7 +70,7 @@ class FakeSocket:
         self._incoming.put_nowait(raw)
 
     def drop(self, *, while_sending: bool = False) -> None:
-        """The connection is lost; a send that waits may never be told so."""
+        """Lose the connection; a waiting send may never notice."""
         self._is_gone = True
         if not while_sending:
             self._may_send.set()
@@ -127,13 +127,13 @@ def usual_answers(effect: WorkEffect) -> Sequence[Event]:
 
 
 class FakeHandler:
-    """An engine that answers at once, or when it is let.
+    """A handler that answers at once, or when the test lets it.
 
     Attributes:
-        answers: what to say to each effect; may raise.
-        heard: what detection finds in each chunk.
-        log: effects and signals in the order they came.
-        releases: how often it was released.
+        answers: events for each effect; may raise.
+        heard: events of detection for each chunk.
+        log: effects and signals in order.
+        releases: number of releases.
     """
 
     def __init__(self, answers: Callable[[WorkEffect], Sequence[Event]] = usual_answers) -> None:

@@ -1,4 +1,4 @@
-"""One connection with everything around it fake, and whole conversations to hold on it."""
+"""A connection with fakes around it, and whole conversations to run on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TERMINAL = {"stopped", "timeout", "error"}
 
 
 class Watcher:
-    """Notes what it sees."""
+    """Records what it observes."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
@@ -49,7 +49,7 @@ class Watcher:
 
 
 class Stage:
-    """One connection with everything around it fake."""
+    """A connection with fakes around it."""
 
     def __init__(
         self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
@@ -80,7 +80,7 @@ class Stage:
         assert self.socket.types == ["prepared"]
 
     async def end(self) -> None:
-        """Wait, in virtual time, until it has ended; everything must be in order then."""
+        """Wait in virtual time until it has ended, then check it."""
         assert self.task is not None
         for _ in range(60):
             await settle()
@@ -91,7 +91,7 @@ class Stage:
         self.check()
 
     def check(self) -> None:
-        """Nothing is left, and everything was said once."""
+        """Check that nothing leaks and everything happened once."""
         assert self.handler.releases == 1
         assert self.machine.is_closed
         assert self.machine.status is WorkerStatus.IDLE
@@ -110,12 +110,12 @@ Result = TypeVar("Result")
 
 
 def run(test: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a test on a loop of its own, in virtual time."""
+    """Run a test on a separate loop, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(test())
 
 
-# --- three conversations, from the first word to the last ---
+# --- three whole conversations ---
 
 
 async def talk_duplex(stage: Stage) -> None:
@@ -177,7 +177,7 @@ CONVERSATIONS: dict[str, tuple[Callable[[], Any], Endpoint, Any]] = {
 async def converse(
     name: str, at: int | None = None, act: Callable[[Stage], None] | None = None
 ) -> tuple[Stage, Awaits]:
-    """Hold a conversation; at suspension number `at` something happens."""
+    """Run a conversation with an incident at suspension number `at`."""
     build, endpoint, talk = CONVERSATIONS[name]
     stage = Stage(build(), endpoint)
     awaits = Awaits(at, (lambda: act(stage)) if act else None)
@@ -200,7 +200,7 @@ def cancel(stage: Stage) -> None:
 
 
 def half_open(stage: Stage) -> None:
-    """Nothing reaches the client any more, and the server's pings find out."""
+    """The connection is half open until the server's pings time out."""
     stage.socket.stop_reading()
     stage.socket.drop(while_sending=True)
 
@@ -215,7 +215,7 @@ ACCIDENTS: dict[str, Callable[[Stage], None]] = {
 
 
 class Hopeless(DuplexMachine):
-    """A machine that cannot even end."""
+    """A machine that fails even at its end."""
 
     def handle(self, event: Event) -> list[Effect]:
         if self.phase == "active":

@@ -27,7 +27,7 @@ FULL_SIZE = PUBLISHED_MIN_PARAMETERS + 1
         ("other", 1_000, ModelKind.NANO, ModelKind.NANO),
     ],
 )
-def test_no_card_makes_a_small_model_a_full_one(
+def test_no_card_turns_a_small_model_into_the_full_one(
     variant: str, parameters: int, told: ModelKind | None, kind: ModelKind
 ) -> None:
     assert kind_of(variant, parameters, told) is kind
@@ -45,6 +45,6 @@ def test_a_card_names_the_model_and_what_to_say_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"kind": "best"}', '{"try_saying": [""]}', '{"name": "' + "n" * 81]
 )
-def test_a_card_that_cannot_be_used_is_no_card(tmp_path: Path, content: str) -> None:
+def test_an_unusable_card_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "model_card.json").write_text(content)
     assert read_card(tmp_path) == read_card(tmp_path / "nowhere")

@@ -48,7 +48,7 @@ OUTPUT_RATE_HZ = 24_000
 # The processor
 
 
-def test_a_mode_is_a_name_for_a_view(processor: UnifiedProcessor) -> None:
+def test_a_mode_selects_a_view(processor: UnifiedProcessor) -> None:
     assert processor.is_ready()
     for choose, mode, view in (
         (processor.set_duplex_mode, ProcessorMode.DUPLEX, processor.duplex),
@@ -73,7 +73,7 @@ def test_the_cache_length_is_the_chosen_modes(processor: UnifiedProcessor) -> No
     assert processor.kv_cache_length == 0
 
 
-def test_conversations_of_all_modes_live_side_by_side(processor: UnifiedProcessor) -> None:
+def test_conversations_of_all_modes_coexist(processor: UnifiedProcessor) -> None:
     streaming, duplex = processor.streaming, processor.duplex
     prefill(streaming, "a", "hello")
     duplex.prepare()
@@ -83,7 +83,7 @@ def test_conversations_of_all_modes_live_side_by_side(processor: UnifiedProcesso
     assert (streaming.kv_cache_length, duplex.kv_cache_length) == before
 
 
-def test_a_worker_s_setting_says_how_keys_and_values_are_held(checkpoint: Path) -> None:
+def test_a_setting_chooses_the_cache_format(checkpoint: Path) -> None:
     model = {"model_path": str(checkpoint), "cache": "int8"}
     settings = Settings.model_validate({"model": model, "duplex": {"max_kv_tokens": 1_000}})
     backend, engine = real_backend(settings, None), Engine()
@@ -121,7 +121,7 @@ def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
         ({"pt_path": "/nowhere.pt"}, "nowhere.pt"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_clear_error(
+def test_a_load_failure_is_one_clear_error(
     checkpoint: Path, changes: dict[str, Any], sentence: str
 ) -> None:
     options: dict[str, Any] = {
@@ -150,9 +150,7 @@ def test_the_default_voice_is_the_operators_or_the_checkpoints(
 
 
 @pytest.mark.parametrize(("theirs", "ours"), TRANSLATIONS)
-def test_every_error_of_the_model_has_one_of_ours(
-    theirs: type[Exception], ours: type[Exception]
-) -> None:
+def test_every_model_error_is_translated(theirs: type[Exception], ours: type[Exception]) -> None:
     error = PromptTooLongError(9, 8) if theirs is PromptTooLongError else theirs("it broke")
     found = translate(error)
     assert type(found) is ours
@@ -174,8 +172,12 @@ def test_chat_answers_a_request(processor: UnifiedProcessor) -> None:
     assert reply.token_stats.total_tokens == reply.token_stats.input_tokens + 12
     assert reply.duration_ms > 0
     assert processor.chat.chat(request).text == reply.text, "the same seed"
-    assert processor.chat.chat(request, max_new_tokens=3).tokens_generated == 3
-    greedy = [processor.chat.chat(request, do_sample=False).text for _ in range(2)]
+    short = GenerationConfig(max_new_tokens=3)
+    shorter = request.model_copy(update={"generation": short})
+    assert processor.chat.chat(shorter).tokens_generated == 3
+    plain = SHORT.model_copy(update={"do_sample": False})
+    greedy_request = request.model_copy(update={"generation": plain})
+    greedy = [processor.chat.chat(greedy_request).text for _ in range(2)]
     assert greedy[0] == greedy[1] != reply.text
 
 
@@ -190,7 +192,8 @@ def test_chat_speaks_in_the_callers_voice(processor: UnifiedProcessor, tmp_path:
     assert reply.prompt.startswith("<|im_start|>system\nUse the voice in the audio prompt")
     assert reply.audio_data is not None and reply.audio_path == str(path)
     assert path.stat().st_size > 44
-    assert processor.chat.chat(request, generate_audio=False).audio_data is None
+    silent = request.model_copy(update={"tts": tts.model_copy(update={"enabled": False})})
+    assert processor.chat.chat(silent).audio_data is None
 
 
 def test_a_seed_makes_a_reply_repeatable(processor: UnifiedProcessor) -> None:
@@ -231,7 +234,7 @@ def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple
     )
 
 
-def test_what_goes_wrong_in_chat_is_told(processor: UnifiedProcessor) -> None:
+def test_chat_errors_are_in_the_response(processor: UnifiedProcessor) -> None:
     short = encode_wire_audio(speech(0.1))
     for request, words in (
         (

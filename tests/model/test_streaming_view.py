@@ -20,7 +20,7 @@ from tests.model.views import finish, prefill
 # Streaming
 
 
-def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> None:
+def test_a_retained_session_feeds_only_new_messages(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     assert prefill(view, "a", "hello").endswith("user\nhello")
     first = view.token_stats
@@ -69,7 +69,7 @@ def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
     assert not any(chunk.audio_data for chunk in silent)
 
 
-def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor) -> None:
+def test_prefill_settings_apply_to_the_reply(processor: UnifiedProcessor) -> None:
     view, texts = processor.streaming, []
     for temperature, given in ((0.0, None), (2.0, 0.0), (2.0, None)):
         view.reset_session("a")
@@ -80,7 +80,7 @@ def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_a_guess_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
+def test_a_speculative_reply_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     assert not view.can_rollback()
     assert not view.rollback().success
@@ -125,7 +125,7 @@ def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> Non
     assert view.token_stats.cached_tokens == before
 
 
-def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProcessor) -> None:
+def test_an_unusable_voice_leaves_the_previous_one(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     view.init_ref_audio_from_data(speech(1.0))
     with pytest.raises(AudioError, match="voice sample lasts"):
@@ -200,7 +200,7 @@ def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcesso
     assert view.kv_cache_length == before + view.token_stats.input_tokens + tokens
 
 
-def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProcessor) -> None:
+def test_a_view_can_continue_a_given_session(processor: UnifiedProcessor) -> None:
     context = processor.streaming.context
     view = StreamingView(context)
     prefill(view, "kept", "hello")

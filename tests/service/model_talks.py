@@ -33,7 +33,7 @@ def model_backend(checkpoint: Path, *, seed: int, warms_up: bool = True) -> Real
 
 
 class Failing:
-    """Lets chosen language-model passes of an executor fail, or all of them take longer."""
+    """Makes chosen language-model passes of an executor fail, or slows all of them down."""
 
     def __init__(self, executor: Executor) -> None:
         self.passes_until_failure: int | None = None
@@ -56,7 +56,7 @@ class Failing:
 async def turn(
     client: Client, messages: list[Message], session_id: str | None = None, **fields: object
 ) -> Message:
-    """Hold one greedy turn on a socket of its own."""
+    """Run one greedy turn on a separate socket."""
     async with client.talk("streaming", session_id) as talk:
         await talk.say("prefill", messages=messages, **fields)
         fed = await talk.hear()
@@ -67,7 +67,7 @@ async def turn(
 
 
 async def say_something(talk: Talk, second: int) -> list[Message]:
-    """Speak for a second, fall silent, and hear the answer."""
+    """Send a second of speech, then silence, and receive the answer."""
     await talk.say("audio_chunk", audio=wire(speech()[second * SECOND : (second + 1) * SECOND]))
     await talk.say("audio_chunk", audio=SILENCE)
     return await talk.hear_until("turn_done")

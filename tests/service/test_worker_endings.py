@@ -1,6 +1,6 @@
-"""Every phase of every protocol can be left in every way, and each leaves an idle worker.
+"""Every ending in every phase of every protocol leaves an idle worker.
 
-Exactly one last word or close code, and no task, thread or descriptor stays behind.
+Exactly one last message or close code, and no leaked task, thread or descriptor.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Bench:
-    """A worker whose delays can be changed."""
+    """A worker with adjustable delays."""
 
     worker: RunningWorker
     backend: FakeBackend
@@ -132,13 +132,13 @@ def running_bench(data: Path, **limits: float) -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One worker for all tests, which must leave it as they found it."""
+    """One worker for all tests, which restore its state."""
     yield from running_bench(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def impatient_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A worker that gives up soon on clients that answer no ping."""
+    """A worker with a short timeout for clients that answer no ping."""
     yield from running_bench(tmp_path_factory.mktemp("data"), heartbeat_s=HEARTBEAT_S)
 
 
@@ -260,7 +260,7 @@ def test_every_phase_ends_once(bench: Bench, name: str, way: str) -> None:
 
 @pytest.mark.parametrize("name", by_default(["duplex active"], list(PHASES)))
 def test_half_open(impatient_bench: Bench, name: str) -> None:
-    """The client is never heard of again, and answers no ping."""
+    """The client disappears without closing, and answers no ping."""
     bench, phase = impatient_bench, PHASES[name]
 
     async def scenario() -> None:
@@ -276,7 +276,7 @@ def test_half_open(impatient_bench: Bench, name: str) -> None:
     asyncio.run(scenario())
 
 
-def test_bad_sound_ends_a_session_with_its_code(bench: Bench) -> None:
+def test_invalid_audio_ends_a_session_with_its_code(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         await talk.say("audio_chunk", audio="AAAA")
         await talk.hear_all()
@@ -286,7 +286,7 @@ def test_bad_sound_ends_a_session_with_its_code(bench: Bench) -> None:
     assert heard[0]["code"] == "bad_audio" and heard[-1]["code"] == 1007
 
 
-def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
+def test_a_message_beyond_the_socket_limit_is_not_read(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         with suppress(ConnectionClosed):
             # In fragments, so that this client goes on answering pings while it sends.
@@ -297,7 +297,7 @@ def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
     assert words(heard) == ["closed"] and heard[-1]["code"] == 1009
 
 
-def test_sound_of_a_pause_is_lost_with_one_warning(bench: Bench) -> None:
+def test_audio_during_a_pause_is_dropped_with_one_warning(bench: Bench) -> None:
     async def leave(phase: Phase, talk: Talk) -> None:
         for message in (CHUNK, CHUNK):
             await talk.socket.send(json.dumps(message))

@@ -1,4 +1,4 @@
-"""A worker from the start of its program to the end, and who is let in."""
+"""Start and shutdown of a worker, and its admission of clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = "loading by steps"
 
 
 class BrokenBackend(FakeBackend):
-    """Cannot be loaded."""
+    """Fails to load."""
 
     def load(self, engine: Engine, report: Report) -> None:
         raise ModelError("There is no checkpoint in /nowhere.")
@@ -46,7 +46,7 @@ def missing_library() -> Backend:
     ("make", "reason"),
     [(BrokenBackend, "There is no checkpoint in /nowhere."), (missing_library, "No module named")],
 )
-def test_a_worker_that_cannot_load_stays_and_says_why(
+def test_a_worker_that_cannot_load_keeps_running_and_reports_why(
     tmp_path: Path, make: Callable[[], Backend], reason: str
 ) -> None:
     async def scenario(worker: RunningWorker) -> None:
@@ -67,19 +67,18 @@ def test_a_worker_that_cannot_load_stays_and_says_why(
 
 
 class StepwiseBackend(FakeBackend):
-    """Loads a step when it may."""
+    """Loads step by step under the test's control."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: Queue[float | None] = Queue()
 
     def load(self, engine: Engine, report: Report) -> None:
-        engine.watch(self.free_share)
         while (share := self.steps.get(timeout=LIMIT_S)) is not None:
             report(STEPS, share)
 
 
-def test_a_loading_worker_shows_its_progress_and_serves_nobody(tmp_path: Path) -> None:
+def test_a_loading_worker_reports_progress_and_denies_sessions(tmp_path: Path) -> None:
     make = StepwiseBackend()
 
     async def scenario(worker: RunningWorker) -> None:
@@ -164,7 +163,7 @@ def test_configured_limits_hold_over_http_too(tmp_path: Path) -> None:
 # The secret
 
 
-def test_only_who_knows_the_secret_gets_in(tmp_path: Path) -> None:
+def test_only_clients_with_the_secret_are_admitted(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, security={"worker_secret": "open sesame"})
 
     async def scenario(port: int) -> None:

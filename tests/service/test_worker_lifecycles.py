@@ -1,4 +1,4 @@
-"""A duplex session of a worker from the first message to the last, every field."""
+"""A worker's duplex session from first to last message, with every field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
         yield running
 
 
-def test_half_duplex_takes_what_it_is_not_told_from_the_configuration(tmp_path: Path) -> None:
+def test_half_duplex_defaults_come_from_the_configuration(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, half_duplex={"timeout_s": 33})
 
     async def scenario(port: int) -> None:
@@ -46,7 +46,7 @@ def test_half_duplex_takes_what_it_is_not_told_from_the_configuration(tmp_path: 
         asyncio.run(scenario(own.port))
 
 
-def test_duplex_with_sound_alone(worker: RunningWorker) -> None:
+def test_duplex_with_audio_only(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         async with client.talk("duplex", variant="audio") as talk:

@@ -1,4 +1,4 @@
-"""A worker with the real model at toy size: pictures that come ahead of their chunk."""
+"""Prefetch of pictures in a worker with a toy-size model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAME = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "visi
 
 
 class Encoding:
-    """Counts the slices that an executor encodes, and lets it take its time."""
+    """Counts the slices that an executor encodes, and slows it down."""
 
     def __init__(self, backend: RealBackend) -> None:
         self.slices = 0
@@ -78,7 +78,7 @@ def second(index: int) -> str:
 
 
 async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
-    """A unit for each picture; what was answered."""
+    """Run a unit for each picture; return the answers."""
     results = []
     async with client.talk("duplex") as talk:
         await talk.prepared(config=DUPLEX)
@@ -94,7 +94,7 @@ async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
     return results
 
 
-def test_a_conversation_is_the_same_with_its_pictures_ahead(
+def test_prefetching_pictures_does_not_change_a_conversation(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     async def scenario() -> None:
@@ -109,7 +109,7 @@ def test_a_conversation_is_the_same_with_its_pictures_ahead(
     asyncio.run(scenario())
 
 
-def test_what_was_seen_ahead_costs_the_unit_nothing(
+def test_prefetched_pictures_cost_the_unit_nothing(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     encoding.delay_s = ENCODING_S
@@ -135,7 +135,7 @@ def test_what_was_seen_ahead_costs_the_unit_nothing(
     asyncio.run(scenario())
 
 
-def test_a_look_is_less_urgent_than_any_unit(
+def test_units_have_priority_over_prefetches(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = worker.runtime.engine
@@ -182,7 +182,7 @@ def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWo
     asyncio.run(scenario())
 
 
-def test_after_a_switch_of_slices_pictures_are_encoded_once(
+def test_after_a_change_of_the_slice_limit_pictures_are_encoded_once(
     worker: RunningWorker, encoding: Encoding
 ) -> None:
     large = jpeg(900, 600)
@@ -210,7 +210,7 @@ def test_after_a_switch_of_slices_pictures_are_encoded_once(
 
 
 @pytest.mark.parametrize("ending", ["stop", "leave"])
-def test_a_session_that_ends_while_it_looks_leaves_nothing(
+def test_a_session_that_ends_during_a_prefetch_leaks_nothing(
     worker: RunningWorker, backend: RealBackend, encoding: Encoding, ending: str
 ) -> None:
     encoding.delay_s = ENCODING_S

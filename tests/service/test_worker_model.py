@@ -1,4 +1,4 @@
-"""A worker with the real model at toy size: caches, rollback, sessions side by side, no leak."""
+"""A worker with a toy-size model: caches, rollback, concurrent sessions, no leak."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def worker(
 
 @pytest.fixture(autouse=True)
 def nothing_stays_in_memory(worker: RunningWorker, backend: RealBackend) -> Iterator[None]:
-    """After each test no cache is held but those kept for a next turn."""
+    """Check that each test leaves only the caches retained for a next turn."""
     yield
     client = Client(worker.port)
     asyncio.run(client.idle())
@@ -141,7 +141,7 @@ def test_a_failed_turn_leaves_the_turns_before_it_usable(
     asyncio.run(scenario())
 
 
-def test_half_duplex_goes_on_after_a_failed_turn(worker: RunningWorker, failing: Failing) -> None:
+def test_half_duplex_continues_after_a_failed_turn(worker: RunningWorker, failing: Failing) -> None:
     async def scenario() -> None:
         async with Client(worker.port).talk("half_duplex") as talk:
             vad, generation = {"min_silence_duration_ms": 100}, {"max_new_tokens": 20}
@@ -162,7 +162,7 @@ def test_half_duplex_goes_on_after_a_failed_turn(worker: RunningWorker, failing:
     asyncio.run(scenario())
 
 
-def test_a_reply_in_text_alone_has_no_sound(worker: RunningWorker) -> None:
+def test_a_text_only_reply_has_no_audio(worker: RunningWorker) -> None:
     async def scenario() -> None:
         async with Client(worker.port).talk("half_duplex") as talk:
             config = {
@@ -180,7 +180,7 @@ def test_a_reply_in_text_alone_has_no_sound(worker: RunningWorker) -> None:
     asyncio.run(scenario())
 
 
-def test_two_sessions_side_by_side_get_what_each_gets_alone(worker: RunningWorker) -> None:
+def test_concurrent_sessions_get_the_replies_of_separate_ones(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         alone = await listen_and_speak(client)
@@ -198,7 +198,7 @@ def test_two_sessions_side_by_side_get_what_each_gets_alone(worker: RunningWorke
     asyncio.run(scenario())
 
 
-def test_a_session_that_breaks_does_not_disturb_the_other(
+def test_a_failing_session_does_not_disturb_another(
     worker: RunningWorker, failing: Failing
 ) -> None:
     async def scenario() -> None:
@@ -221,7 +221,7 @@ def test_a_session_that_breaks_does_not_disturb_the_other(
 def test_a_broken_pass_is_repeated_for_each_session_alone(
     worker: RunningWorker, backend: RealBackend, failing: Failing
 ) -> None:
-    """What one conversation breaks, the other ones do not notice."""
+    """A conversation that breaks a pass does not disturb the others."""
 
     async def scenario() -> None:
         client = Client(worker.port)
@@ -243,7 +243,7 @@ def test_a_broken_pass_is_repeated_for_each_session_alone(
     asyncio.run(scenario())
 
 
-def test_duplex_hears_sees_speaks_and_is_broken_off(worker: RunningWorker) -> None:
+def test_duplex_with_audio_pictures_speech_and_interruption(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         async with client.talk("duplex", "omni_1") as talk:
@@ -277,7 +277,7 @@ def test_duplex_hears_sees_speaks_and_is_broken_off(worker: RunningWorker) -> No
     asyncio.run(scenario())
 
 
-def test_a_first_chunk_that_is_too_short_waits_for_the_next(worker: RunningWorker) -> None:
+def test_a_short_first_chunk_waits_for_the_next(worker: RunningWorker) -> None:
     async def scenario() -> None:
         async with Client(worker.port).talk("duplex") as talk:
             await talk.prepared(config=DUPLEX)
@@ -298,7 +298,7 @@ def test_a_first_chunk_that_is_too_short_waits_for_the_next(worker: RunningWorke
         ({"ref_audio_base64": "####"}, "bad_audio"),
     ],
 )
-def test_what_cannot_be_prepared_is_told_and_closed(
+def test_an_invalid_prepare_is_reported_and_closes_the_session(
     worker: RunningWorker, fields: Message, code: str
 ) -> None:
     async def scenario() -> None:
@@ -356,7 +356,7 @@ def test_chat_speaks_with_the_voice_it_is_given(worker: RunningWorker, in_pieces
     asyncio.run(scenario())
 
 
-def test_a_chat_over_http_is_given_up_when_nobody_waits_for_it(
+def test_a_chat_over_http_is_cancelled_when_its_client_disconnects(
     worker: RunningWorker, failing: Failing
 ) -> None:
     failing.delay_s = 0.02  # all of the answer would take far longer than idleness is waited for

@@ -1,4 +1,4 @@
-"""Who occupies a worker, who has to wait, who is refused; stopping from outside, and the end."""
+"""Slots of a worker: waiting, refusal, stopping over HTTP, and release."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fake_worker(
 
 
 async def begin(talk: Talk, kind: str) -> None:
-    """Say the first word that needs the worker."""
+    """Send the first message that needs a slot."""
     match kind:
         case "streaming":
             await talk.say("prefill", messages=[USER], clear_kv_cache=True)
@@ -55,7 +55,7 @@ async def begin(talk: Talk, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_finds_the_worker_busy_waits_and_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_session_is_refused_after_waiting_for_a_busy_worker(tmp_path: Path, kind: str) -> None:
     async def scenario(port: int) -> None:
         client = Client(port)
         async with client.talk("duplex") as first:
@@ -76,7 +76,7 @@ def test_whoever_finds_the_worker_busy_waits_and_is_refused(tmp_path: Path, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_waits_is_served_when_the_worker_is_free(tmp_path: Path, kind: str) -> None:
+def test_a_waiting_session_is_served_when_a_slot_is_free(tmp_path: Path, kind: str) -> None:
     async def scenario(port: int) -> None:
         client = Client(port)
         async with client.talk("duplex") as first, client.talk(kind) as second:
@@ -94,10 +94,10 @@ def test_whoever_waits_is_served_when_the_worker_is_free(tmp_path: Path, kind: s
 @pytest.mark.parametrize(
     ("kind", "notices"), [("streaming", True), ("chat", True), ("duplex", False)]
 )
-def test_a_client_that_leaves_while_it_waits_keeps_nothing(
+def test_a_client_that_leaves_while_waiting_leaks_nothing(
     tmp_path: Path, kind: str, notices: bool
 ) -> None:
-    """The socket of a live session is read from its lease on, which then ends at once."""
+    """A live session's socket is read once it has its lease, which then ends at once."""
     with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
         slots = worker.runtime.slots
 
@@ -139,7 +139,7 @@ def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:
         asyncio.run(scenario(worker.port))
 
 
-def test_as_many_talk_at_once_as_there_are_slots(tmp_path: Path) -> None:
+def test_slots_bound_the_concurrent_sessions(tmp_path: Path) -> None:
     async def scenario(port: int) -> None:
         client = Client(port)
         async with client.talk("duplex") as one, client.talk("half_duplex") as two:
@@ -158,7 +158,7 @@ def test_as_many_talk_at_once_as_there_are_slots(tmp_path: Path) -> None:
         asyncio.run(scenario(worker.port))
 
 
-def test_what_is_kept_between_turns_goes_when_somebody_needs_the_slot(tmp_path: Path) -> None:
+def test_retained_conversations_are_evicted_when_a_slot_is_needed(tmp_path: Path) -> None:
     async def scenario(port: int) -> None:
         client = Client(port)
         async with client.talk("streaming") as talk:
@@ -201,14 +201,14 @@ def test_a_reply_is_stopped_over_http(tmp_path: Path) -> None:
 
 
 async def speak_a_turn(talk: Talk) -> None:
-    """Say something to a half-duplex session, and fall silent."""
+    """Send speech to a half-duplex session, then silence."""
     await talk.prepared(config={"vad": {"min_silence_duration_ms": 100}})
     for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND]), SILENCE):
         await talk.say("audio_chunk", audio=sound)
     await talk.hear_until("generating")
 
 
-def test_sound_heard_while_the_model_answers_is_lost(tmp_path: Path) -> None:
+def test_audio_during_a_half_duplex_reply_is_dropped(tmp_path: Path) -> None:
     """Otherwise the model would answer its own echo."""
     times = FakeTimes(prefill_ms=1, piece_ms=20)
 
@@ -225,7 +225,7 @@ def test_sound_heard_while_the_model_answers_is_lost(tmp_path: Path) -> None:
         asyncio.run(scenario(worker.port))
 
 
-def test_a_worker_that_is_too_slow_drops_the_oldest_chunks_and_says_so(tmp_path: Path) -> None:
+def test_a_slow_worker_drops_the_oldest_chunks_with_a_warning(tmp_path: Path) -> None:
     async def scenario(port: int) -> None:
         async with Client(port).talk("duplex") as talk:
             await talk.prepared()

@@ -1,4 +1,4 @@
-"""`python worker.py` as a process: its flags, its signals, and how it ends."""
+"""`python worker.py` as a process: flags, signals and exit."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
         asyncio.run(scenario(running))
 
 
-def test_asked_to_it_ends_so_that_it_is_started_again(
+def test_a_restart_request_ends_the_program_for_its_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(running: Program) -> None:
@@ -143,7 +143,7 @@ def test_asked_to_it_ends_so_that_it_is_started_again(
         asyncio.run(scenario(running))
 
 
-def test_without_a_launcher_it_does_not_end_itself(
+def test_without_a_launcher_a_restart_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
@@ -155,7 +155,7 @@ def test_without_a_launcher_it_does_not_end_itself(
         assert running.health()["model_loaded"] is True
 
 
-def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
+def test_without_a_model_it_serves_a_toy(tmp_path: Path) -> None:
     async def scenario(running: Program) -> None:
         async with Client(running.port).talk("duplex") as talk:
             await talk.prepared()
@@ -175,7 +175,7 @@ def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
         assert "worker_3" in running.output and (tmp_path / "tiny" / "config.json").is_file()
 
 
-def test_a_checkpoint_that_is_none_shows_in_the_health(tmp_path: Path) -> None:
+def test_an_invalid_checkpoint_is_reported_by_health(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, model={"model_path": str(tmp_path)})
     with running_worker(settings, lambda: real_backend(settings, None), waits=False) as running:
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_is_none_shows_in_the_health(tmp_path: Path) -> None:
         assert str(tmp_path) in str(health()["error"])
 
 
-def test_wrong_flags_end_the_program(tmp_path: Path) -> None:
+def test_invalid_flags_end_the_program(tmp_path: Path) -> None:
     with program(tmp_path, "--slots", str(SLOTS_MAX + 1)) as running:
         assert running.process.wait(START_LIMIT_S) == UNUSABLE
         assert "worker_slots" in running.output
@@ -200,7 +200,7 @@ def test_wrong_flags_end_the_program(tmp_path: Path) -> None:
         (("--config", "/no/such/file.json"), "does not exist"),
     ],
 )
-def test_wrong_flags_are_named(
+def test_invalid_flags_are_named(
     monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own

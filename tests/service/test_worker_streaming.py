@@ -28,7 +28,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
 MINE, THEIRS = "1" * 32, "2" * 32
 
 
-def test_streaming_says_when_it_lost_the_history(worker: RunningWorker) -> None:
+def test_streaming_reports_a_cache_miss(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         async with client.talk("streaming") as talk:
@@ -45,7 +45,7 @@ def test_streaming_says_when_it_lost_the_history(worker: RunningWorker) -> None:
     asyncio.run(scenario())
 
 
-def test_one_streaming_socket_may_feed_in_pieces_and_go_on(worker: RunningWorker) -> None:
+def test_a_streaming_socket_feeds_in_parts_and_continues(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         async with client.talk("streaming") as talk:
@@ -69,7 +69,7 @@ def test_one_streaming_socket_may_feed_in_pieces_and_go_on(worker: RunningWorker
     asyncio.run(scenario())
 
 
-def test_only_its_owner_goes_on_with_the_recording_of_a_chat(worker: RunningWorker) -> None:
+def test_only_its_owner_continues_the_recording_of_a_chat(worker: RunningWorker) -> None:
     async def recorded(session_id: str, secret: str) -> str:
         client = Client(worker.port, {SESSION_SECRET_HEADER: secret})
         heard = await one_turn(client, session_id, [USER], clear_kv_cache=True)
@@ -86,7 +86,7 @@ def test_only_its_owner_goes_on_with_the_recording_of_a_chat(worker: RunningWork
     asyncio.run(scenario())
 
 
-def test_the_cache_is_cleared_on_request_unless_somebody_is_served(worker: RunningWorker) -> None:
+def test_the_cache_is_cleared_on_request_unless_a_session_is_served(worker: RunningWorker) -> None:
     async def scenario() -> None:
         client = Client(worker.port)
         await one_turn(client, "to_clear", [USER], clear_kv_cache=True)

@@ -1,4 +1,4 @@
-"""What tests of a worker's protocols look at: fields, recordings, one turn of a chat."""
+"""Checks of a worker's protocols: fields, recordings, one turn of a chat."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def total(turn: Message) -> int:
 async def one_turn(
     client: Client, session_id: str, messages: list[Message], **fields: object
 ) -> Message:
-    """Hold one turn on a socket of its own, as the gateway does."""
+    """Run one turn on a separate socket, as the gateway does."""
     async with client.talk("streaming", session_id) as talk:
         await talk.say("prefill", messages=messages, **fields)
         fed = await talk.hear()
@@ -54,5 +54,5 @@ async def one_turn(
             return {"prefill": fed}
         await talk.say("generate", generate_audio=False)
         done = (await talk.hear_until("done"))[-1]
-    await client.idle()  # only then is the history kept
+    await client.idle()  # the history is retained after that
     return {"prefill": fed, "done": done}

@@ -1,4 +1,4 @@
-"""A worker that really serves on loopback, in this process, and a client made from the protocol."""
+"""A worker that serves on loopback in this process, and a client of its protocols."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Samples = npt.NDArray[np.float32]
 
 
 def speech() -> Samples:
-    """Somebody speaks for eight seconds; [T] at 16 kHz."""
+    """Eight seconds of speech, [T] at 16 kHz."""
     samples, _ = sf.read(SPEECH, dtype="float32")
     return np.asarray(samples, dtype=np.float32)
 
@@ -78,7 +78,7 @@ def settings_for(data_dir: Path, **sections: Mapping[str, object]) -> Settings:
 
 
 class RunningWorker:
-    """A worker that serves, on a thread with a loop of its own."""
+    """A worker that serves on a separate thread and loop."""
 
     def __init__(self, server: DrainingServer) -> None:
         self.server = server
@@ -131,7 +131,7 @@ def running_worker(
     *,
     waits: bool = True,
 ) -> Iterator[RunningWorker]:
-    """Have a worker for the block, loaded unless told otherwise."""
+    """Yield a worker, loaded if it `waits`."""
     usual_log = structlog.get_config()
     structlog.configure(
         processors=[
@@ -152,7 +152,7 @@ def running_worker(
 
 
 class Client:
-    """What a client of one worker does."""
+    """A client of one worker."""
 
     def __init__(self, port: int, headers: Mapping[str, str] | None = None) -> None:
         self.port = port
@@ -171,7 +171,7 @@ class Client:
             yield Talk(socket, name)
 
     async def denied(self, kind: str, code: str = "no_worker") -> str:
-        """Ask for a socket that a worker that is not ready denies; return the reason."""
+        """Open a socket that the worker denies; return the reason."""
         with pytest.raises(InvalidStatus) as refused:
             async with self.talk(kind):
                 pass
@@ -191,7 +191,7 @@ class Client:
         return await self.get("/health")
 
     async def idle(self) -> None:
-        """Wait until it says that it is idle; fail if that takes too long."""
+        """Wait until the worker is idle; fail if that takes too long."""
         deadline_s = time.monotonic() + LIMIT_S
         while (health := await self.health())["worker_status"] != "idle":
             assert time.monotonic() < deadline_s, f"not idle: {health}"
@@ -207,7 +207,7 @@ class Client:
 
 
 class Talk:
-    """One socket as a client has it."""
+    """One client socket."""
 
     def __init__(self, socket: ClientConnection, session_id: str) -> None:
         self.socket = socket
@@ -250,14 +250,14 @@ class Talk:
         return message
 
     async def speak(self, samples: Samples, chunk_samples: int = HALF_SECOND) -> None:
-        """Send sound in chunks, far faster than it sounds but not faster than it is heard."""
+        """Send audio in chunks, faster than real time but no faster than it is processed."""
         for start in range(0, len(samples), chunk_samples):
             await asyncio.sleep(CHUNK_PAUSE_S)
             await self.say("audio_chunk", audio=wire(samples[start : start + chunk_samples]))
 
 
 class DeadClient:
-    """A client whose connection hangs: it has said something, and is never heard of again."""
+    """A client whose connection hangs after it has sent something."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -297,7 +297,7 @@ class DeadClient:
 
 
 def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Look until something is true; fail with its name if it never is."""
+    """Poll until a condition is true; fail with its name if it never is."""
     deadline_s = time.monotonic() + limit_s
     while not is_true():
         assert time.monotonic() < deadline_s, f"never came true: {what}"
@@ -305,7 +305,7 @@ def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_
 
 
 async def soon(what: str, is_true: Callable[[], Awaitable[object]]) -> None:
-    """Do the same without holding up the loop."""
+    """Run `eventually` without blocking the loop."""
     deadline_s = time.monotonic() + LIMIT_S
     while not await is_true():
         assert time.monotonic() < deadline_s, f"never came true: {what}"

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+from core.engine.engine import Engine
 from core.errors import WorkerBusyError
+from core.modes import Report
 from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened
 from core.schemas.duplex import Result
@@ -248,6 +250,10 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.asked: set[str] = set()
+
+        def load(self, engine: Engine, report: Report) -> None:
+            super().load(engine, report)
+            engine.watch(self.free_share)
 
         def free_share(self) -> float:
             self.asked.add(threading.current_thread().name)

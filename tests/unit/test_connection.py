@@ -1,4 +1,4 @@
-"""The serve loop with a fake client, engine and clock: nothing leaks, whatever happens when."""
+"""The serve loop with a fake client, engine and clock: nothing leaks at any incident."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_a_whole_conversation(name: str) -> None:
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_an_accident_at_any_await_leaks_nothing(name: str, accident: str) -> None:
+def test_a_failure_at_any_await_leaks_nothing(name: str, accident: str) -> None:
     _, awaits = run(lambda: converse(name))
     assert awaits.count > 50
     for at in range(awaits.count):
         run(partial(converse, name, at, ACCIDENTS[accident]))
 
 
-def test_cancelled_again_and_again() -> None:
+def test_repeated_cancellation() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -72,10 +72,10 @@ def test_cancelled_again_and_again() -> None:
     run(test)
 
 
-# --- the order of things ---
+# --- order ---
 
 
-def test_the_result_is_sent_before_finalize_is_begun() -> None:
+def test_the_result_is_sent_before_finalize_begins() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -90,7 +90,7 @@ def test_the_result_is_sent_before_finalize_is_begun() -> None:
     run(test)
 
 
-def test_stop_halts_the_step_and_closes_after_the_release() -> None:
+def test_stop_cancels_the_step_and_closes_after_the_release() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -126,7 +126,7 @@ def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
     run(test)
 
 
-def test_a_timer_that_ran_out_behind_other_events_counts_only_if_it_still_runs() -> None:
+def test_an_expired_timer_that_was_stopped_meanwhile_does_not_fire() -> None:
     async def test() -> None:
         stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0)))
         await stage.prepare()
@@ -148,7 +148,7 @@ def test_a_timer_that_ran_out_behind_other_events_counts_only_if_it_still_runs()
     run(test)
 
 
-def test_a_stop_from_outside() -> None:
+def test_a_requested_stop() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()

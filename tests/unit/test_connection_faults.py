@@ -1,4 +1,4 @@
-"""The serve loop when something raises that never should."""
+"""The serve loop with unexpected exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fakes.stages import (
     run,
 )
 
-# --- what nobody expected ---
+# --- unexpected exceptions ---
 
 
 @pytest.mark.parametrize("error", [GenerationFailedError(), RuntimeError("out of memory")])
@@ -52,7 +52,7 @@ def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
 
 
 class Broken(DuplexMachine):
-    """A machine with a mistake in it."""
+    """A machine with a bug."""
 
     def handle(self, event: Event) -> list[Effect]:
         if event.kind == "interrupt":
@@ -60,7 +60,7 @@ class Broken(DuplexMachine):
         return super().handle(event)
 
 
-def test_a_mistake_in_a_machine_ends_its_session_in_order() -> None:
+def test_a_bug_in_a_machine_ends_its_session_in_order() -> None:
     async def test() -> None:
         stage = Stage(Broken(NAMES))
         await stage.prepare()
@@ -72,7 +72,7 @@ def test_a_mistake_in_a_machine_ends_its_session_in_order() -> None:
     run(test)
 
 
-def test_even_a_machine_that_cannot_end_is_released() -> None:
+def test_a_machine_that_fails_at_its_end_is_released() -> None:
     async def test() -> None:
         stage = Stage(Hopeless(NAMES))
         await stage.prepare()
@@ -103,7 +103,7 @@ class Clumsy(Watcher):
         raise OSError("disk full")
 
 
-def test_an_observer_that_fails_is_left_out() -> None:
+def test_a_failing_observer_is_removed() -> None:
     async def test() -> None:
         stage = Stage()
         clumsy = Clumsy()
@@ -119,7 +119,7 @@ def test_an_observer_that_fails_is_left_out() -> None:
     run(test)
 
 
-def test_a_socket_that_raises_anything_counts_as_gone() -> None:
+def test_any_exception_of_a_socket_counts_as_a_disconnect() -> None:
     async def test() -> None:
         stage = Stage()
 

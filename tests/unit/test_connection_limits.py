@@ -1,4 +1,4 @@
-"""The serve loop against slow clients, slow engines, and messages that cannot be."""
+"""The serve loop with slow clients, slow engines and invalid messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.fakes.stages import (
     run,
 )
 
-# --- messages that cannot be ---
+# --- invalid messages ---
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
     run(test)
 
 
-# --- a slow side ---
+# --- slow clients and engines ---
 
 
-def test_a_full_inbox_slows_the_client_down() -> None:
+def test_a_full_inbox_applies_backpressure() -> None:
     async def test() -> None:
         stage = Stage(limits=ServeLimits(inbox_events=8))
         await stage.prepare()
@@ -112,7 +112,7 @@ def test_a_session_holds_no_more_bytes_than_its_largest_message_has() -> None:
     run(test)
 
 
-def test_a_client_that_reads_nothing_is_given_up() -> None:
+def test_a_client_that_reads_nothing_is_disconnected() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -128,7 +128,7 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
     run(test)
 
 
-def test_a_lost_client_is_not_waited_for_in_a_send() -> None:
+def test_a_send_to_a_lost_client_is_aborted() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -151,7 +151,7 @@ def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "mistake"])
-def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
+def test_an_engine_that_waits_for_a_full_inbox_is_released(ending: str) -> None:
     async def test() -> None:
         machine = Hopeless(NAMES) if ending == "mistake" else DuplexMachine(NAMES)
         stage = Stage(machine, limits=ServeLimits(inbox_events=2))
@@ -177,7 +177,7 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
     run(test)
 
 
-def test_a_slow_engine_holds_up_nobody_else() -> None:
+def test_a_slow_engine_does_not_delay_other_sessions() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
@@ -195,7 +195,7 @@ def test_a_slow_engine_holds_up_nobody_else() -> None:
     run(test)
 
 
-def test_an_engine_that_never_answers_is_given_up() -> None:
+def test_an_engine_that_never_answers_ends_the_session() -> None:
     async def test() -> None:
         stage = Stage(machine=DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
         await stage.prepare()
@@ -214,7 +214,7 @@ def test_an_engine_that_never_answers_is_given_up() -> None:
     run(test)
 
 
-def test_an_engine_that_says_something_now_and_then_is_alive(
+def test_an_engine_that_emits_events_is_not_stalled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Content on the wire becomes what the model's processor takes."""
+"""Wire content is converted for the model's processor."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_models_own_system_prompt_introduces_the_voice() -> None:
     assert len(silent.content) == 1
 
 
-def test_a_system_message_or_a_text_reply_needs_no_prompt_of_ours() -> None:
+def test_a_system_message_or_a_text_reply_gets_no_voice_prompt() -> None:
     told = [ModelMessage("system", "Be brief."), ModelMessage("user", "hi")]
     assert with_voice_prompt(told, TTSConfig(enabled=True), VOICE) == told
     assert with_voice_prompt(told[1:], TTSConfig(), VOICE) == told[1:]
@@ -126,14 +126,14 @@ def test_a_system_message_or_a_text_reply_needs_no_prompt_of_ours() -> None:
         (TTSConfig(enabled=True, mode=TTSMode.VOICE_CLONING), None),
     ],
 )
-def test_a_prompt_that_cannot_be_made_is_a_bad_setting(
+def test_an_impossible_voice_prompt_is_a_configuration_error(
     tts: TTSConfig, voice: np.ndarray | None
 ) -> None:
     with pytest.raises(BadConfigError, match="voice prompt"):
         with_voice_prompt([ModelMessage("user", "hi")], tts, voice)
 
 
-def test_the_voice_is_the_file_then_the_samples_then_the_default(tmp_path: Path) -> None:
+def test_a_voice_file_precedes_samples_and_the_default(tmp_path: Path) -> None:
     path = tmp_path / "voice.wav"
     write_wav(path, tone(16_000, 3.0), 16_000)
     sent = encode_wire_audio(tone(16_000, 1.0))

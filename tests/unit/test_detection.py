@@ -1,4 +1,4 @@
-"""What of the user's sound becomes a segment, and what breaks the model off; a scripted model."""
+"""Segments of the user's speech, and barge-in, with a scripted voice detector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND = 16_000
 
 
 class Loudness(SileroVad):
-    """Takes what is loud for speech."""
+    """A detector that classifies loud windows as speech."""
 
     def __init__(self) -> None:
         """Load nothing."""
@@ -26,7 +26,7 @@ class Loudness(SileroVad):
 
 
 def sound(*pieces_ms: int) -> np.ndarray:
-    """Silence and speech in turn, ms each, silence first."""
+    """Return alternating silence and speech, ms each, silence first."""
     parts = [
         np.full(16 * length, LOUD if index % 2 else 0.0, np.float32)
         for index, length in enumerate(pieces_ms)
@@ -34,7 +34,7 @@ def sound(*pieces_ms: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def test_a_turn_begins_ends_and_carries_its_sound() -> None:
+def test_a_turn_has_a_start_an_end_and_its_audio() -> None:
     config = half_duplex.VadConfig(min_silence_duration_ms=200, speech_pad_ms=0)
     listener = TurnDetector(config, Loudness())
     found = listener.detect(sound(128, 640, 640))
@@ -43,7 +43,7 @@ def test_a_turn_begins_ends_and_carries_its_sound() -> None:
     assert abs(len(samples) - 16 * 640) <= 1_024 and (samples == LOUD).mean() > 0.9
 
 
-def test_what_is_to_be_ignored_is_not_heard() -> None:
+def test_audio_after_a_reset_starts_a_new_stream() -> None:
     listener = TurnDetector(half_duplex.VadConfig(), Loudness())
     assert listener.detect(sound(0, 1_000)[SECOND:]) == ()
     assert listener.detect(sound(0, 1_000))
@@ -56,7 +56,7 @@ def begun(listener: BargeInDetector, *pieces_ms: int) -> int:
     return sum(isinstance(event, SpeechStarted) for event in found)
 
 
-def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
+def test_speech_that_is_long_enough_is_reported_once() -> None:
     listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
     assert begun(listener, 1_024) == 0
     assert begun(listener, 512, 512) == 1
@@ -65,24 +65,24 @@ def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
     assert begun(listener, 0, 1_024) == 1, "another one"
 
 
-def test_short_bursts_break_nothing_off() -> None:
+def test_short_bursts_are_no_barge_in() -> None:
     listener = BargeInDetector(duplex.BargeInConfig(min_speech_duration_ms=256), Loudness())
     assert begun(listener, 128, 128, 640) == 0
     assert begun(listener, 128, 384, 512) == 1, "a whole utterance inside one chunk"
 
 
-def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> None:
+def test_speech_across_chunks_is_reported_when_long_enough() -> None:
     listener = BargeInDetector(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
     assert begun(listener, 768, 256) == 0
     assert begun(listener, 0, 512) == 1
 
 
-def test_a_burst_is_suspected_at_its_first_window_and_then_counts_or_does_not() -> None:
+def test_a_burst_is_suspected_then_confirmed_or_discarded() -> None:
     def kinds(*pieces: tuple[int, bool]) -> list[str]:
         listener = BargeInDetector(duplex.BargeInConfig(), Loudness())
         found: list[SpeechEvent] = []
         for length_ms, is_loud in pieces:
-            for _ in range(length_ms // 32):  # as it comes from a microphone
+            for _ in range(length_ms // 32):  # as from a microphone
                 found += listener.detect(sound(0, 32) if is_loud else sound(32))
         return [type(event).__name__ for event in found]
 

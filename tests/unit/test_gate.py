@@ -1,4 +1,4 @@
-"""Who may ask a worker for what."""
+"""Authentication at a worker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def status_of(secret: str | None, path: str, **headers: str) -> int:
         (SECRET, "/chat", {}, 401),
     ],
 )
-def test_only_the_gateway_may_ask(
+def test_only_the_gateway_is_admitted(
     secret: str | None, path: str, headers: dict[str, str], expected: int
 ) -> None:
     assert status_of(secret, path, **headers) == expected
@@ -60,7 +60,7 @@ def test_only_the_gateway_may_ask(
     ("host", "is_refused"),
     [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.5", True), ("gpu-3", True)],
 )
-def test_a_worker_that_others_reach_needs_a_secret(host: str, is_refused: bool) -> None:
+def test_a_worker_reachable_from_other_machines_needs_a_secret(host: str, is_refused: bool) -> None:
     check_exposure(host, SecuritySettings.model_validate({"worker_secret": SECRET}))
     if is_refused:
         with pytest.raises(ValueError, match=r"security\.worker_secret"):

@@ -1,4 +1,4 @@
-"""The inbox keeps the order, holds senders up, and lets everybody go when it is closed."""
+"""The inbox keeps the order, applies backpressure, and releases waiting callers when closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def read(inbox: Inbox) -> int:
     return int(event.reason)
 
 
-def test_those_who_wait_are_let_in_in_order() -> None:
+def test_waiting_callers_add_in_order() -> None:
     async def test() -> None:
         inbox = Inbox(max_events=2, max_bytes=100)
         senders = [asyncio.create_task(inbox.put(numbered(number))) for number in range(6)]
@@ -32,7 +32,7 @@ def test_those_who_wait_are_let_in_in_order() -> None:
     asyncio.run(test())
 
 
-def test_posting_never_waits_and_goes_behind_what_is_inside() -> None:
+def test_post_never_waits_and_keeps_the_order() -> None:
     async def test() -> None:
         inbox = Inbox(max_events=1, max_bytes=100)
         await inbox.put(numbered(0))
@@ -45,7 +45,7 @@ def test_posting_never_waits_and_goes_behind_what_is_inside() -> None:
     asyncio.run(test())
 
 
-def test_bytes_count_and_a_single_large_one_is_let_in() -> None:
+def test_bytes_are_limited_but_a_single_large_message_fits() -> None:
     async def test() -> None:
         inbox = Inbox(max_events=9, max_bytes=100)
         await inbox.put(numbered(0), 1_000)
@@ -60,7 +60,7 @@ def test_bytes_count_and_a_single_large_one_is_let_in() -> None:
     asyncio.run(test())
 
 
-def test_a_closed_inbox_takes_nothing_and_holds_nobody() -> None:
+def test_a_closed_inbox_drops_events_without_waiting() -> None:
     async def test() -> None:
         inbox = Inbox(max_events=1, max_bytes=100)
         await inbox.put(numbered(0))
@@ -75,7 +75,7 @@ def test_a_closed_inbox_takes_nothing_and_holds_nobody() -> None:
     asyncio.run(test())
 
 
-def test_a_sender_that_gives_up_leaves_nothing_behind() -> None:
+def test_a_cancelled_caller_leaves_no_event() -> None:
     async def test() -> None:
         inbox = Inbox(max_events=1, max_bytes=100)
         await inbox.put(numbered(0))

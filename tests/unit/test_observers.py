@@ -40,14 +40,14 @@ LISTEN = StepDone(DuplexGenerateResult(is_listen=True))
 
 
 def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> None:
-    """Tell events, each so long after the one before, under an observer's eyes."""
+    """Pass events to an observer, each so long after the one before."""
     for event, after_s in events:
         scene.tell(event, after_s)
         observer.observe(scene.told, scene.effects)
     asyncio.run(observer.close())
 
 
-def test_the_log_tells_how_a_session_went() -> None:
+def test_the_course_of_a_session_is_logged() -> None:
     capture = LogCapture()
     log = structlog.wrap_logger(
         None, processors=[capture], wrapper_class=structlog.stdlib.BoundLogger
@@ -75,7 +75,7 @@ def test_the_log_tells_how_a_session_went() -> None:
     assert (closed["close_code"], closed["cause"], closed["duration_s"]) == (1007, "rejected", 2.0)
 
 
-def test_the_log_tells_who_left_and_what_failed() -> None:
+def test_disconnects_and_failures_are_logged() -> None:
     for event, told in (
         (Disconnected("reset"), "client_gone"),
         (EngineFailed(GenerationFailedError()), "engine_failed"),

@@ -1,4 +1,4 @@
-"""The recording of a chat stays open for a next turn; the wait is no part of the chat."""
+"""A chat's recording stays open for the next turn, and the wait is not recorded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def say(bench: Bench, recording: OpenRecording, lasts_s: float) -> None:
 
 
 @in_virtual_time
-async def test_a_chat_lasts_until_its_last_socket_left(bench: Bench) -> None:
+async def test_a_chat_recording_ends_with_its_last_socket(bench: Bench) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)
     recording = recordings.resume(OWNER)
     say(bench, recording, 2)
@@ -57,7 +57,7 @@ async def test_a_chat_lasts_until_its_last_socket_left(bench: Bench) -> None:
 
 @pytest.mark.parametrize("goes_on", [False, True])
 @in_virtual_time
-async def test_a_worker_killed_in_the_wait_takes_no_chat_with_it(
+async def test_a_worker_killed_between_turns_loses_no_recording(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)

@@ -1,4 +1,4 @@
-"""Pictures looked at ahead of their unit: seen once, never lost, and nothing of them stays."""
+"""Pictures are prefetched once, never lost, and freed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BROKEN = Frame(3, base64.b64encode(b"no picture").decode())
 
 
 class Uncompared(str):
-    """Data of a picture, megabytes in real life."""
+    """A picture's data, which must not be compared."""
 
     __hash__ = str.__hash__
 
@@ -55,7 +55,7 @@ class Uncompared(str):
 
 
 class Watched(FakeDuplexView):
-    """Notes what it looks at and what its units get; a look may be made to wait, or to fail."""
+    """Records prefetches and units; a prefetch may be made to wait or to fail."""
 
     def __init__(self, threads: Threads) -> None:
         super().__init__(INSTANT, threads)
@@ -66,7 +66,7 @@ class Watched(FakeDuplexView):
         self.fails = False
 
     async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeEncodedPicture:
-        """Prefetch, when it may."""
+        """Prefetch once the test allows it."""
         self.looks.append(picture.width)
         await self.may_look.wait()
         if self.fails:
@@ -81,7 +81,7 @@ class Watched(FakeDuplexView):
 
 
 class WatchedBackend(FakeBackend):
-    """One conversation that is watched."""
+    """Opens one recorded conversation."""
 
     def __init__(self) -> None:
         super().__init__(INSTANT)
@@ -93,7 +93,7 @@ class WatchedBackend(FakeBackend):
 
 
 class Bench:
-    """A handler with its two lanes, and what it emitted."""
+    """A handler with its two queues and emitted events."""
 
     def __init__(self, handler: DuplexHandler, backend: WatchedBackend) -> None:
         self.handler, self._backend = handler, backend
@@ -107,7 +107,7 @@ class Bench:
         self.emitted.append(event)
 
     def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Prefetch:
-        """Ask for a look as the serve loop does; the lane begins with it later."""
+        """Request a prefetch as the serve loop does; it begins later."""
         effect = Prefetch(frames, tuple(dropped))
         self.handler.expect_prefetch(effect)
         return effect
@@ -116,7 +116,7 @@ class Bench:
         await self.handler.prefetch(self.ask(*frames, dropped=dropped), self.emit)
 
     async def step(self, *frames: Frame, max_slices: int | None = None) -> list[Any]:
-        """Run a unit; return the pictures that the model got."""
+        """Run a unit; return the pictures that the model was given."""
         chunk = AudioChunk(audio=CHUNK, max_slice_nums=max_slices)
         self.handler.expect()
         await self.handler.perform(Step(chunk, frames, 0, due_s=1.0), self.emit)
@@ -129,7 +129,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
-    """Have a prepared handler for the block; it holds nothing at the end."""
+    """Yield a prepared handler; it holds nothing at the end."""
     backend = WatchedBackend()
     runtime = WorkerRuntime(lambda: backend, 1)
     await runtime.load()
@@ -156,7 +156,7 @@ async def until(is_true: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
-def test_pictures_are_told_apart_without_comparing_their_data() -> None:
+def test_pictures_are_compared_by_number_not_by_data() -> None:
     async def scenario() -> None:
         units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
 
@@ -184,7 +184,7 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
     asyncio.run(scenario())
 
 
-def test_a_unit_takes_what_was_seen_ahead() -> None:
+def test_a_unit_uses_prefetched_pictures() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(A)
@@ -200,7 +200,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
     ("limit", "told"),
     [({"frame_max_side_px": 25}, "longer than 25"), ({"frame_max_bytes": 90}, "90 bytes")],
 )
-def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -> None:
+def test_configured_picture_limits_apply(limit: dict[str, int], told: str) -> None:
     settings = Settings.model_validate({"limits": limit})
     rules = SessionRules(settings.limits, settings.duplex, settings.half_duplex)
 
@@ -215,7 +215,7 @@ def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -
     asyncio.run(scenario())
 
 
-def test_pictures_keep_their_order_whoever_looked_at_them() -> None:
+def test_pictures_keep_their_order_prefetched_or_not() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(B)
@@ -226,7 +226,7 @@ def test_pictures_keep_their_order_whoever_looked_at_them() -> None:
     asyncio.run(scenario())
 
 
-def test_a_unit_waits_for_a_look_under_way() -> None:
+def test_a_unit_waits_for_a_prefetch_under_way() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()
@@ -243,7 +243,7 @@ def test_a_unit_waits_for_a_look_under_way() -> None:
     asyncio.run(scenario())
 
 
-def test_a_unit_takes_over_what_has_not_begun() -> None:
+def test_a_unit_encodes_pictures_whose_prefetch_has_not_begun() -> None:
     async def scenario() -> None:
         async with bench() as made:
             effect = made.ask(A)
@@ -256,7 +256,7 @@ def test_a_unit_takes_over_what_has_not_begun() -> None:
     asyncio.run(scenario())
 
 
-def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
+def test_a_unit_without_the_picture_does_not_wait_for_its_prefetch() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()
@@ -270,7 +270,7 @@ def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
     asyncio.run(scenario())
 
 
-def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
+def test_an_undecodable_picture_is_reported_once_and_the_unit_runs() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(BROKEN, A)
@@ -283,7 +283,7 @@ def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
     asyncio.run(scenario())
 
 
-def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
+def test_a_unit_with_another_slice_limit_is_given_the_picture() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(A, B)
@@ -294,7 +294,7 @@ def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
     asyncio.run(scenario())
 
 
-def test_a_switch_of_slices_costs_one_look() -> None:
+def test_a_change_of_the_slice_limit_wastes_one_prefetch() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(A)
@@ -311,7 +311,7 @@ def test_a_switch_of_slices_costs_one_look() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
+def test_dropped_pictures_are_freed_encoded_or_not() -> None:
     async def scenario() -> None:
         async with bench() as made:
             await made.encode_ahead(A)
@@ -325,7 +325,7 @@ def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
     asyncio.run(scenario())
 
 
-def test_the_same_picture_twice_is_seen_twice() -> None:
+def test_equal_pictures_are_encoded_separately() -> None:
     async def scenario() -> None:
         async with bench() as made:
             again = Frame(4, A.data)
@@ -337,7 +337,7 @@ def test_the_same_picture_twice_is_seen_twice() -> None:
     asyncio.run(scenario())
 
 
-def test_a_look_that_fails_is_left_to_the_unit() -> None:
+def test_after_a_failed_prefetch_the_unit_encodes() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.fails = True
@@ -349,7 +349,7 @@ def test_a_look_that_fails_is_left_to_the_unit() -> None:
     asyncio.run(scenario())
 
 
-def test_a_halted_session_ends_its_look_and_the_unit_that_waits_for_it() -> None:
+def test_a_cancelled_session_ends_its_prefetch_and_the_waiting_unit() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()

@@ -1,4 +1,4 @@
-"""What conversations do when they fill the memory that they share."""
+"""Conversations that fill the shared cache memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_window_under_pressure(
 
 
 def test_however_many_talk_for_however_long_all_go_on_and_no_page_is_lost() -> None:
-    """Conversations begin one after the other, while there is room, and grow for ever."""
+    """Conversations begin one after another while there is capacity, and grow for ever."""
     rope = Rope.build(2, 10_000.0, device=torch.device("cpu"))
     pages = 800
     store = KvStore(SHAPE, rope, device=torch.device("cpu"), dtype=torch.float32, pages=pages)

@@ -1,4 +1,4 @@
-"""A socket that breaks anywhere and is replaced: no message lost, none twice, nothing left."""
+"""A socket that breaks at any point and is replaced: no message lost, none twice, no leak."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Raw = dict[str, Any]
 
 
 class Peer:
-    """The other end of one socket: hears until it breaks, which it may do after any message."""
+    """The peer of one socket, which may break after any message."""
 
     def __init__(self, breaks_after: int | None = None) -> None:
         self.heard: list[Raw] = []
@@ -65,7 +65,7 @@ async def settle(rounds: int = 20) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> None:
+def test_every_message_arrives_once_and_in_order(seed: int) -> None:
     random = Random(seed)
 
     async def test() -> None:
@@ -78,7 +78,7 @@ def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> Non
             await socket.send(json.dumps({"type": "result", "n": count}))
             if random.random() < 0.5:
                 await settle()
-            if random.random() < 0.3:  # it comes back, whether its former socket broke or not
+            if random.random() < 0.3:  # it reconnects, whether its former socket broke or not
                 heard += peer.seqs
                 peer = Peer(random.choice([None, 0, 1, 2, 5]))
                 going_on.append(asyncio.create_task(socket.resume(peer, len(heard))))
@@ -97,7 +97,7 @@ def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> Non
     run(test)
 
 
-def test_what_is_no_longer_kept_is_told() -> None:
+def test_dropped_messages_are_reported() -> None:
     async def test() -> None:
         socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
         for _ in range(10):
@@ -116,7 +116,7 @@ def test_what_is_no_longer_kept_is_told() -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1003, 1008, 4000])
-def test_a_goodbye_ends_it(code: int) -> None:
+def test_a_normal_close_ends_the_session(code: int) -> None:
     async def test() -> None:
         peer = Peer()
         socket = ResumableSocket(peer, GRACE_S)
@@ -130,7 +130,7 @@ def test_a_goodbye_ends_it(code: int) -> None:
     run(test)
 
 
-def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
+def test_a_session_expires_after_the_grace_period() -> None:
     async def test() -> None:
         peer = Peer()
         socket = ResumableSocket(peer, 0.001)
@@ -144,7 +144,7 @@ def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
     run(test)
 
 
-def test_ten_thousand_breaks_leave_nothing() -> None:
+def test_ten_thousand_reconnects_leak_nothing() -> None:
     async def breaks(socket: ResumableSocket, count: int) -> None:
         for _ in range(count):
             peer = Peer()
@@ -165,7 +165,7 @@ def test_ten_thousand_breaks_leave_nothing() -> None:
         before = len(gc.get_objects())
         await breaks(socket, 10_000)
         gc.collect()
-        assert len(gc.get_objects()) - before < 1_000  # one object a break would be a leak
+        assert len(gc.get_objects()) - before < 1_000  # one object per reconnect would be a leak
         assert len(asyncio.all_tasks()) == tasks
         socket.end()
         with pytest.raises(SocketClosedError):

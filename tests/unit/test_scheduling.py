@@ -34,7 +34,7 @@ async def test_timers() -> None:
     assert timers_left() == 0
 
 
-def test_a_task_is_seen_through_however_often_one_is_cancelled() -> None:
+def test_a_task_is_awaited_despite_repeated_cancellation() -> None:
     async def test() -> None:
         ready = asyncio.Event()
 

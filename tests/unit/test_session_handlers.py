@@ -1,4 +1,4 @@
-"""Which work a signal means, begun or not; and that slots are given back, after the caches."""
+"""Signals apply to the right work, begun or not; slots are released after the caches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def soon(is_true: Callable[[], bool]) -> None:
 
 
 class Bench:
-    """A handler, and what it emitted."""
+    """A handler and its emitted events."""
 
     def __init__(self, runtime: WorkerRuntime) -> None:
         self.runtime = runtime
@@ -61,7 +61,7 @@ class Bench:
         self.emitted.append(event)
 
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
-        """Ask for work as the serve loop does: it is expected at once and begins a little later."""
+        """Request work as the serve loop does: expected at once, begun later."""
         for _ in effects:
             self.handler.expect()
         return asyncio.create_task(self._carry_out(effects))
@@ -71,7 +71,7 @@ class Bench:
             await self.handler.perform(effect, self.emit)
 
     async def do(self, *effects: WorkEffect) -> Event | None:
-        """Have effects carried out; return the last event."""
+        """Carry out effects; return the last event."""
         for effect in effects:
             await self.ask(effect)
         return self.emitted[-1] if self.emitted else None
@@ -79,7 +79,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
-    """Have a handler for the block; its slot is free at the end."""
+    """Yield a handler; its slot is free at the end."""
     runtime = WorkerRuntime(lambda: backend, slots, WorkLimits(**limits))
     await runtime.load()
     made = Bench(runtime)
@@ -91,7 +91,7 @@ async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncI
         runtime.close()
 
 
-def test_an_interruption_before_the_work_has_begun_cuts_it_short() -> None:
+def test_an_interruption_before_the_work_begins_cancels_it() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(NEVER)) as made:
             await made.do(FEED)
@@ -104,7 +104,7 @@ def test_an_interruption_before_the_work_has_begun_cuts_it_short() -> None:
     asyncio.run(scenario())
 
 
-def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
+def test_an_interruption_after_the_work_has_ended_has_no_effect() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK)) as made:
             await made.do(FEED)
@@ -115,8 +115,8 @@ def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
-    """Clients of the documented protocols take the next message for `prepared`."""
+def test_problems_of_unused_input_are_reported_after_the_prefill() -> None:
+    """Clients of the documented protocols expect `prepared` as the next message."""
 
     class Forgetful(FakeStreamingView):
         def take_notices(self) -> list[OmniError]:
@@ -134,8 +134,8 @@ def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
     asyncio.run(scenario())
 
 
-def test_an_interruption_means_the_work_asked_for_last() -> None:
-    """Not the bookkeeping before it, which still runs."""
+def test_an_interruption_applies_to_the_last_requested_work() -> None:
+    """Not to the finalize before it, which still runs."""
 
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK)) as made:
@@ -149,7 +149,7 @@ def test_an_interruption_means_the_work_asked_for_last() -> None:
     asyncio.run(scenario())
 
 
-def test_a_reply_that_is_cut_keeps_what_was_said() -> None:
+def test_an_interrupted_reply_keeps_what_was_said() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
             await made.do(FEED)
@@ -169,7 +169,7 @@ def test_a_reply_that_is_cut_keeps_what_was_said() -> None:
     asyncio.run(scenario())
 
 
-def test_a_halted_session_frees_everything() -> None:
+def test_a_cancelled_session_frees_everything() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(NEVER)) as made:
             await made.do(FEED)
@@ -184,7 +184,7 @@ def test_a_halted_session_frees_everything() -> None:
 
 
 class Broken(FakeStreamingView):
-    """Fails while it is fed, or answers."""
+    """Fails while it is fed, or while it answers."""
 
     fails_at = "reply"
 
@@ -202,7 +202,7 @@ class Broken(FakeStreamingView):
 
 
 class BrokenBackend(FakeBackend):
-    """Conversations that fail, on a device that may be broken, too."""
+    """Opens failing conversations on a device that may be broken."""
 
     def __init__(self) -> None:
         super().__init__(QUICK)
@@ -220,7 +220,7 @@ class BrokenBackend(FakeBackend):
 
 
 @pytest.mark.parametrize("place", ["prefill", "reply"])
-def test_a_failure_is_told_without_its_secrets_and_can_be_undone(place: str) -> None:
+def test_a_failure_is_reported_without_details_and_can_be_undone(place: str) -> None:
     async def scenario() -> None:
         backend = BrokenBackend()
         backend.fails_at = place
@@ -236,7 +236,7 @@ def test_a_failure_is_told_without_its_secrets_and_can_be_undone(place: str) -> 
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
+def test_the_device_is_checked_after_a_failure(is_broken: bool) -> None:
     async def scenario() -> None:
         backend = BrokenBackend()
         backend.is_device_broken = is_broken
@@ -248,7 +248,7 @@ def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
 
 
 class Stubborn(FakeStreamingView):
-    """Is fed until it is released, whatever it is told."""
+    """Ignores cancellation until the test releases it."""
 
     def __init__(self, threads: Threads, go_on: threading.Event) -> None:
         super().__init__(QUICK, threads)
@@ -265,7 +265,7 @@ class Stubborn(FakeStreamingView):
 
 
 class StubbornBackend(FakeBackend):
-    """Conversations that hang."""
+    """Opens conversations that hang."""
 
     def __init__(self) -> None:
         super().__init__(QUICK)
@@ -278,7 +278,7 @@ class StubbornBackend(FakeBackend):
 
 
 async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
-    """Begin work that hangs, and have it told to end."""
+    """Begin work that hangs, and cancel it."""
     work = made.ask(FEED)
     await soon(lambda: bool(backend.talks) and backend.talks[-1].begun.is_set())
     made.handler.cancel()
@@ -301,7 +301,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
     asyncio.run(scenario())
 
 
-def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
+def test_abandoned_calls_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "HANGING_MAX", 0)
@@ -348,7 +348,7 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
     asyncio.run(scenario())
 
 
-def test_a_broken_device_stays_broken_whatever_else_ends() -> None:
+def test_a_broken_device_stays_broken() -> None:
     async def scenario() -> None:
         backend = StubbornBackend()
         async with bench(backend, hang_limit_s=0.01) as made:
@@ -362,7 +362,7 @@ def test_a_broken_device_stays_broken_whatever_else_ends() -> None:
     asyncio.run(scenario())
 
 
-def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() -> None:
+def test_an_unresponsive_engine_fails_the_worker_until_it_answers() -> None:
     async def scenario() -> None:
         go_on, begun = threading.Event(), threading.Event()
         async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
@@ -378,7 +378,7 @@ def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() 
     asyncio.run(scenario())
 
 
-def test_a_turn_waits_for_a_slot_and_is_refused() -> None:
+def test_a_turn_without_a_slot_in_time_is_refused() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK), busy_wait_s=0.01) as made:
             lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)

@@ -34,13 +34,13 @@ def rules(**sections: object) -> SessionRules:
         ("adx_1", "nonsense", RequestType.AUDIO_DUPLEX),
     ],
 )
-def test_the_gateway_says_which_duplex_it_is(
+def test_the_gateway_names_the_kind_of_duplex(
     session_id: str, variant: str | None, kind: RequestType
 ) -> None:
     assert SocketKind.DUPLEX.request_type(session_id, variant) is kind
 
 
-def test_other_kinds_are_what_they_are() -> None:
+def test_other_kinds_have_one_request_type() -> None:
     assert SocketKind.CHAT.request_type("adx_1", "omni") is RequestType.CHAT
     assert SocketKind.STREAMING.request_type("x", None) is RequestType.STREAMING
     assert SocketKind.HALF_DUPLEX.request_type("x", None) is RequestType.HALF_DUPLEX_AUDIO
@@ -80,7 +80,7 @@ def test_limits_come_from_the_configuration() -> None:
         (SocketKind.CHAT, {"messages": SPOKEN}, "data"),
     ],
 )
-def test_sounds_are_as_short_as_configured(
+def test_configured_audio_limits_apply(
     kind: SocketKind, message: dict[str, object], field: str
 ) -> None:
     limits = {"chunk_max_s": 0.5, "reference_max_s": 0.5, "chat_audio_max_s": 0.5}

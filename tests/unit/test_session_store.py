@@ -1,4 +1,4 @@
-"""Conversations between turns: found by what they contain, bounded, least recently used first."""
+"""Conversations retained between turns: found by history hash, bounded, evicted by age."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def conversation(text: str) -> Conversation:
     return made
 
 
-def test_the_hash_is_the_one_the_next_request_presents() -> None:
+def test_the_hash_is_that_of_the_next_request() -> None:
     asked = WorkerPrefill(messages=[message("Be nice", Role.SYSTEM), message("Hi")], omni_mode=True)
     made = Conversation(fake_view())
     made.add_messages(asked)
@@ -50,7 +50,7 @@ def test_a_turn_that_is_rolled_back_is_not_part_of_the_history() -> None:
     assert made.settle() == before == compute_history_hash([message("Hi")])
 
 
-def test_a_conversation_is_handed_out_once() -> None:
+def test_a_conversation_is_taken_once() -> None:
     store, made = SessionStore(2), conversation("Hi")
     assert store.keep(made, 0) == []
     assert made.history_hash and store.newest is made and len(store) == 1
@@ -62,7 +62,7 @@ def test_a_conversation_is_handed_out_once() -> None:
     assert store.take_back(made) and len(store) == 0
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_is_evicted_first() -> None:
     store = SessionStore(2)
     one, two, three = (conversation(text) for text in "abc")
     assert store.keep(one, 0) == store.keep(two, 0) == []
@@ -71,7 +71,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert store.keep(three, 0) == [two]
 
 
-def test_active_sessions_take_the_room() -> None:
+def test_active_sessions_reduce_the_capacity() -> None:
     store = SessionStore(2)
     one, two = conversation("a"), conversation("b")
     store.keep(one, 0)
@@ -82,7 +82,7 @@ def test_active_sessions_take_the_room() -> None:
     assert store.make_room(5) == [] and len(store) == 0
 
 
-def test_of_two_with_the_same_history_the_later_is_kept() -> None:
+def test_of_two_with_the_same_history_the_newer_is_retained() -> None:
     store, one, two = SessionStore(4), conversation("a"), conversation("a")
     store.keep(one, 0)
     assert store.keep(two, 0) == [one]

@@ -94,7 +94,7 @@ def test_every_speech_setting_arrives(name: str) -> None:
     assert override(SpeechSampling(), None) == SpeechSampling()
 
 
-def test_what_the_wire_does_not_name_stays_the_operators() -> None:
+def test_settings_without_a_wire_field_stay_the_operators() -> None:
     window = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=7)
     base = DuplexSettings(window=window, force_listen_count=9, tts_top_k=25)
     settings = override(base, DuplexConfig())

@@ -1,4 +1,4 @@
-"""Starlette's WebSocket behind our own contract, over a scripted ASGI server."""
+"""Starlette's WebSocket as a `Socket`, over a scripted ASGI server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECT = {"type": "websocket.connect"}
 
 
 class Server:
-    """The other side of ASGI."""
+    """A scripted ASGI server."""
 
     def __init__(self, *incoming: dict[str, Any]) -> None:
         self.incoming = [CONNECT, *incoming]
@@ -36,7 +36,7 @@ class Server:
         return StarletteSocket(websocket)
 
 
-def test_messages_come_in_until_the_end() -> None:
+def test_messages_are_received_until_the_socket_closes() -> None:
     async def test() -> None:
         server = Server(
             {"type": "websocket.receive", "text": "{}"},
@@ -55,7 +55,7 @@ def test_messages_come_in_until_the_end() -> None:
     asyncio.run(test())
 
 
-def test_messages_go_out_until_closed() -> None:
+def test_messages_are_sent_until_the_socket_closes() -> None:
     async def test() -> None:
         server = Server()
         socket = await server.accept()
@@ -74,7 +74,7 @@ def test_messages_go_out_until_closed() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("reset"), RuntimeError("after close")])
-def test_whatever_a_server_raises_means_gone(error: Exception) -> None:
+def test_any_exception_of_the_server_means_closed(error: Exception) -> None:
     async def test() -> None:
         server = Server()
         socket = await server.accept()

@@ -111,7 +111,7 @@ def test_costs_never_reach_beyond_their_unit() -> None:
     assert max(part.end_time for part in parts) == unit.end_time
 
 
-def test_behind_a_gateway_the_call_is_the_gateways_span() -> None:
+def test_behind_a_gateway_the_call_span_is_the_gateways() -> None:
     [session] = spans_of((Opened(), 0.0), secret="s" * 32)
     ids = CallIds.of("id_1", "s" * 32)
     assert (session.context.trace_id, session.parent.span_id) == (ids.trace_id, ids.span_id)
@@ -123,7 +123,7 @@ def test_calls_of_one_id_have_spans_of_their_own() -> None:
     assert one.trace_id == other.trace_id and one.span_id != other.span_id
 
 
-def test_spans_that_nobody_takes_are_dropped() -> None:
+def test_spans_are_dropped_while_the_collector_is_unreachable() -> None:
     went, arrived = threading.Event(), list[Any]()
 
     class Slow(export.SpanExporter):  # type: ignore[misc, name-defined]
@@ -168,7 +168,7 @@ def test_an_endpoint_is_a_url(endpoint: str) -> None:
         TelemetrySettings(endpoint=endpoint)
 
 
-def test_programs_leave_the_sdk_out_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_sdk_is_imported_only_when_tracing_is_configured(tmp_path: Path) -> None:
     program = (
         "import sys, gateway, worker\n"
         "from config import Settings\n"
